@@ -14,7 +14,7 @@ from kvbench.evaluation.record import AnyRun, MethodRun, Row
 from kvbench.evaluation.settings import Setting, is_full
 from kvbench.evaluation.turns import conversations
 from kvbench.methods import FullKV
-from kvbench.methods.base import Method
+from kvbench.methods.base.method import Method
 from kvbench.prefill import PrefillPlan
 from kvbench.prefill.plan import by_plan
 from kvbench.records.store import Store

@@ -16,7 +16,7 @@ from kvbench.cache.beside import Beside
 from kvbench.cache.kept_positions import Marks
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
-from kvbench.methods.base import Method, as_given
+from kvbench.methods.base.method import Method, as_given
 from kvbench.models.layer_kinds import compressed_layers, kinds_at
 from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, Span, reconstruct
 from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for

@@ -12,9 +12,9 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
-from kvbench.methods.base import Method
+from kvbench.methods.base.method import Method
 from kvbench.methods.facts import values
-from kvbench.methods.head_scores import read_head_scores
+from kvbench.methods.heads.head_scores import read_head_scores
 from kvbench.methods.selection import Selection, sinks_and_recent
 from kvbench.methods.storage.base import KeptLayer
 from kvbench.methods.streaming_llm import SlidingLayer

@@ -4,7 +4,7 @@ from dataclasses import field
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.sliding_window import WindowLayer
-from kvbench.methods.base import Method
+from kvbench.methods.base.method import Method
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import Storage, refuse_union
 from kvbench.methods.storage.dense import Dense

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
-from kvbench.methods.base import Method
+from kvbench.methods.base.method import Method
 from kvbench.methods.facts import values
 from kvbench.methods.selection import Selection, top_indices
 from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union

@@ -10,7 +10,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
-from kvbench.methods.base import Method
+from kvbench.methods.base.method import Method
 from kvbench.methods.facts import values
 from kvbench.methods.selection import Selection, top_indices
 from kvbench.methods.storage.base import KeptLayer

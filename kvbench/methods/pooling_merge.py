@@ -9,7 +9,7 @@ from torch import Tensor
 from kvbench.cache.base import Growing, LayerCache, filled
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
-from kvbench.methods.base import Method
+from kvbench.methods.base.method import Method
 from kvbench.methods.selection import reduce_group
 from kvbench.methods.storage.base import KeptLayer
 from kvbench.ops import softmax

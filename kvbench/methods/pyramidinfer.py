@@ -13,7 +13,7 @@ from kvbench.cache.dense import DenseLayer
 from kvbench.cache.kept_positions import kept_positions
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
-from kvbench.methods.base import Method
+from kvbench.methods.base.method import Method
 from kvbench.methods.facts import values
 from kvbench.methods.storage.base import KeptLayer
 from kvbench.ops import softmax

@@ -5,7 +5,7 @@ from typing import Literal
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.paged import PagedLayer
-from kvbench.methods.base import Method
+from kvbench.methods.base.method import Method
 from kvbench.methods.facts import values
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer

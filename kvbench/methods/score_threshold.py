@@ -9,12 +9,12 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
-from kvbench.methods.base import Method
-from kvbench.methods.eviction import Eviction
+from kvbench.methods.base.method import Method
+from kvbench.methods.eviction.eviction import Eviction
 from kvbench.methods.facts import Launches, values
 from kvbench.methods.scoring.base import Scoring
-from kvbench.methods.scoring.window_attention import WindowAttention
 from kvbench.methods.selection import Selection
+from kvbench.methods.snapkv import WindowAttention
 from kvbench.methods.storage.base import Storage, require_ragged
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState

@@ -8,10 +8,10 @@ from torch import Tensor
 from kvbench.cache.base import Growing, LayerCache, filled
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
-from kvbench.methods.base import Method
-from kvbench.methods.decode_compression import DecodeCompression
+from kvbench.methods.base.method import Method
+from kvbench.methods.eviction.decode_compression import DecodeCompression
+from kvbench.methods.eviction.interval_layer import interval_layer
 from kvbench.methods.facts import values
-from kvbench.methods.interval_layer import interval_layer
 from kvbench.methods.selection import Selection, sinks_and_recent
 from kvbench.methods.storage.base import Storage, refuse_union
 from kvbench.methods.storage.dense import Dense

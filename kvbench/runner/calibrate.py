@@ -60,7 +60,7 @@ def calibrate(file: Path, chosen: str, cfg: Configuration) -> None:
     from kvbench.benchmarks import Benchmark
     from kvbench.evaluation.reconstruction_scores import reconstruction_scores
     from kvbench.evaluation.retrieval_scores import retrieval_scores
-    from kvbench.methods.head_scores import KIND
+    from kvbench.methods.heads.head_scores import KIND
     from kvbench.models import load
 
     benchmark, spec = build(cfg.benchmark, "benchmark", Benchmark), cfg.model

@@ -16,7 +16,7 @@ from kvbench.evaluation import evaluate, probes, speed
 from kvbench.evaluation.check_samples import OURS, check_turns
 from kvbench.evaluation.record import Choice
 from kvbench.evaluation.settings import Setting, settings_of
-from kvbench.methods.head_scores import calibrations
+from kvbench.methods.heads.head_scores import calibrations
 from kvbench.models import ModelSpec
 from kvbench.models.probe import told
 from kvbench.models.weights_format import told as told_of_weights

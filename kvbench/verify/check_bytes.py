@@ -10,7 +10,7 @@ from typing import Any
 from kvbench.cache.kept_positions import LEVELS, decode, edges
 from kvbench.evaluation.settings import Setting, is_full_record
 from kvbench.methods import Method
-from kvbench.methods.storage import KeptLayer
+from kvbench.methods.storage.base import KeptLayer
 from kvbench.records.identity import setting_hash
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import file_hash

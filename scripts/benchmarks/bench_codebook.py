@@ -4,8 +4,8 @@ The plain reading holds the whole matrix and takes one round at a time; the NumP
 similarities in bits. All run on pre-RoPE keys (theta 0.98) and values (theta 0.95) of one prompt through the embedded
 model, one KV head of each layer, in this process and one after the other. Exit code 1 if any result differs.
 
-Also counted: what the kernels for a GPU have to do (kvbench/ops/kernels/greedy_covers.py). `--count FILE` counts that
-alone and adds it to the rows of a file made before from the same vectors.
+Also counted: what the kernels for a GPU have to do (kvbench/methods/spindlekv/ops/kernels/greedy_covers.py). `--count
+FILE` counts that alone and adds it to the rows of a file made before from the same vectors.
 """
 
 import json
@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kvbench.methods.spindlekv.ops.greedy_cover import greedy_cover
 from kvbench.ops.directions import directions
-from kvbench.ops.greedy_cover import greedy_cover
 from kvbench.prefill import Needs, prefill
 from kvbench.utils.environment import git_commit
 from scripts.embedded import HAYSTACK_HELP, embedded_model, text_tokens, text_told
@@ -123,7 +123,7 @@ def main() -> int:
     rows = {name: compare(x, theta, not options.no_plain) for name, (x, theta) in vectors.items()}
     tell(
         {
-            "what": "greedy codebook: seconds of slower readings / seconds of kvbench.ops.greedy_cover, same result",
+            "what": "greedy codebook: seconds of slower readings / seconds of spindlekv.ops.greedy_cover, same result",
             "text": text_told(options.haystack_dir),
             "rows": rows,
             **{

@@ -23,7 +23,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.ragged import RaggedLayer
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods import FullKV
-from kvbench.methods.head_scores import calibrations
+from kvbench.methods.heads.head_scores import calibrations
 from kvbench.methods.selection import Selection
 from kvbench.ops.operator import LAUNCHES
 from kvbench.prefill import LayerState, Needs, PrefillState

@@ -37,9 +37,9 @@ from kvbench.evaluation.pending_tasks import Task, by_pass
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Run
 from kvbench.evaluation.settings import Setting, build_settings
-from kvbench.methods.storage.codebook import coding, storage
-from kvbench.methods.storage.codebook.coding import cover_bytes
-from kvbench.methods.storage.codebook.sizes import Sizes
+from kvbench.methods.spindlekv.codebook import coding, storage
+from kvbench.methods.spindlekv.codebook.coding import cover_bytes
+from kvbench.methods.spindlekv.codebook.sizes import Sizes
 from kvbench.models import probe
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops import attention

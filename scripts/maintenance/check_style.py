@@ -81,7 +81,7 @@ SUBJECTS = {
     "methods/test_decoding_launches.py": "what the layer caches of methods launch for a token",
 }
 # Where the modules lie that the tests of a folder are about, if not in the room of the same name.
-ROOMS = {"scripts": SCRIPTS, "kernels": PACKAGE / "ops" / "kernels"}
+ROOMS = {"scripts": [SCRIPTS], "kernels": sorted(PACKAGE.rglob("kernels"))}
 
 
 @cache
@@ -102,7 +102,7 @@ def mirrors_a_module(path: str) -> bool:
     if folder in OTHER_FOLDERS or path in SUBJECTS:
         return True
     subject = name.removeprefix("test_").removesuffix(".py")
-    names = names_in(ROOMS.get(folder, PACKAGE / folder))
+    names = frozenset().union(*map(names_in, ROOMS.get(folder, [PACKAGE / folder])))
     return any(subject == module or subject.startswith(f"{module}_") for module in names)
 
 

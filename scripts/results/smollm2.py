@@ -26,8 +26,8 @@ from hydra import compose, initialize_config_dir
 from kvbench.config import CONF
 from kvbench.configuration import Configuration, resolved
 from kvbench.figures.style import save
+from kvbench.methods.spindlekv.ops.greedy_cover import greedy_cover
 from kvbench.models.folder import model_identity
-from kvbench.ops.greedy_cover import greedy_cover
 from kvbench.prefill import Needs, prefill
 from kvbench.runner import run as command
 from kvbench.utils.environment import environment, now

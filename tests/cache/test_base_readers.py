@@ -4,7 +4,7 @@ import torch
 
 from kvbench.cache.sliding_window import WindowLayer
 from kvbench.evaluation.prefill_passes import SharedPass
-from kvbench.methods.simlayerkv import FirstDecodeDecision, FirstDecodeLayer
+from kvbench.methods.simlayerkv.method import FirstDecodeDecision, FirstDecodeLayer
 from kvbench.prefill import FullPrefill, Needs
 from kvbench.prefill.evicting import EvictingLayer, Held
 from kvbench.prefill.full import CaptureLayer

@@ -8,8 +8,8 @@ from kvbench.cache.base import held_bytes, storage_bytes
 from kvbench.cache.coded.block_format import BlockSequence
 from kvbench.cache.coded.float8 import Float8Sequence
 from kvbench.cache.coded.layer import CodedLayer
-from kvbench.cache.coded.rotated import RotatedSequence, UniformSequence
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.methods.turboquant.sequence import RotatedSequence, UniformSequence
 from kvbench.ops.formats import GGML, MICROSCALING
 from kvbench.ops.softmax import Softmax
 from tests.support.batch_layers import batch_layer

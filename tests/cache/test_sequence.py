@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from kvbench.cache.base import BLOCK
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.methods.h2o import HeavyHitterLayer
+from kvbench.methods.h2o.method import HeavyHitterLayer
 from kvbench.methods.selection import Selection, top_indices
 from kvbench.methods.storage.dense import Dense
 from kvbench.methods.streaming_llm import SlidingLayer

@@ -8,7 +8,7 @@ import pytest
 from kvbench.evaluation.decode import batched, decode
 from kvbench.methods import H2O, Eviction, FullKV, Pyramid, StreamingLLM, WindowAttention
 from kvbench.methods.facts import launches
-from kvbench.methods.head_scores import calibrations
+from kvbench.methods.heads.head_scores import calibrations
 from kvbench.ops.operator import LAUNCHES
 from kvbench.prefill import FullPrefill, Needs
 from tests.support import launch_counts as count

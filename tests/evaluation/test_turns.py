@@ -20,7 +20,7 @@ from kvbench.evaluation.record import Row, Run
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.turns import conversations, converse
 from kvbench.methods import Eviction, FullKV
-from kvbench.methods.decode_compression import DecodeCompression
+from kvbench.methods.eviction.decode_compression import DecodeCompression
 from kvbench.prefill import FullPrefill
 from kvbench.records.samples import row_of
 from kvbench.records.store import Store

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from kvbench.ops.codebook_append import codebook_append
-from kvbench.ops.codebook_layout import KEYS
+from kvbench.methods.spindlekv.ops.codebook_append import codebook_append
+from kvbench.methods.spindlekv.ops.codebook_layout import KEYS
 from kvbench.ops.operator import LAUNCHES, use_kernels
 from tests.support.codebook_caches import random_cache
 from tests.support.codebook_twins import append_agrees as agrees
@@ -16,7 +16,7 @@ from tests.support.needs import need, packages
 pytestmark = pytest.mark.kernels
 need("triton", packages("triton", "triton"))
 
-from kvbench.ops.kernels import codebook_append as kernels  # noqa: E402
+from kvbench.methods.spindlekv.ops.kernels import codebook_append as kernels  # noqa: E402
 
 
 @interpreted

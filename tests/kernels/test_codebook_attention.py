@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kvbench.ops.codebook_attention import codebook_attention
-from kvbench.ops.codebook_layout import KEYS, VALUES
+from kvbench.methods.spindlekv.ops.codebook_attention import codebook_attention
+from kvbench.methods.spindlekv.ops.codebook_layout import KEYS, VALUES
 from kvbench.ops.operator import LAUNCHES
 from kvbench.ops.rope import Rope
 from tests.support.codebook_caches import random_cache
@@ -17,7 +17,7 @@ from tests.support.tiny import tiny_model
 pytestmark = pytest.mark.kernels
 need("triton", packages("triton", "triton"))
 
-from kvbench.ops.kernels import codebook_attention as kernels  # noqa: E402
+from kvbench.methods.spindlekv.ops.kernels import codebook_attention as kernels  # noqa: E402
 
 
 def rope(head_dim):

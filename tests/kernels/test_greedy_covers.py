@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from kvbench.methods.spindlekv.ops.greedy_cover import greedy_covers
 from kvbench.ops.directions import directions, in_steps
-from kvbench.ops.greedy_cover import greedy_covers
 from kvbench.ops.operator import use_kernels
 from tests.reference.voting_cover import voting_cover
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
@@ -15,8 +15,8 @@ from tests.support.needs import need, packages
 pytestmark = pytest.mark.kernels
 need("triton", packages("triton", "triton"))
 
-from kvbench.ops.kernels import greedy_covers as kernels  # noqa: E402
-from kvbench.ops.kernels import neighbour_bits  # noqa: E402
+from kvbench.methods.spindlekv.ops.kernels import greedy_covers as kernels  # noqa: E402
+from kvbench.methods.spindlekv.ops.kernels import neighbour_bits  # noqa: E402
 
 LAUNCHED = ("unit_directions", "adjacency", *["cover"] * (4 * kernels.ROUNDS + 2))
 

@@ -46,7 +46,7 @@ def test_rows_of_all_heads_behind_each_other_may_be_many():
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_kernel_runs_on_the_gpu_of_its_tensors(index):
     """One operator for all: the guard is theirs in common."""
-    from kvbench.ops.turn_back import turn_back
+    from kvbench.methods.spindlekv.ops.turn_back import turn_back
 
     with FakeDevices() as fake, FakeTriton(lambda: fake.current) as gpu, use_kernels("triton"):
         device = torch.device("cuda", index)

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
+from kvbench.methods.minicache.merged_rows import merged_rows as plain
 from kvbench.ops.bits import pack_bits
-from kvbench.ops.merged_rows import merged_rows as plain
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, resources
 from tests.support.needs import need, packages
 
 pytestmark = pytest.mark.kernels
 need("triton", packages("triton", "triton"))
 
-from kvbench.ops.kernels import merged_rows as kernels  # noqa: E402
+from kvbench.methods.minicache.kernels import merged_rows as kernels  # noqa: E402
 
 
 @interpreted

@@ -11,7 +11,7 @@ from tests.support.quantised import TOLERANCE, arguments, plain_attention, seque
 pytestmark = pytest.mark.kernels
 need("triton", packages("triton", "triton"))
 
-from kvbench.ops.kernels import quantised_attention as kernels  # noqa: E402
+from kvbench.methods.kivi.kernels import quantised_attention as kernels  # noqa: E402
 
 
 def agrees(n, grown, heads, g, head_dim, bits, group, ring, dtype):

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
+from kvbench.methods.kivi.ring_append import ring_append
 from kvbench.ops.operator import LAUNCHES
-from kvbench.ops.ring_append import ring_append
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, resources
 from tests.support.needs import need, packages
 
 pytestmark = pytest.mark.kernels
 need("triton", packages("triton", "triton"))
 
-from kvbench.ops.kernels import ring_append as kernels  # noqa: E402
+from kvbench.methods.kivi.kernels import ring_append as kernels  # noqa: E402
 
 
 @interpreted

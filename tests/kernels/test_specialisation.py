@@ -1,7 +1,5 @@
 """While a cache decodes, nothing is compiled anew: neither lengths nor addresses are part of a kernel's code."""
 
-from importlib import import_module
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +11,7 @@ from kvbench.models.cache_argument import as_argument
 from kvbench.ops.operator import use_kernels
 from kvbench.ops.signature import Signature
 from tests.support.every_method import N, model, pass_of, setting
+from tests.support.kernel_calls import kernel
 from tests.support.kernels import compiled
 from tests.support.needs import need, packages
 
@@ -49,8 +48,8 @@ class Launching(TorchDispatchMode):
         if func.namespace == "kvbench":
             name = func._schema.name.partition("::")[2]
             given = tree_map(lambda x: x.to("meta") if isinstance(x, Tensor) else x, args)
-            kernel = getattr(import_module(f"kvbench.ops.kernels.{name}"), name)
-            kernel(*Signature(kernel).grouped(given))
+            launched = kernel(name)
+            launched(*Signature(launched).grouped(given))
         with use_kernels("torch"):
             return func(*args, **(kwargs or {}))
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from kvbench.methods.spindlekv.ops.rope_table import rope_table
+from kvbench.methods.spindlekv.ops.turn_back import turn_back
 from kvbench.ops.operator import LAUNCHES, use_kernels
 from kvbench.ops.rope import Rope
-from kvbench.ops.rope_table import rope_table
-from kvbench.ops.turn_back import turn_back
 from tests.ops.test_rope import LAYOUTS, random_weights
 from tests.support.kernels import ARCHITECTURES, compiled, interpreted, record_launches, resources
 from tests.support.needs import need, packages
@@ -15,7 +15,7 @@ from tests.support.tiny import tiny_model
 pytestmark = pytest.mark.kernels
 need("triton", packages("triton", "triton"))
 
-from kvbench.ops.kernels import turn_back as kernels  # noqa: E402
+from kvbench.methods.spindlekv.ops.kernels import turn_back as kernels  # noqa: E402
 
 
 def agrees(model, head_dim, rows=37, dtype=torch.float32):

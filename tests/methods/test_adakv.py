@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kvbench.errors import UserError
 from kvbench.methods import H2O, AdaKV, Codebook, Dense, Eviction, Kivi, MiniCache, Pyramid, Uniform, WindowAttention
+from kvbench.methods.adakv import largest_remainder, pooled_counts
 from kvbench.methods.allocation import base
-from kvbench.methods.heads.adakv import largest_remainder, pooled_counts
 from tests.support.codebook_layers import ROPE
 from tests.support.tiny import random_layer, random_state
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kvbench.errors import UserError
 from kvbench.methods.allocation.base import largest_remainder
-from kvbench.methods.allocation.pyramid import Pyramid
 from kvbench.methods.allocation.uniform import Uniform
+from kvbench.methods.pyramidkv import Pyramid
 
 OFFICIAL, EXACT, KVPRESS = (Pyramid(alloc=alloc) for alloc in ("official", "exact", "kvpress"))
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kvbench.errors import UserError
 from kvbench.methods import Preference, SimLayerKV, SpindleKV
 from kvbench.methods.allocation.base import largest_remainder, water_filled
-from kvbench.methods.allocation.preference import spread_once
-from kvbench.methods.eviction import Eviction
+from kvbench.methods.cake.allocation import spread_once
+from kvbench.methods.eviction.eviction import Eviction
 from kvbench.prefill import Needs
 from tests.support.tiny import random_layer
 

@@ -26,7 +26,7 @@ from kvbench.methods import (
     ThinK,
     WindowAttention,
 )
-from kvbench.methods.decode_compression import DecodeCompression
+from kvbench.methods.eviction.decode_compression import DecodeCompression
 from kvbench.prefill import FullPrefill
 from kvbench.runner.request import check_memory
 from tests.support.tiny import prompt, random_state, tiny_model

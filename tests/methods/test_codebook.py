@@ -14,7 +14,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods import Codebook, SpindleKV
 from kvbench.methods.selection import Selection
-from kvbench.ops.codebook_layout import smallest_integer
+from kvbench.methods.spindlekv.ops.codebook_layout import smallest_integer
 from kvbench.ops.rope import Rope
 from kvbench.prefill import Needs, prefill
 from tests.reference.plain_codebook import plain_codebook

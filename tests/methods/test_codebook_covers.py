@@ -5,10 +5,10 @@ import torch
 
 from kvbench.cache.base import held_bytes
 from kvbench.methods import Codebook
-from kvbench.methods.layer_groups import AT_ONCE, groups, set_groups
 from kvbench.methods.selection import Selection
-from kvbench.methods.storage.codebook import coding, storage
-from kvbench.methods.storage.codebook.coding import cover_bytes
+from kvbench.methods.spindlekv.codebook import coding, storage
+from kvbench.methods.spindlekv.codebook.coding import cover_bytes
+from kvbench.methods.spindlekv.layer_groups import AT_ONCE, groups, set_groups
 from tests.support.every_method import state
 
 CPU = torch.device("cpu")

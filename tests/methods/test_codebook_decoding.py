@@ -5,7 +5,7 @@ import torch
 
 from kvbench.methods import Codebook
 from kvbench.methods.selection import Selection
-from kvbench.ops.codebook_append import nearest
+from kvbench.methods.spindlekv.ops.codebook_append import nearest
 from kvbench.ops.directions import bound
 from tests.support.codebook_layers import (
     ROPE,

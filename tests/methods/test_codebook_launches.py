@@ -4,7 +4,8 @@ from functools import cache
 
 import pytest
 
-from kvbench.methods import SpindleKV, layer_groups
+from kvbench.methods import SpindleKV
+from kvbench.methods.spindlekv import layer_groups
 from kvbench.ops.operator import LAUNCHES
 from tests.support.every_method import setting
 from tests.support.launch_counts import compression_counts, counted_model, decoding_per_layer

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from kvbench.cache.base import BLOCK, held_bytes, storage_bytes
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.methods.storage.codebook.layer_cache import CodebookLayer
+from kvbench.methods.spindlekv.codebook.layer_cache import CodebookLayer
 from kvbench.ops.softmax import Softmax
 from tests.support.batch_layers import batch_layer
 from tests.support.codebook_caches import random_cache

@@ -34,7 +34,7 @@ from kvbench.methods import (
     ThinK,
     TurboQuant,
 )
-from kvbench.methods.base import Method
+from kvbench.methods.base.method import Method
 from tests.support.config import NAMES
 from tests.support.every_method import LAYERS, N, model, pass_of, setting
 from tests.support.tiny import prompt

@@ -8,9 +8,9 @@ from kvbench.evaluation.cache_checks import RuleBroken
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import AdaKV, Eviction, FullKV, Kivi, Pyramid, SimLayerKV, SpindleKV
 from kvbench.methods.facts import Launches, allowed, launches, most_share, never_full, overspends
+from kvbench.methods.gear.storage import GEAR
+from kvbench.methods.palu import Palu
 from kvbench.methods.scoring.around_context import AroundContext
-from kvbench.methods.storage.gear import GEAR
-from kvbench.methods.storage.palu import Palu
 from kvbench.runner.method_rules import FULL, RULES, Trial, exceptions, rules_of
 
 

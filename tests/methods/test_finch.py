@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from kvbench.errors import UserError
 from kvbench.methods import AdaKV, DecodeCompression, Eviction, Finch
-from kvbench.methods.scoring.finch import share_in_chunk
+from kvbench.methods.finch import share_in_chunk
 from tests.support.tiny import random_layer
 
 N, WINDOW = 60, 8

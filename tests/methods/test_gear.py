@@ -5,11 +5,11 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.cache.coded import sequence
-from kvbench.cache.coded.gear import GearSequence, KeyPart, Recipe, ValuePart
 from kvbench.errors import UserError
 from kvbench.methods import GEAR, Eviction, FullKV, WindowAttention
+from kvbench.methods.gear.low_rank import low_rank
+from kvbench.methods.gear.sequence import GearSequence, KeyPart, Recipe, ValuePart
 from kvbench.methods.selection import Selection
-from kvbench.ops.low_rank import low_rank
 from tests.reference import plain_gear
 from tests.support.quantised import TOLERANCE, plain_attention
 from tests.support.tiny import random_layer, random_state

@@ -7,7 +7,7 @@ import pytest
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import AdaKV, Eviction, HeadKV
-from kvbench.methods.head_scores import calibrations, read_head_scores
+from kvbench.methods.heads.head_scores import calibrations, read_head_scores
 from kvbench.models import model_spec
 from kvbench.runner.request import check_calibrations
 from tests.support.config import SCORES, method_configs

@@ -5,12 +5,12 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.cache.coded import sequence
-from kvbench.cache.coded.nonuniform import NonUniformKeys, NonUniformValues, outside, percentiles
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.errors import UserError
 from kvbench.methods import Eviction, FullKV, KVQuant, WindowAttention
+from kvbench.methods.kvquant.fitted_levels import BINS, fitted_levels
+from kvbench.methods.kvquant.sequence import NonUniformKeys, NonUniformValues, outside, percentiles
 from kvbench.methods.selection import Selection
-from kvbench.ops.fitted_levels import BINS, fitted_levels
 from tests.reference import plain_kvquant
 from tests.support.every_method import rope
 from tests.support.quantised import TOLERANCE, plain_attention

@@ -11,7 +11,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import FullKV, OnlyLazyLayers, RandomLayers, SimLayerKV, StreamingLLM
-from kvbench.methods.simlayerkv import layers_to_trim
+from kvbench.methods.simlayerkv.method import layers_to_trim
 from kvbench.prefill import Needs, prefill
 from tests.support.paths import ROOT
 from tests.support.tiny import LAYOUTS, prompt, random_state, tiny_model

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kvbench.cache.sequence import SequenceLayer
 from kvbench.evaluation.decode import generate
 from kvbench.methods import FullKV, MiniCache
-from kvbench.methods.storage.minicache import slerp
+from kvbench.methods.minicache.storage import slerp
 from kvbench.ops.bits import unpack_bits
 from kvbench.prefill import Needs, PrefillState, prefill
 from tests.support.minicache_layers import DTYPES, compress, pair_of

@@ -12,7 +12,7 @@ from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Codebook, FullKV, LinearPyramid, SpindleKV
-from kvbench.methods.ratio_search import find_budget
+from kvbench.methods.spindlekv.ratio_search import find_budget
 from kvbench.prefill import PrefillState, prefill
 
 

@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from kvbench.errors import UserError
-from kvbench.methods import RKV
-from kvbench.methods.scoring import rkv
+from kvbench.methods import RKV, rkv
 from kvbench.prefill import LayerState
 from tests.support.tiny import random_layer
 

@@ -5,10 +5,10 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.hybrid import HybridLayer
 from kvbench.evaluation.decode import generate
 from kvbench.methods import Eviction, FullKV, RocketKV, WindowAttention
-from kvbench.methods.rocketkv import page_and_channels
+from kvbench.methods.rocketkv.layer_cache import HybridLayer
+from kvbench.methods.rocketkv.method import page_and_channels
 from kvbench.methods.selection import Selection
 from kvbench.ops.softmax import Softmax
 from kvbench.prefill import Needs, prefill

@@ -145,7 +145,7 @@ def test_expected_logits_are_those_of_gaussian_queries():
 def test_expected_attention_of_long_prompts_is_summed_in_tiles(monkeypatch):
     layer = layer_of()
     whole = ExpectedAttention().votes(layer)
-    monkeypatch.setattr("kvbench.methods.scoring.expected_attention.TILE", 7)
+    monkeypatch.setattr("kvbench.methods.expected_attention.TILE", 7)
     torch.testing.assert_close(ExpectedAttention().votes(layer), whole)
 
 

@@ -12,12 +12,12 @@ from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.record import per_head
 from kvbench.methods import Method
+from kvbench.methods.kivi.storage import Kivi
+from kvbench.methods.minicache.storage import MiniCache
 from kvbench.methods.selection import Selection
+from kvbench.methods.spindlekv.codebook import Codebook
 from kvbench.methods.storage.base import require_ragged
-from kvbench.methods.storage.codebook import Codebook
 from kvbench.methods.storage.dense import Dense
-from kvbench.methods.storage.kivi import Kivi
-from kvbench.methods.storage.minicache import MiniCache
 from tests.support import launch_counts
 from tests.support.codebook_layers import similar_layer
 from tests.support.every_method import setting

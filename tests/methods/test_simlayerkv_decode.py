@@ -13,7 +13,7 @@ from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Row, Run, record
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Dense, FullKV, SimLayerKV
-from kvbench.methods.simlayerkv import FirstDecodeDecision, FirstDecodeLayer
+from kvbench.methods.simlayerkv.method import FirstDecodeDecision, FirstDecodeLayer
 from kvbench.models.cache_argument import as_argument
 from kvbench.prefill import FullPrefill, Needs, prefill
 from tests.support.config import method

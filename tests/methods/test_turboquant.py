@@ -5,11 +5,11 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.cache.coded import sequence
-from kvbench.cache.coded.rotated import RotatedSequence, UniformSequence
 from kvbench.cache.dense import DenseLayer
 from kvbench.errors import UserError
 from kvbench.methods import Eviction, FullKV, TurboQuant, WindowAttention
 from kvbench.methods.selection import Selection
+from kvbench.methods.turboquant.sequence import RotatedSequence, UniformSequence
 from tests.support.quantised import TOLERANCE, plain_attention
 from tests.support.tiny import random_layer, random_state
 

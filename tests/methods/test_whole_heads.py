@@ -9,7 +9,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
 from kvbench.methods import AroundContext, Eviction, FullKV, Pyramid, WholeHeads, WindowAttention
-from kvbench.methods.head_scores import read_head_scores
+from kvbench.methods.heads.head_scores import read_head_scores
 from kvbench.prefill import ContextFrame, FullPrefill
 from tests.support.config import method
 from tests.support.tiny import prompt, random_state, tiny_model

@@ -10,7 +10,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
-from kvbench.methods.storage.rerotated import closed_up
+from kvbench.methods.key_rerotation import closed_up
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.probe import ropes_of, told
 from kvbench.ops.rope import fixed_rotation, text_decoder

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kvbench.methods.spindlekv.ops.greedy_cover import greedy_covers
 from kvbench.ops import operator as operators
-from kvbench.ops.greedy_cover import greedy_covers
 from kvbench.ops.operator import LAUNCHES, implementation, operator, use_kernels
 from kvbench.ops.signature import Signature, Varying
 from kvbench.ops.softmax import Scaling
@@ -95,7 +95,7 @@ def test_a_kernel_is_looked_for_beside_the_reference(monkeypatch):
 
 def test_a_loop_that_numba_compiles_runs_on_a_cpu_where_it_is_installed(monkeypatch):
     reference, cpu = greedy_covers.__wrapped__, torch.device("cpu")
-    assert implementation(reference, cpu).__module__ == "kvbench.ops.compiled.greedy_covers"
+    assert implementation(reference, cpu).__module__ == "kvbench.methods.spindlekv.ops.compiled.greedy_covers"
     with use_kernels("torch"):
         assert implementation(reference, cpu) is reference
     monkeypatch.setattr(operators, "installed", lambda package: False)

@@ -10,9 +10,9 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.methods import FullKV, StreamingLLM
+from kvbench.methods.spindlekv.ops.rope_table import rope_table, unturn
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops.rope import Rope, fixed_rotation
-from kvbench.ops.rope_table import rope_table, unturn
 from kvbench.prefill import Needs, prefill
 from kvbench.probes import NearestVector
 from tests.support.config import method

@@ -1,6 +1,6 @@
 """The greedy cover with all similarities in float64 and the adjacency in bits, a baseline of the benchmark script.
 
-Entry for entry that of `kvbench.ops.greedy_cover`; every round sums bits over all nodes.
+Entry for entry that of `kvbench.methods.spindlekv.ops.greedy_cover`; every round sums bits over all nodes.
 """
 
 import numpy as np

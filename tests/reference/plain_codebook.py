@@ -1,7 +1,7 @@
 """Algorithm 1 of SpindleKV read plainly: the whole similarity matrix, one round at a time, no shortcuts.
 
-The baseline of `kvbench.ops.greedy_cover`, which must agree with it entry for entry, and of the benchmark script,
-which says how much faster it is. The two share only the arithmetic of one similarity.
+The baseline of `kvbench.methods.spindlekv.ops.greedy_cover`, which must agree with it entry for entry, and of the
+benchmark script, which says how much faster it is. The two share only the arithmetic of one similarity.
 """
 
 import torch

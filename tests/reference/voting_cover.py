@@ -1,4 +1,4 @@
-"""The greedy cover in rounds of votes, as `kvbench.ops.kernels.greedy_covers` finds it, with what that takes."""
+"""The greedy cover in rounds of votes, as SpindleKV's kernel `greedy_covers` finds it, with what that takes."""
 
 from dataclasses import dataclass
 

@@ -8,7 +8,7 @@ import torch
 from kvbench.benchmarks import NeedleInAHaystack
 from kvbench.evaluation.retrieval_scores import of_layer, retrieval_scores, tokens_of
 from kvbench.methods import WholeHeads
-from kvbench.methods.head_scores import read_head_scores
+from kvbench.methods.heads.head_scores import read_head_scores
 from tests.support.command import kvbench
 from tests.support.tiny import random_layer
 

@@ -3,9 +3,9 @@
 import torch
 
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.methods.storage.codebook.layer_cache import CodebookLayer
-from kvbench.methods.storage.codebook.side import Side
-from kvbench.methods.storage.codebook.streams import Raw, Streams
+from kvbench.methods.spindlekv.codebook.layer_cache import CodebookLayer
+from kvbench.methods.spindlekv.codebook.side import Side
+from kvbench.methods.spindlekv.codebook.streams import Raw, Streams
 from kvbench.ops.bits import pack_bits
 from tests.support.codebook_layers import ROPE
 

@@ -4,10 +4,10 @@ import torch
 import torch.nn.functional as F
 
 from kvbench.methods.selection import Selection
+from kvbench.methods.spindlekv.ops.codebook_layout import KEYS, VALUES, view_references
+from kvbench.methods.spindlekv.ops.rope_table import rope_table
 from kvbench.ops.bits import unpack_bits
-from kvbench.ops.codebook_layout import KEYS, VALUES, view_references
 from kvbench.ops.rope import Rope
-from kvbench.ops.rope_table import rope_table
 from tests.support.tiny import random_layer, tiny_model
 
 ROPE = Rope.of(tiny_model())

@@ -1,7 +1,7 @@
 """Triton for a GPU that is not there: launches are recorded with what they would compile, and compute nothing.
 
     with FakeTriton() as gpu:
-        quantise(x, 4, 32, 2)  # of kvbench.ops.kernels, on tensors of the device "meta" or of fake devices
+        quantise(x, 4, 32, 2)  # a kernel, on tensors of the device "meta" or of fake devices
     gpu.launches, gpu.compilations
 
 What is compiled anew, and for which types, constants and alignments, is decided by Triton's own code.

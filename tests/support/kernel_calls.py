@@ -4,15 +4,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from kvbench.ops.codebook_layout import Books, Coded, Layout, Place, Rotation, Seen, Vectors
+import kvbench
+from kvbench.methods.kivi.quantised_attention import Stored
+from kvbench.methods.spindlekv.ops.codebook_layout import Books, Coded, Layout, Place, Rotation, Seen, Vectors
 from kvbench.ops.formats import GGML, MICROSCALING
-from kvbench.ops.quantised_attention import Stored
 from kvbench.ops.segments import Segments, Visible
 
+PACKAGE = Path(kvbench.__file__).parent
 HIDDEN = 32  # queries that are read at once
 CODES = ((4, 4), (2, 2), (8, 8), (4, 2))  # bits of keys and of values
 GROUP = 32  # elements that share a scale
@@ -46,7 +49,9 @@ class Shape:
 
 
 def kernel(name: str, module: str | None = None) -> Callable:
-    return getattr(import_module(f"kvbench.ops.kernels.{module or name}"), name)
+    """A function of the module of that name, or of another one, in whichever folder of kernels it lies."""
+    (path,) = (path for folder in PACKAGE.rglob("kernels") for path in folder.glob(f"{module or name}.py"))
+    return getattr(import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)), name)
 
 
 def calls(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:

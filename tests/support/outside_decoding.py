@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from kvbench.methods import DecodeCompression, Method, Needs, Selection, interval_layer, top_indices, with_window
+from kvbench.methods import DecodeCompression, Method, Needs, Selection, top_indices, with_window
+from kvbench.methods.eviction.eviction import interval_layer
 
 WINDOW = 8
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
-from kvbench.ops.quantised_attention import Stored
+from kvbench.methods.kivi.quantised_attention import Stored
 
 # of attention over codes, beside attention in float64 over the restored rows, which 16 bits round once more
 TOLERANCE = {torch.float32: {"atol": 2e-6, "rtol": 2e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}

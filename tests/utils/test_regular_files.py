@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kvbench.errors import UserError
-from kvbench.methods.head_scores import read_head_scores
-from kvbench.methods.storage.layer_bits import read_layer_bits
+from kvbench.methods.heads.head_scores import read_head_scores
+from kvbench.methods.kivi.layer_bits import read_layer_bits
 from kvbench.records.manifest import read_manifests
 from kvbench.records.samples import read_samples
 from kvbench.records.store import Store, read_records

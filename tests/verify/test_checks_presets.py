@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvbench.methods.head_scores import calibrations
+from kvbench.methods.heads.head_scores import calibrations
 from kvbench.verify.checks import verify
 from kvbench.verify.verdict import Verdict
 from tests.support.config import NAMES

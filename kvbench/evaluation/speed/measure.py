@@ -19,8 +19,8 @@ from kvbench.evaluation.prefill_passes import Compressed, SharedPass, StreamedPa
 from kvbench.evaluation.record import decode_figures
 from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.evaluation.settings import Setting
-from kvbench.methods.base import Method, as_given
-from kvbench.methods.eviction import Eviction
+from kvbench.methods.base.method import Method, as_given
+from kvbench.methods.eviction.eviction import Eviction
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.positions import positions_after
 from kvbench.utils.device import device_peak, gpus, wait_for

@@ -20,7 +20,7 @@ from kvbench.evaluation.prefill_passes import Compressed, Stream, num_layers
 from kvbench.evaluation.settings import Setting
 from kvbench.integrations.generate.setting import check_plan, setting_of
 from kvbench.methods import Method
-from kvbench.methods.base import as_given
+from kvbench.methods.base.method import as_given
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.layer_kinds import LayerKind, check_continues, kinds_of
 from kvbench.models.probe import ropes_of

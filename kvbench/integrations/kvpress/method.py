@@ -10,7 +10,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.integrations.kvpress.prefill import PressedLayer, PressedPrefill
 from kvbench.integrations.kvpress.presses import build_press, refuse_decoding, takes_ratio, title
-from kvbench.methods.base import Method
+from kvbench.methods.base.method import Method
 from kvbench.prefill import LayerState, PrefillState
 from kvbench.utils.checked import checked
 

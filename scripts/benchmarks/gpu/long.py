@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
+from kvbench.methods.kivi.quantised_attention import Stored, quantised_attention
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.operator import Kernels, use_kernels
 from kvbench.ops.packed_attention import packed_attention
 from kvbench.ops.quantise import CHANNELS, TOKENS, Quantiser, dequantise
-from kvbench.ops.quantised_attention import Stored, quantised_attention
 from kvbench.ops.segments import Segments
 from scripts.benchmarks.gpu.twins import ALLOWED, difference
 

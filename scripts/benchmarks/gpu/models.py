@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.settings import Setting
-from kvbench.methods.head_scores import KIND
+from kvbench.methods.heads.head_scores import KIND
 from kvbench.models.random_weights import random_model
 from kvbench.ops.rope import Rope
 from kvbench.prefill import FullPrefill, Needs, PrefillState

@@ -16,7 +16,7 @@ from kvbench.evaluation.generation import Generation
 from kvbench.evaluation.prefill_passes import stored
 from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.methods import H2O, Eviction, FullKV, Kivi, Method, Pyramid, StreamingLLM, WindowAttention
-from kvbench.methods.spindle import SpindleKV
+from kvbench.methods.spindlekv.method import SpindleKV
 from kvbench.prefill import FullPrefill, Needs, PrefillState, in_chunks
 from kvbench.utils.device import finish, free_bytes
 from scripts.benchmarks.gpu.generated import generated

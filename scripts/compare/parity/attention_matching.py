@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from kvbench.cache.biased import BiasedLayer
 from kvbench.methods import Eviction, Matched, MatchingPursuit, ReferenceAttention
-from kvbench.ops.biased_attention import biased_attention
+from kvbench.methods.attention_matching.biased_attention import biased_attention
+from kvbench.methods.attention_matching.layer_cache import BiasedLayer
 from scripts.compare.parity.agreement import Agreement
 from scripts.compare.parity.checkout import LenientModule, commit, load
 from scripts.compare.parity.tensors import DTYPES, LAYOUTS, Layer, random_layer, real_layers

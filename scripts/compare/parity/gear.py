@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kvbench.cache.coded.gear import GearSequence, KeyPart, Recipe, ValuePart
-from kvbench.ops.low_rank import _start
+from kvbench.methods.gear.low_rank import _start
+from kvbench.methods.gear.sequence import GearSequence, KeyPart, Recipe, ValuePart
 from scripts.compare.parity.agreement import Agreement
 from scripts.compare.parity.checkout import commit, load
 from scripts.compare.parity.tensors import real_layers

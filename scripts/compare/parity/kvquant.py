@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from kvbench.cache.coded.nonuniform import NonUniformKeys, NonUniformSequence, NonUniformValues, percentiles
 from kvbench.cache.coded.positions import KeyPositions
-from kvbench.ops.fitted_levels import fitted_levels
+from kvbench.methods.kvquant.fitted_levels import fitted_levels
+from kvbench.methods.kvquant.sequence import NonUniformKeys, NonUniformSequence, NonUniformValues, percentiles
 from scripts.compare.parity.agreement import Agreement
 from scripts.compare.parity.checkout import commit, load
 from scripts.compare.parity.leverage import UNROTATED

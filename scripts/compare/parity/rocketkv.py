@@ -8,8 +8,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from kvbench.cache.hybrid import HybridLayer
 from kvbench.methods import RocketKV
+from kvbench.methods.rocketkv.layer_cache import HybridLayer
 from scripts.compare.parity.agreement import Agreement
 from scripts.compare.parity.checkout import commit, load
 from scripts.compare.parity.tensors import DTYPES, Layer, sources

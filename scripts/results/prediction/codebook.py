@@ -19,8 +19,8 @@ sm_90, for a similarity, a word of a vote and each bit of degrees.
 
 import math
 
-from kvbench.methods.layer_groups import AT_ONCE
-from kvbench.methods.storage.codebook.coding import cover_bytes
+from kvbench.methods.spindlekv.codebook.coding import cover_bytes
+from kvbench.methods.spindlekv.layer_groups import AT_ONCE
 from scripts.results.prediction.assumptions import PEAK_FLOPS, Assumptions
 from scripts.results.prediction.llama import D, K, L
 

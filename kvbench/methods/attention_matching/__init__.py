@@ -1,0 +1,1 @@
+"""Attention Matching: keys chosen, biases and values fitted to reference attention."""

@@ -1,0 +1,98 @@
+"""Attention Matching's choice of keys: the attention of reference queries, and matching pursuit of its mass."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from kvbench.methods.attention_matching.fitting import masses, matching_pursuit
+from kvbench.methods.facts import Launches, values
+from kvbench.methods.scoring.base import Scoring
+from kvbench.ops.attention import grouped_logits
+from kvbench.prefill import LayerState, Needs
+from kvbench.utils.checked import NonNegative, Number, Positive, PositiveNumber, checked
+
+
+@checked
+class ReferenceAttention(Scoring):
+    """The root of the mean square of the attention of reference queries (Zweiger et al. 2026, arXiv 2602.16284).
+
+    References are the last `references` queries of the prompt. The attention of each is over all tokens between the
+    sinks and the window, those after the query included, and over no others: what Attention Matching replaces.
+
+    window   last tokens that always stay.
+    sinks    first tokens that always stay.
+    """
+
+    short = values(references=28, window=8)
+
+    references: Positive = 1024
+    window: NonNegative = 32
+    sinks: NonNegative = 4
+
+    while_decoding = False  # of a prompt, once
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(window=self.references)
+
+    def protected(self, budget: int) -> int:
+        return self.window
+
+    def votes(self, layer: LayerState) -> Tensor:
+        name = "reference attention", self.references, self.window, self.sinks
+        return self.keep_sinks(layer.once(name, lambda: self._squares(layer)).clone())
+
+    def _squares(self, layer: LayerState) -> Tensor:
+        """The mean square of each query head's attention, float32 [num_attention_heads, n]; 0 outside."""
+        found = layer.keys.new_zeros(layer.num_attention_heads, layer.n, dtype=torch.float32)
+        between = slice(self.sinks, layer.n - self.window)
+        group = layer.num_attention_heads // layer.num_key_value_heads
+        for head, queries in enumerate(layer.last_queries(self.references)):
+            logits = grouped_logits(queries, layer.keys[head // group, between], layer.scaling)
+            found[head, between] = logits.softmax(dim=1).square_().mean(dim=0)
+        return found
+
+    def smooth(self, votes: Tensor) -> Tensor:
+        return votes.sqrt()
+
+
+@checked
+class MatchingPursuit(ReferenceAttention):
+    """Keys chosen by orthogonal matching pursuit (ibid.): those whose weighted masses add up to that of all keys.
+
+    The mass of a key for a reference query is exp(logit), in units of the query's largest. All references of a KV
+    head's query heads count alike.
+
+    step                   keys added before the weights are fitted anew: 1 in the paper, 4 in its fast setting.
+    least_bias, most_bias  logarithms of the bounds of a weight.
+    ridge                  times the largest squared norm of a key's masses: keeps the fit defined where keys are alike.
+    """
+
+    launches = Launches(compress_waits=32)  # one head after the other, in steps of the pursuit
+
+    step: Positive = 4
+    least_bias: Number = -7.0
+    most_bias: Number = 7.0
+    ridge: PositiveNumber = 1e-6
+
+    orders_by_scores = False
+
+    def order(
+        self, order: Tensor, scores: Tensor, counts: int | Tensor, window: int, sure: int, layer: LayerState
+    ) -> Tensor:
+        heads = len(order)
+        queries = layer.last_queries(self.references).unflatten(0, (heads, -1)).flatten(1, 2)
+        keys = layer.keys[:, self.sinks : layer.n - window]
+        tokens = [counts] * heads if isinstance(counts, int) else counts.tolist()
+        found = order.clone()
+        for head, row in enumerate(order):
+            of = masses(grouped_logits(queries[head], keys[head * len(keys) // heads], layer.scaling))
+            first = row[self.sinks : max(sure, self.sinks)] - self.sinks  # sinks come first in `order`
+            count = min(max(tokens[head] - self.sinks, len(first)), of.shape[1])
+            if count:
+                bounds = math.exp(self.least_bias), math.exp(self.most_bias)
+                chosen = matching_pursuit(of, first, count, self.step, *bounds, self.ridge)
+                rest = row[~torch.isin(row, chosen + self.sinks)]
+                found[head] = torch.cat([rest[: self.sinks], chosen + self.sinks, rest[self.sinks :]])
+        return found

@@ -1,0 +1,100 @@
+"""Attention Matching: kept keys with a bias and values fitted to the attention that reference queries pay to all."""
+
+import math
+from typing import NamedTuple
+
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.dense import DenseLayer
+from kvbench.errors import UserError
+from kvbench.methods.attention_matching.fitting import mass_weights, masses, matched_values
+from kvbench.methods.attention_matching.layer_cache import BiasedLayer
+from kvbench.methods.facts import Launches, values
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import KeptLayer, Storage
+from kvbench.ops.attention import grouped_logits
+from kvbench.ops.softmax import Scaling
+from kvbench.prefill import LayerState, Needs
+from kvbench.utils.checked import NonNegative, Number, Positive, PositiveNumber, checked
+
+
+class Fit(NamedTuple):
+    """What stands for the attention over all keys."""
+
+    bias: Tensor  # [k]
+    values: Tensor  # [k, head_dim]
+
+
+@checked
+class Matched(Storage):
+    """Kept keys stand for all keys between the sinks and the last tokens (Zweiger et al. 2026, arXiv 2602.16284).
+
+    A bias of each kept key makes the mass that reference queries find there, Σ exp(logit + bias), that of all keys;
+    then values make the attention output over them that of all keys. Both are least squares over the last `references`
+    queries of the query heads that read a head's keys, as the released code solves them: the bias between bounds, with
+    steps of projected gradient descent after it. With mass and output matched, attention over other tokens, those
+    decoded later included, stays as it was.
+
+    sinks, recent          first and last tokens, which stay as they are and have no bias.
+    least_bias, most_bias  bounds of a bias: -3 and 3 with keys by attention, -7 and 7 with keys by matching pursuit.
+    steps                  of projected gradient descent.
+    ridge                  times the largest squared norm of a key's weights: what keeps a fit defined where keys are
+                           alike or outnumber the queries.
+    """
+
+    short = values(references=28, recent=8)
+    launches = Launches(compress_waits=24)  # it fits two heads one after the other, with sizes and factors of each
+
+    references: Positive = 1024
+    sinks: NonNegative = 4
+    recent: NonNegative = 32
+    least_bias: Number = -3.0
+    most_bias: Number = 3.0
+    steps: NonNegative = 2
+    ridge: PositiveNumber = 1e-6
+
+    batches = True
+
+    def __post_init__(self) -> None:
+        if self.least_bias > self.most_bias:
+            raise UserError(f"least_bias={self.least_bias} is above most_bias={self.most_bias}")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(window=self.references)
+
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        if selection.indices is None:
+            return DenseLayer(layer.keys, layer.values, layer.n, selection.kept(layer))
+        keys, values = selection.of(layer.keys), selection.of(layer.values)
+        heads, k, head_dim = keys.shape
+        bias = keys.new_zeros(heads, k)
+        between = slice(self.sinks, max(layer.n - self.recent, self.sinks))
+        queries = layer.last_queries(self.references).unflatten(0, (heads, -1)).flatten(1, 2)  # [heads, r, head_dim]
+        for head, indices in enumerate(selection.indices.expand(heads, -1)):
+            fitted = (indices >= between.start) & (indices < between.stop)
+            chosen = indices[fitted] - between.start
+            own = head * layer.num_key_value_heads // heads
+            every = layer.keys[own, between], layer.values[own, between]
+            if 0 < len(chosen) < len(every[0]):
+                bias[head, fitted], values[head, fitted] = self.fit(queries[head], *every, chosen, layer.scaling)
+        kept = selection.kept(layer, r3=1 + 1 / (2 * head_dim))
+        return BiasedLayer(keys, values, bias, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return 1.0  # biases come on top
+
+    def fit(self, queries: Tensor, keys: Tensor, values: Tensor, chosen: Tensor, scaling: Scaling) -> Fit:
+        """The bias and the values of the keys at `chosen` [k], in the dtype of keys.
+
+        queries [r, head_dim]; keys, values [len, head_dim] are what the chosen ones stand for.
+        """
+        logits = grouped_logits(queries, keys, scaling)  # [r, len]
+        of = masses(logits)
+        bounds = math.exp(self.least_bias), math.exp(self.most_bias)
+        weights = mass_weights(of[:, chosen], of.sum(dim=1), *bounds, self.steps, self.ridge)
+        bias = weights.log().to(keys.dtype)  # as it is stored: the values make up for its rounding
+        outputs = logits.softmax(dim=1) @ values.float()
+        fitted = matched_values(logits[:, chosen], bias, outputs, self.ridge)
+        return Fit(bias, fitted.to(keys.dtype))

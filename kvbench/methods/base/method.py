@@ -1,0 +1,116 @@
+"""The contract of a method."""
+
+from abc import ABC, abstractmethod
+from typing import cast
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.methods.base.layer_stream import LayerByLayer, LayerStream
+from kvbench.methods.facts import Stated
+from kvbench.methods.storage.base import KeptLayer, Storage
+from kvbench.prefill import FullPrefill, LayerState, Needs, PrefillPlan, PrefillState
+
+
+def as_given(budget: float) -> int:
+    """A setting's budget as a method is given it: whole tokens, but ratio·n for one that says `takes_fractions`."""
+    return cast(int, budget)
+
+
+class Method(Stated, ABC):
+    """A function of the prefill state; it never sees a model, a tokenizer or a benchmark.
+
+    `needs` is read before the prefill, so that one pass serves every setting of a run.
+    """
+
+    needs: Needs = Needs()
+    takes_budget: bool = True  # FullKV does not
+    takes_fractions: bool = False  # a ratio arrives as ratio·n, not rounded down to whole tokens
+    ratio_of: str = "prompt"  # tokens that a ratio is a share of: prompt, total (with the answer), seen (so far)
+    compress_at: str = "prefill_end"
+    full_cache_tokens: int = 1  # generated tokens that saw the full cache: the first comes from prefill
+
+    @property
+    def never_full(self) -> str:
+        return "" if self.takes_budget else "what it keeps is fixed"
+
+    @property
+    def minimum_budget(self) -> int:
+        """The smallest budget with a meaning: what is always kept, and one token more."""
+        return 1
+
+    @property
+    def layerwise(self) -> bool:
+        """Whether a layer's outcome depends on nothing but this layer's state: `compress_layer` of each layer makes the
+        caches of `compress`. A method that looks at several layers says False; `kvbench check` tries the promise."""
+        return True
+
+    @property
+    def streams(self) -> bool:
+        """Whether `memory=stream` can run it: without the whole keys and values of more than one layer at a time.
+
+        `layerwise` methods can, unless a layer's state needs the caches of all layers; others override `layer_stream`.
+        """
+        return self.layerwise and not self.needs.reconstructions
+
+    @property
+    def batches(self) -> bool:
+        """Whether its layer caches may decode in a batch (`LayerCache.batches`), known before there are any.
+
+        What says no is compressed and decodes first, while no batch is held. It decides no more than that order.
+        """
+        return False
+
+    @property
+    def divisible(self) -> bool:
+        """Whether another method may give each layer a budget of its own: a layer called with b holds about b."""
+        return self.takes_budget and self.layerwise and self.compress_at != "in_prefill"
+
+    def title(self, name: str) -> str:
+        """The method's name in tables, for a configuration called `name`."""
+        return name
+
+    def floor(self, n: int, num_layers: int) -> int:
+        """The smallest budget that a prompt of n tokens can be brought to; smaller ones are raised to it."""
+        return self.minimum_budget
+
+    def missed(self, ratio: ReserveRatio, target: float) -> bool:
+        """Whether a method that searches for the requested ratio missed `target`; False for others."""
+        return False
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        """What `Storage.least_share` says of a method's storage; a method without one that holds rows as they are says
+        1, and 0 where nothing is known beforehand."""
+        storage: Storage | None = getattr(self, "storage", None)
+        return 0.0 if storage is None else storage.least_share(element_bytes, layer)
+
+    @property
+    def counts_groups(self) -> bool:
+        """Whether r1 counts a token that any query head of a group keeps, whose budget is one head's."""
+        return False
+
+    @property
+    def unfolds(self) -> bool:
+        """Whether query heads that select for themselves have copies of their own of what they keep."""
+        storage: Storage | None = getattr(self, "storage", None)
+        return storage is None or storage.unfolds
+
+    def plan(self, n: int, num_layers: int, budget: int | float) -> PrefillPlan:
+        """The forward pass to run over a prompt of n tokens. Settings with equal plans share one pass."""
+        return FullPrefill()
+
+    def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
+        """One layer cache per layer, holding about `budget` tokens per head on average over the layers.
+
+        With budget >= state.n the caches behave as FullKV, bit for bit. `state` is shared: do not write it.
+        Override this, and `layerwise`, only where a layer's outcome depends on other layers.
+        """
+        count = len(state.layers)
+        return [self.compress_layer(layer, index, count, budget) for index, layer in enumerate(state.layers)]
+
+    def layer_stream(self, num_layers: int, budget: int) -> LayerStream:
+        """What compresses the layers of one prompt as they arrive, into the caches of `compress`."""
+        return LayerByLayer(lambda layer, index: self.compress_layer(layer, index, num_layers, budget))
+
+    @abstractmethod
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        """The cache of layer `index` of `num_layers`, from its own prefill state alone."""

@@ -1,0 +1,1 @@
+"""CAKE: attention and its variance, and budgets of layers by preference."""

@@ -1,0 +1,46 @@
+"""ChunkKV's score: tokens stay or go in chunks."""
+
+from dataclasses import field
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from kvbench.errors import UserError
+from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.scoring.over import OverScoring
+from kvbench.methods.snapkv import WindowAttention
+from kvbench.utils.checked import Positive, checked
+
+
+@checked
+class Chunks(OverScoring):
+    """The mean score of `base` over a chunk, for each of its tokens (Liu et al. 2025, ChunkKV, arXiv 2502.00299).
+
+    Chunks are of consecutive tokens before the window, from the first on; the last may be shorter. The best chunks are
+    kept whole, and of the last one that the budget reaches the first tokens. While decoding, chunks are of consecutive
+    stored tokens.
+
+    base     whose scores are averaged, after its pooling.
+    length   tokens of a chunk: 10 in the paper, 20 in kvpress.
+    """
+
+    base: Scoring = field(default_factory=lambda: WindowAttention(kernel=1))
+    length: Positive = 10
+
+    def __post_init__(self) -> None:
+        if not self.base.orders_by_scores or isinstance(self.base, Chunks):
+            raise UserError(
+                f"Chunks averages the scores of its base, but {type(self.base).__name__} does not choose by one score "
+                "of each token: base must be another scoring"
+            )
+        super().__post_init__()
+
+    @property
+    def copies(self) -> bool:
+        return True
+
+    def smooth(self, votes: Tensor) -> Tensor:
+        scores = self.base.smooth(votes)
+        n = scores.shape[1]
+        means = F.avg_pool1d(scores[None], self.length, stride=self.length, ceil_mode=True)[0]
+        return means.repeat_interleave(self.length, dim=1)[:, :n]

@@ -1,0 +1,1 @@
+"""Compactor: leverage scores and non-causal attention."""

@@ -1,0 +1,62 @@
+"""CriticalKV: half of the budget by attention, half by what a token adds to the output."""
+
+from dataclasses import field
+
+import torch
+from torch import Tensor
+
+from kvbench.errors import UserError
+from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.scoring.over import OverScoring
+from kvbench.methods.selection import ranking, reduce_group
+from kvbench.methods.snapkv import WindowAttention
+from kvbench.prefill import LayerState, Needs
+from kvbench.utils.checked import Fraction, PositiveNumber, checked
+
+
+@checked
+class CriticalKV(OverScoring):
+    """CriticalKV (Feng et al. 2025, arXiv 2502.03805): two stages over the scores of `base`.
+
+    Of a head's budget B the first stage keeps the first_stage·B tokens (rounded down) with the best scores S, its
+    window among them. The second fills up by (S + epsilon)·u, where u is ‖v W_o‖₁, the L1 norm of the token's value
+    after the output projection, averaged over the query heads that share it. Under budgets of heads with a hard floor
+    what the floor makes sure of counts as first stage, as in the authors' code. Stages are sets of tokens, so that no
+    score is multiplied that must win: the released code multiplies those of the window, too.
+
+    base      gives S, which must not be negative. Expected Attention goes with value_norm=false.
+    epsilon   is added to the attention of one query: where S is a sum over several, as often.
+    """
+
+    base: Scoring = field(default_factory=WindowAttention)
+    first_stage: Fraction = 0.5
+    epsilon: PositiveNumber = 1e-4
+
+    orders_by_scores = while_decoding = False
+
+    def __post_init__(self) -> None:
+        if self.base.signed:
+            raise UserError(
+                f"{type(self.base).__name__} has negative scores: CriticalKV multiplies scores by norms, which would "
+                "reverse their order"
+            )
+        if isinstance(self.base, CriticalKV):
+            raise UserError("CriticalKV cannot be its own base: base must be another scoring")
+        super().__post_init__()
+        self.needs |= Needs(value_output_norm=True)
+
+    def order(
+        self, order: Tensor, scores: Tensor, counts: int | Tensor, window: int, sure: int, layer: LayerState
+    ) -> Tensor:
+        if isinstance(counts, int):
+            first = max(int(self.first_stage * (counts + window) + 1e-9) - window, sure)  # 1e-9: float noise
+        else:
+            stage = ((counts + window).double() * self.first_stage + 1e-9).long() - window
+            first = stage.clamp(min=sure)[:, None]
+        heads, length = scores.shape
+        assert layer.value_output_norm is not None, "it is in `needs`"
+        norms = reduce_group(layer.value_output_norm[:, :length], heads, "mean")
+        weighted = (scores + self.epsilon * self.base.queries(layer)) * norms
+        places = torch.arange(length, device=scores.device).expand_as(order)
+        ranks = torch.empty_like(order).scatter_(1, order, places)
+        return ranking(weighted.masked_fill_((ranks < first) | scores.isposinf(), float("inf")))

@@ -1,0 +1,101 @@
+"""The layers of a prefill cut again with every further one, where a layer's tokens depend on all layers' weights."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.methods.base.layer_stream import LayerStream
+from kvbench.methods.budgets import Budgets
+from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.selection import Selection
+from kvbench.prefill import LayerState
+
+
+class Weighed(Protocol):
+    """What the cascade needs of an `Eviction` whose allocation is weighted."""
+
+    scoring: Scoring
+    budgets: Budgets
+
+    def with_budgets(self, budgets: Budgets) -> "Weighed": ...
+
+    def scores(self, layer: LayerState, window: int) -> Tensor: ...
+
+    def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection: ...
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache: ...
+
+
+class Cascade(LayerStream):
+    """CAKE's and LAVa's cascade: after each layer all layers so far are cut to the most that they may have in the end.
+
+    About the budget of all layers is held, beside the layer that is read; scores stay whole, in float32, and count. The
+    caches are those of `compress`, bit for bit.
+    """
+
+    def __init__(self, method: Weighed, num_layers: int, budget: int) -> None:
+        super().__init__()
+        assert method.budgets.weighted is not None, "others need no cascade"
+        self.method, self.allocation = method, method.budgets.weighted
+        self.num_layers, self.budget = num_layers, budget
+        self.weights: list[float] = []
+        self.held: list[HeldLayer] = []
+
+    def take(self, layer: LayerState) -> None:
+        if self.budget >= layer.n:  # there is nothing to divide
+            self.caches.append(self._compressed(self.method, layer, len(self.caches)))
+            return
+        window = self.method.scoring.protected(self.budget)
+        scores = self.method.scores(layer, window)
+        self.held.append(HeldLayer(layer, scores))
+        self.weights.append(self.allocation.weight(layer, lambda: scores).item())
+        bounds = self.allocation.bounds(self.weights, self.budget, layer.n, window, self.num_layers)
+        # a smaller budget of the layer may round up to one token more in a head
+        roomy = self.method.with_budgets(replace(self.method.budgets, means=bounds, spare=1))
+        for index, held in enumerate(self.held):
+            held.cut(roomy.select(held.state, index, self.num_layers, self.budget).mask(held.state).any(dim=1))
+
+    def finish(self, count: Callable[[LayerState], None]) -> None:
+        given = self.method.with_budgets(replace(self.method.budgets, weights=self.weights))
+        while self.held:
+            layer = self.held[0].whole()
+            count(layer)
+            del self.held[0]
+            self.caches.append(self._compressed(given, layer, len(self.caches)))
+            count(layer)
+            del layer
+
+    def tensors(self) -> list[Tensor]:
+        return [*super().tensors(), *(tensor for held in self.held for tensor in held.tensors())]
+
+    def _compressed(self, method: Weighed, layer: LayerState, index: int) -> LayerCache:
+        return method.compress_layer(layer, index, self.num_layers, self.budget)
+
+
+class HeldLayer:
+    """Some tokens of one layer, and the scores of all."""
+
+    def __init__(self, layer: LayerState, scores: Tensor) -> None:
+        """scores [heads that select, n - window]: those of the method that the layer is held for."""
+        self.rows = torch.ones(layer.keys.shape[:2], dtype=torch.bool, device=layer.keys.device)
+        self.keys, self.values = (x.flatten(0, 1) for x in (layer.keys, layer.values))  # [held tokens, head_dim]
+        nothing = layer.keys.new_zeros(1).expand(layer.keys.shape)  # the shape, of no bytes
+        self.state = replace(layer, keys=nothing, values=nothing, scores=scores)
+
+    def cut(self, rows: Tensor) -> None:
+        """Hold no more than the tokens in rows, bool [num_key_value_heads, n]."""
+        stay = rows[self.rows]
+        self.rows, self.keys, self.values = self.rows & rows, self.keys[stay], self.values[stay]
+
+    def whole(self) -> LayerState:
+        """The layer as it was, but zero where tokens were dropped."""
+        full = torch.zeros(2, *self.state.keys.shape, dtype=self.keys.dtype, device=self.keys.device)
+        full[0][self.rows], full[1][self.rows] = self.keys, self.values
+        return replace(self.state, keys=full[0], values=full[1])
+
+    def tensors(self) -> list[Tensor]:
+        return [self.keys, self.values, self.rows, self.state.scores]

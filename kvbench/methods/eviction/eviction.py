@@ -1,0 +1,209 @@
+"""Eviction: allocation × scoring × granularity × heads × storage. SnapKV, PyramidKV and AdaKV are choices of these."""
+
+from copy import copy
+from dataclasses import field
+from typing import Literal
+
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.eviction_cuts import Cuts
+from kvbench.errors import UserError
+from kvbench.methods.allocation.base import Allocation
+from kvbench.methods.allocation.uniform import Uniform
+from kvbench.methods.base.layer_stream import LayerStream
+from kvbench.methods.base.method import Method
+from kvbench.methods.budgets import Budgets
+from kvbench.methods.eviction.cascade import Cascade
+from kvbench.methods.eviction.decode_compression import DecodeCompression
+from kvbench.methods.eviction.interval_layer import interval_layer
+from kvbench.methods.heads.base import HeadBudgets
+from kvbench.methods.heads.equal import EqualHeads
+from kvbench.methods.scoring.base import Scoring
+from kvbench.methods.selection import Selection, first, first_and_window, ranking, reduce_group, with_window
+from kvbench.methods.snapkv import WindowAttention
+from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union, require_ragged
+from kvbench.methods.storage.dense import Dense
+from kvbench.prefill import LayerState, PrefillState
+from kvbench.utils.checked import checked
+
+
+@checked
+class Eviction(Method):
+    """Keep, per head, the window and the best scored other tokens; drop the rest once, after prefill, or later too.
+
+    granularity   kv_head: one set per KV head, its query heads' scores reduced by `group_reduce`.
+                  query_head: each query head selects its own tokens, as SnapKV's and PyramidKV's code and papers do.
+                  layer: one set for the layer, the scores of all its heads reduced by `group_reduce` (TOVA).
+    heads         how a layer's tokens are shared between the heads that select.
+    decode_compression   when and how far the cache is reduced while decoding, by the same scores of the tokens that are
+                  left; null: never.
+    """
+
+    allocation: Allocation = field(default_factory=Uniform)
+    scoring: Scoring = field(default_factory=WindowAttention)
+    granularity: Literal["kv_head", "query_head", "layer"] = "kv_head"
+    group_reduce: Literal["mean", "max", "sum"] = "mean"
+    storage: Storage = field(default_factory=Dense)
+    heads: HeadBudgets = field(default_factory=EqualHeads)
+    decode_compression: DecodeCompression | None = None
+
+    def __post_init__(self) -> None:
+        if self.granularity == "query_head" and self.group_reduce != "mean":
+            raise UserError(
+                f"group_reduce={self.group_reduce} reduces a group's query heads to one set, but with "
+                "granularity=query_head each keeps its own: it must be mean"
+            )
+        if self.granularity == "query_head" and not self.scoring.per_query_head:
+            raise UserError(
+                f"{type(self.scoring).__name__} gives all query heads of a KV head the same scores: "
+                "it needs granularity=kv_head or layer, not query_head"
+            )
+        refuse_joint(self.storage, type(self).__name__)
+        if self.granularity != "query_head":
+            refuse_union(self.storage, f"granularity={self.granularity}")
+        if self.heads != EqualHeads():
+            name = type(self.heads).__name__
+            require_ragged(self.storage, name)
+            if self.granularity == "layer":
+                raise UserError(f"{name} shares tokens between heads: granularity=layer keeps the same in all of them")
+            self.takes_fractions = self.heads.takes_fractions
+        self.budgets = Budgets(self.allocation, self.heads, self.scoring)
+        self.budgets.check()
+        self.needs = self.scoring.needs | self.storage.needs | self.budgets.needs
+        if self.decode_compression is not None:
+            self._check_decoding(self.decode_compression)
+            self.takes_fractions, self.ratio_of, self.compress_at = self.decode_compression.protocol
+
+    @property
+    def minimum_budget(self) -> int:
+        return self.scoring.minimum_budget
+
+    @property
+    def layerwise(self) -> bool:
+        return self.budgets.layerwise
+
+    @property
+    def streams(self) -> bool:
+        if self.budgets.weighted is None:
+            return super().streams
+        cut = self.decode_compression is None or self.decode_compression.prompt == "cut"
+        return cut and not self.needs.reconstructions
+
+    def layer_stream(self, num_layers: int, budget: int) -> LayerStream:
+        if self.budgets.weighted is not None:
+            return Cascade(self, num_layers, budget)
+        return super().layer_stream(num_layers, budget)
+
+    @property
+    def batches(self) -> bool:
+        return self.storage.batches and self.decode_compression is None
+
+    @property
+    def divisible(self) -> bool:
+        return super().divisible and self.budgets.uniform and not self.heads.whole_model
+
+    def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
+        if not self.budgets.layerwise and budget < state.n:
+            return self.given(state, budget).compress(state, budget)
+        if self.decode_compression is not None or not self.storage.groups_layers:
+            return super().compress(state, budget)
+        count = len(state.layers)
+        selections = [self.select(layer, index, count, budget) for index, layer in enumerate(state.layers)]
+        return self.storage.store_all(state.layers, selections)
+
+    def given(self, state: PrefillState, budget: int) -> "Eviction":
+        """This eviction with the budgets that the states of all layers give; one wait for the device."""
+        return self.with_budgets(self.budgets.of_prompt(state.layers, budget, self.scores))
+
+    def with_budgets(self, budgets: Budgets) -> "Eviction":
+        """This eviction with numbers of one prompt. Its parts are checked already."""
+        given = copy(self)
+        given.budgets = budgets
+        return given
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        when = self.decode_compression
+        if when is None:
+            return self.storage.store(layer, self.select(layer, index, num_layers, budget))
+
+        def select(layer: LayerState, budget: int) -> Selection:
+            return self.select(layer, index, num_layers, budget)
+
+        def keep(state: LayerState, target: int, seen: int) -> Tensor | None:
+            return self.keep(state, index, num_layers, target, seen)
+
+        return interval_layer(when, layer, budget, select, keep, self.needs)
+
+    def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection:
+        """The tokens of one layer to keep, at a mean of `budget` per head over all layers."""
+        if budget >= layer.n:
+            return Selection.everything(layer)
+        window = self.scoring.protected(budget)
+        tokens = self.budgets.of_layer(layer, index, num_layers, budget)
+        scores = self.scores(layer, window)
+        by_scores = ranking(scores)
+        ranked = scores.gather(1, by_scores)
+        counts, nominal, longest, sure = self.budgets.of_heads(ranked, tokens, layer, index, budget)
+        order = self.scoring.order(by_scores, scores, counts, window, sure, layer)
+        cuts = None
+        if self.scoring.orders_by_scores:
+            if order is not by_scores:
+                name = type(self.scoring).__name__
+                raise UserError(f"{name} has an order of its own: it needs orders_by_scores = False")
+            cuts = Cuts.of(ranked, counts, layer.keys.dtype, self.scoring.copies)
+        if isinstance(counts, int):
+            return Selection(with_window(first(order, counts), layer.n, window), nominal, cuts)
+        return Selection(None, nominal, cuts, first_and_window(order, counts, layer.n), longest)
+
+    def keep(self, state: LayerState, index: int, num_layers: int, target: int, seen: int) -> Tensor | None:
+        """The stored tokens to keep while decoding, [heads, k], at a mean of `target` per head; None: all of them.
+
+        `state` has the tokens that are left of a text of `seen` tokens.
+        """
+        target = max(target, self.minimum_budget)
+        if target >= seen or (tokens := self.budgets.of_layers(target, seen, num_layers)[index]) >= state.n:
+            return None
+        window = self.scoring.protected(target)
+        chosen = ranking(self.scores(state, window))[:, : tokens - window]
+        assert self.decode_compression is not None, "tokens are dropped while decoding"
+        if self.decode_compression.slots == "position":
+            chosen = chosen.sort(dim=-1).values
+        return with_window(chosen, state.n, window)
+
+    def _check_decoding(self, when: DecodeCompression) -> None:
+        """Refuse what cannot drop tokens while decoding."""
+        if self.storage != Dense():
+            raise UserError(
+                "decode_compression drops single tokens from its own store: it needs dense, unfolded storage, not "
+                f"{type(self.storage).__name__}"
+            )
+        if self.heads != EqualHeads():
+            raise UserError(
+                f"{type(self.heads).__name__} gives heads different numbers of tokens, but decode_compression leaves "
+                "equally many in each: it needs equal heads"
+            )
+        if not self.scoring.while_decoding:
+            raise UserError(
+                f"{type(self.scoring).__name__} reads what only the prefill of a prompt observes: it cannot score for "
+                "decode_compression"
+            )
+        if when.budget is not None and when.budget < self.minimum_budget:
+            raise UserError(
+                f"decode_compression.budget={when.budget} is too small for {type(self.scoring).__name__}: at least "
+                f"{self.minimum_budget} are needed"
+            )
+
+    def scores(self, layer: LayerState, window: int) -> Tensor:
+        """Scores of the tokens before the window, float32 [heads, n - window], heads as `granularity` says."""
+        if layer.scores is not None:
+            return layer.scores
+        votes = self.scoring.votes(layer)[:, : layer.n - window]
+        return self.scoring.smooth(self.per_head(votes, layer))
+
+    def per_head(self, votes: Tensor, layer: LayerState) -> Tensor:
+        """Votes of query heads [num_attention_heads, len], or of KV heads, as votes of the heads that select."""
+        if self.granularity == "query_head":
+            return votes
+        heads = 1 if self.granularity == "layer" else layer.num_key_value_heads
+        return votes if len(votes) == heads else reduce_group(votes, heads, self.group_reduce)

@@ -1,0 +1,1 @@
+"""GEAR: rounded keys and values, outliers, and a low rank of the error."""

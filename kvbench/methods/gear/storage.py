@@ -1,0 +1,89 @@
+"""GEAR: rounded keys and values, their outliers, and a low rank part of what rounding lost."""
+
+from typing import Literal
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.coded.blockwise import BlockwiseLayer
+from kvbench.errors import UserError
+from kvbench.methods.facts import Launches, values
+from kvbench.methods.gear.sequence import GearSequence, KeyPart, Recipe, ValuePart
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
+from kvbench.methods.storage.by_head import by_head
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
+
+
+@checked
+class GEAR(Storage):
+    """GEAR (Kang et al. 2024, arXiv 2403.05527) over whatever tokens a method kept: X ≈ D + L + S (§3).
+
+    S, the largest and smallest numbers of each channel of the keys, and of each token's values in all heads, stored
+    with their places. D, the rest in equal steps, by channel for keys and by token for values, with the mean where an
+    outlier was. L, of rank `rank` for each head, what D and S lack of X: three rounds of subspace iteration.
+
+    bits         of a code of D.
+    group        tokens of a channel, and channels of a token, that share a scale and a minimum; null: all (KCVT).
+    outliers     share of the numbers in S, half of it at each end.
+    rank         of L for the prompt; 0: none.
+    later_rank   of L for each `buffer` decoded tokens.
+    buffer       decoded tokens that stay as they are before they are compressed together.
+
+    Prompt tokens beyond a multiple of `group` wait in the buffer. Numbers other than codes are in the model's dtype,
+    places in 16 bits. The released code takes as many outliers of a channel as of a token, whatever the prompt's
+    length; here the share is that of the channel's own tokens, as in the paper.
+    """
+
+    short = values(group=8, buffer=8)
+    never_full = "quantised"
+    launches = Launches(decode=90)  # of its three parts, restored a block of rows at a time
+
+    takes_ragged = True
+
+    bits: Literal[2, 4] = 4
+    group: Positive | None = None
+    outliers: Fraction = 0.02
+    rank: NonNegative = 4
+    later_rank: NonNegative = 2
+    buffer: Positive = 64
+
+    def __post_init__(self) -> None:
+        if self.group is not None and self.buffer % self.group:
+            raise UserError(f"buffer={self.buffer} must be a multiple of group={self.group}")
+
+    @by_head
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        heads, width = selection.heads(layer), layer.keys.shape[2]
+        if width % 8 or (self.group is not None and heads * width % self.group):
+            raise UserError(
+                f"GEAR packs channels in eights, and group={self.group} must divide those of a token: it has "
+                f"{heads} times {width}"
+            )
+        prompt, later = (Recipe(self.bits, self.group, self.outliers, rank) for rank in (self.rank, self.later_rank))
+        keys = GearSequence(selection.of(layer.keys), KeyPart, prompt, later, self.buffer)
+        values = GearSequence(selection.of(layer.values), ValuePart, prompt, later, self.buffer)
+        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        return BlockwiseLayer(keys, values, layer.n, kept)
+
+    def most_share(self, tokens: int) -> float:
+        return 1 + 6 / tokens  # low rank parts, as six raw tokens
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        """Codes, and of a layer that is known the other parts, too."""
+        if layer is None or not layer.tokens:
+            return coded_share(self.bits, self.bits, element_bytes)
+        tokens, token = layer.tokens, layer.heads * layer.head_dim
+        whole = tokens - tokens % (self.group or 1)  # keys that are compressed
+        keys = self._bytes(whole, token, layer, element_bytes) if whole else 0.0
+        values = self._bytes(token, tokens, layer, element_bytes)
+        return (keys + (tokens - whole) * token * element_bytes + values) / (2 * tokens * token * element_bytes)
+
+    def _bytes(self, numbers: int, vectors: int, layer: KeptLayer, element_bytes: int) -> float:
+        """Of a prompt's compressed keys, or values: vectors of so many numbers with scales and outliers of their own,
+        and of each head the low rank part."""
+        scales = 2 * vectors * numbers // (self.group or numbers)
+        outliers = 2 * vectors * int(numbers * self.outliers / 2 + 1e-9)
+        rows = numbers * vectors // (layer.heads * layer.head_dim)
+        low_rank = layer.heads * min(self.rank, rows, layer.head_dim) * (rows + layer.head_dim)
+        codes = numbers * vectors * self.bits / 8
+        return codes + (scales + low_rank) * element_bytes + outliers * (element_bytes + 2)

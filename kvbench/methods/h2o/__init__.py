@@ -1,0 +1,1 @@
+"""H2O: heavy hitters by the attention of all queries."""

@@ -1,0 +1,75 @@
+"""HeadKV: budgets of heads from a calibration file, the same for every prompt."""
+
+from functools import lru_cache
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from kvbench.errors import UserError
+from kvbench.methods.allocation.base import largest_remainder, water_filled
+from kvbench.methods.heads.base import HeadBudgets, HeadCounts, LayerBudget
+from kvbench.methods.heads.head_scores import read_head_scores
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import checked
+
+
+@checked
+class HeadKV(HeadBudgets):
+    """HeadKV (Fu et al. 2024, arXiv 2410.19258): the model's budget goes to the heads that matter for retrieval.
+
+    With c = budget - window, m layers of H heads that select, and a head's share p of the scores of all heads, it
+    selects p·q·m·H + (c - q) tokens, where q = c // beta.
+
+    scores_file   a file of `kvbench calibrate`, or a released one; its hash is in the record's key. Scores of query
+                  heads are averaged where granularity=kv_head.
+    beta          the larger, the smaller the part of the budget that goes by scores. The paper tries eight, from 1.005
+                  to 10, for each setting and does not say which a table has.
+    surplus       of heads whose share is larger than the prompt. return: shared equally by the others, in whole tokens
+                  by largest remainders. waste: cut off, each head's share rounded, as in the released code.
+    """
+
+    scores_file: str | None = None
+    beta: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.2
+    surplus: Literal["return", "waste"] = "return"
+
+    whole_model: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self._scores = None if self.scores_file is None else read_head_scores(self.scores_file)
+        if self._scores and (min(map(min, self._scores.scores)) < 0 or not any(map(any, self._scores.scores))):
+            raise UserError(f"scores_file={self.scores_file}: HeadKV needs scores that are not negative, and not all 0")
+        self._table = lru_cache(maxsize=8)(self._tokens)  # every layer reads the same
+
+    @property
+    def overspends(self) -> str:
+        return "the released code rounds the budget of each head" if self.surplus == "waste" else ""
+
+    def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
+        return torch.tensor(self._row(len(ranked), tokens, window, layer), device=ranked.device)
+
+    def share(self, ranked: Tensor, budget: LayerBudget, layer: LayerState) -> HeadCounts:
+        row = self._row(len(ranked), budget.tokens, budget.window, layer)
+        return HeadCounts.known(row, budget.window, ranked.device)
+
+    def _row(self, heads: int, tokens: int, window: int, layer: LayerState) -> tuple[int, ...]:
+        """The tokens that each head of the layer selects."""
+        if self._scores is None:
+            raise UserError(
+                "HeadKV needs scores_file=FILE, which `kvbench calibrate FILE model=…` writes for any model"
+            )
+        scores = self._scores.of_heads(heads, layer)
+        return self._table(tokens - window, layer.n - window, tuple(map(tuple, scores)))[layer.index]
+
+    def _tokens(self, c: int, most: int, scores: tuple[tuple[float, ...], ...]) -> list[tuple[int, ...]]:
+        """The tokens that each head of each layer selects of `most`."""
+        every = [score for row in scores for score in row]
+        q = c // self.beta
+        shares = [score / sum(every) * q * len(every) + (c - q) for score in every]
+        if self.surplus == "waste":
+            counts = [min(round(share), most) for share in shares]
+        else:
+            counts = largest_remainder(water_filled(shares, most), c * len(every))
+        heads = len(scores[0])
+        return [tuple(counts[start : start + heads]) for start in range(0, len(counts), heads)]

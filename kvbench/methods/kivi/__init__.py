@@ -1,0 +1,1 @@
+"""KIVI: keys quantised per channel, values per token."""

@@ -1,0 +1,149 @@
+"""KIVI: keys quantised per channel, values per token."""
+
+from itertools import chain
+from typing import NamedTuple, TypeVar
+
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedSequence, QuantisedValues
+from kvbench.errors import UserError
+from kvbench.methods.facts import values
+from kvbench.methods.kivi.layer_bits import Bits, LayerBits, read_layer_bits
+from kvbench.methods.kivi.layer_cache import QuantisedLayer
+from kvbench.methods.kivi.ragged_cache import OlderRows, RaggedQuantisedLayer
+from kvbench.methods.selection import Selection, gather
+from kvbench.methods.storage.base import KeptLayer, Storage
+from kvbench.ops.quantise import CHANNELS, TOKENS, Quantiser
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import Positive, checked
+
+Kind = TypeVar("Kind", bound=QuantisedSequence)
+
+
+class Sequences(NamedTuple):
+    keys: QuantisedKeys
+    values: QuantisedValues
+
+
+@checked
+class Kivi(Storage):
+    """KIVI (Liu et al. 2024; layout of the released code) over whatever tokens a method kept.
+
+    bits      per code; packed, so a byte holds 8 / bits of them.
+    group     elements that share a scale and a minimum: consecutive kept tokens of one channel for keys,
+              channels of one token for values. Both are in the model's dtype: 5 bits per element for 4 bit
+              codes in groups of 32 of a 16 bit model, 6 in a float32 model.
+    residual  recent tokens that stay as they are. Keys leave in blocks of `residual`, so between none and
+              residual - 1 of them are raw; of the values always the last `residual`.
+
+    key_bits, value_bits   where they differ from `bits`.
+    layers_file            a YAML file of the bits of each layer, as KVTuner's (Li et al. 2025) presets are: a mapping
+                           from the layer's number to nbits_key and nbits_value. Instead of the other bits.
+
+    bits 2 and 4, group 32, residual 128 is the LongBench setting; SimLayerKV used 4, 32, 32. Groups are formed
+    on the kept tokens as one contiguous sequence, per stored head. The first token comes from unquantised
+    attention. There is no budget at which KIVI is FullKV, but a residual that nothing outgrows is.
+
+    Where heads keep different numbers of tokens, this holds for the last m of each, m those of the shortest head, so
+    that blocks leave in all heads at once; older tokens are quantised, too. Their groups end where the last m begin:
+    of each head the first one may be incomplete.
+    """
+
+    short = values(residual=32)
+    never_full = "quantised"
+
+    takes_ragged = True
+
+    bits: Bits = 4
+    group: Positive = 32
+    residual: Positive = 128
+    key_bits: Bits | None = None
+    value_bits: Bits | None = None
+    layers_file: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.layers_file is not None and (self.key_bits or self.value_bits):
+            raise UserError("layers_file has the bits of each layer: leave key_bits and value_bits out")
+        uniform = LayerBits(self.key_bits or self.bits, self.value_bits or self.bits)
+        self._by_layer = None if self.layers_file is None else read_layer_bits(self.layers_file)
+        self._uniform = uniform
+        for bits in {*chain(*(self._by_layer or [uniform]))}:
+            if self.group * bits % 8:
+                raise UserError(f"group={self.group} codes of {bits} bits do not fill whole bytes")
+        if self.residual % self.group:
+            raise UserError(f"residual={self.residual} must be a multiple of group={self.group}")
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        """Exact where a layer is known whose heads keep equally many tokens; of the bits of any layer, the fewest."""
+        element, tokens = 8 * element_bytes, layer and layer.tokens
+        raw = (tokens % self.residual, min(tokens, self.residual)) if tokens else (0, 0)
+        count = tokens or 1
+
+        def share(bits: int, axis: int, raw: int) -> float:
+            coded = min(Quantiser(bits, self.group, axis).bits_per_element(element) / element, 1.0)
+            return (coded * (count - raw) + raw) / count
+
+        pairs = [self._uniform]
+        if self._by_layer is not None:
+            pairs = [self._by_layer[layer.index]] if layer and layer.index < len(self._by_layer) else self._by_layer
+        return min(share(own.keys, TOKENS, raw[0]) + share(own.values, CHANNELS, raw[1]) for own in pairs) / 2
+
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        if selection.ragged:
+            return self._store_ragged(layer, selection)
+        keys, values = self._sequences(layer, selection.of(layer.keys), selection.of(layer.values))
+        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        return QuantisedLayer(keys, values, layer.n, kept)
+
+    def _store_ragged(self, layer: LayerState, selection: Selection) -> RaggedQuantisedLayer:
+        """One wait for the device: for the numbers of tokens."""
+        counts, n = selection.counts, layer.n
+        last = min(counts)
+        recent, before = selection.parted(last)
+        more = [count - last for count in counts]
+        group = len(counts) // layer.num_key_value_heads
+        rows = before // (group * n) * n + before % n  # among those of all KV heads
+        sequences = self._sequences(layer, gather(layer.keys, recent), gather(layer.values, recent))
+        older = (
+            OlderRows(layer.keys.flatten(0, 1)[rows], more, sequences.keys.quantiser),
+            OlderRows(layer.values.flatten(0, 1)[rows], more, sequences.values.quantiser),
+        )
+        size = sum(s.share * len(counts) * last + o.raw_rows for s, o in zip(sequences, older, strict=True))
+        kept = selection.kept(layer, r3=size / (2 * sum(counts)))
+        return RaggedQuantisedLayer(*sequences, older, n, kept)
+
+    def key_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedKeys:
+        """Keys [heads, len, head_dim]. recent=False: no end of a text, only an incomplete last group stays raw."""
+        return self._sequence(QuantisedKeys, rows, self._uniform.keys, self.residual if recent else self.group)
+
+    def value_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedValues:
+        """Values [heads, len, head_dim]. recent=False: no end of a text, none stays raw."""
+        return self._sequence(QuantisedValues, rows, self._uniform.values, self.residual if recent else 0)
+
+    def bits_of(self, layer: LayerState) -> LayerBits:
+        """The bits of the layer. Raises UserError for a file of another number of layers."""
+        if self._by_layer is None:
+            return self._uniform
+        if len(self._by_layer) != layer.num_layers:
+            raise UserError(
+                f"layers_file={self.layers_file} has the bits of {len(self._by_layer)} layers, "
+                f"but this model has {layer.num_layers}"
+            )
+        return self._by_layer[layer.index]
+
+    def _sequences(self, layer: LayerState, keys: Tensor, values: Tensor) -> Sequences:
+        """Keys and values [heads, len, head_dim] of the layer, with its bits."""
+        key_bits, value_bits = self.bits_of(layer)
+        return Sequences(
+            self._sequence(QuantisedKeys, keys, key_bits, self.residual),
+            self._sequence(QuantisedValues, values, value_bits, self.residual),
+        )
+
+    def _sequence(self, kind: type[Kind], rows: Tensor, bits: int, residual: int) -> Kind:
+        if rows.shape[-1] % self.group:
+            raise UserError(
+                f"group={self.group} does not divide this model's head dimension of {rows.shape[-1]}: "
+                "KIVI quantises a token's value in groups of channels"
+            )
+        return kind(rows, bits, self.group, residual)

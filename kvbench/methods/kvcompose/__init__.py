@@ -1,0 +1,1 @@
+"""KVCompose: scores of a second reading, and composite tokens."""

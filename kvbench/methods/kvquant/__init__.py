@@ -1,0 +1,1 @@
+"""KVQuant: uneven levels, keys before RoPE, outliers apart."""

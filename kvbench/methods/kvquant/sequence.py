@@ -1,0 +1,200 @@
+"""Keys before RoPE and values in levels fitted to the prompt, with the most extreme numbers of each token apart."""
+
+import math
+from abc import abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import Growing, filled
+from kvbench.cache.coded.blockwise import BlockwiseSequence
+from kvbench.cache.coded.positions import KeyPositions
+from kvbench.methods.kvquant.fitted_levels import fitted_levels
+from kvbench.ops.small_codes import codes_together, pack_codes, unpack_codes
+
+
+class Normal(NamedTuple):
+    """What vectors are normalised by, [t or 1, channels or 1] each."""
+
+    scale: Tensor
+    offset: Tensor
+
+
+class Percentiles(NamedTuple):
+    """Numbers of each column with a share below the one and above the other, [channels] each."""
+
+    low: Tensor
+    high: Tensor
+
+
+class NonUniformSequence(BlockwiseSequence):
+    """Vectors, each all heads' channels of one row: codes of a common set of levels between -1 and 1, a scale and an
+    offset, and the numbers beyond, in the rows' dtype.
+
+    A number x of a vector is coded as the level nearest to (x - offset) / scale, but for the `outliers` largest and
+    smallest of these quotients, which are stored with their channels. The first `sinks` rows stay as they are, too.
+    """
+
+    def __init__(self, rows: Tensor, bits: int, outliers: float, sinks: int):
+        """rows [heads, len, head_dim]; outliers, a share of the numbers, half of it on each side."""
+        self.dtype, (self.heads, _, self.width), self.bits = rows.dtype, rows.shape, bits
+        self.side = outside(self.heads * self.width, outliers)
+        self.raw = rows[:, :sinks].clone()
+        x = self.flat(self.coded(rows, 0))
+        self.fit(x[sinks:], outliers)
+        quotients = self.quotients(x, *self.normal(x))
+        wanted = torch.ones_like(quotients, dtype=torch.bool)
+        wanted[:sinks] = False
+        self.levels = fitted_levels(quotients, wanted, 2**bits)
+        self.parts = [Growing(part) for part in self.encoded(x)]
+
+    def coded(self, rows: Tensor, start: int) -> Tensor:
+        """What is coded of rows [heads, t, head_dim], the first of which is row `start`: float32."""
+        return rows.float()
+
+    def restored(self, rows: Tensor, tokens: slice) -> Tensor:
+        """The inverse of `coded`."""
+        return rows
+
+    @abstractmethod
+    def fit(self, x: Tensor, outliers: float) -> None:
+        """Learn what all vectors share from those of the prompt, x float32 [t, heads · head_dim]."""
+
+    @abstractmethod
+    def normal(self, x: Tensor) -> Normal:
+        """Scale and offset of vectors x [t, channels], in the rows' dtype."""
+
+    @property
+    @abstractmethod
+    def by_token(self) -> bool:
+        """Whether each vector has a scale and an offset of its own, which are stored behind its outliers."""
+
+    def quotients(self, x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
+        return (x - offset.float()) / scale.float()
+
+    def encoded(self, x: Tensor) -> list[Tensor]:
+        """Codes, the outliers' channels, and the outliers, of vectors x float32 [t, heads · head_dim]."""
+        scale, offset = self.normal(x)
+        quotients = self.quotients(x, scale, offset)
+        codes = torch.bucketize(quotients, (self.levels[1:] + self.levels[:-1]) / 2, out_int32=True)
+        ends = [quotients.topk(self.side, dim=1, largest=largest).indices for largest in (True, False)]
+        channels = torch.cat(ends, dim=1)
+        numbers = [x.gather(1, channels).to(self.dtype)]
+        if self.by_token:
+            numbers += [scale, offset]
+        narrow = torch.int16 if x.shape[1] <= 2**15 else torch.int32
+        return [pack_codes(codes, self.bits).to(torch.uint8), channels.to(narrow), torch.cat(numbers, dim=1)]
+
+    @property
+    def length(self) -> int:
+        return int(self.parts[0].length)
+
+    def append(self, rows: Tensor) -> None:
+        for store, part in zip(self.parts, self.encoded(self.flat(self.coded(rows, self.length))), strict=True):
+            store.append(part)
+
+    def decoded(self, tokens: slice) -> Tensor:
+        codes, channels, numbers = (part.view[tokens] for part in self.parts)
+        outliers, scale, offset = numbers[:, : 2 * self.side], *self.stored_normal(numbers)
+        table = self.levels[codes_together(self.bits, codes.device)]
+        x = unpack_codes(codes, self.bits, table) * scale.float() + offset.float()
+        x.scatter_(1, channels.long(), outliers.float())
+        rows = self.restored(x.unflatten(1, (self.heads, -1)).transpose(0, 1), tokens)
+        first = tokens.start or 0
+        if first < self.raw.shape[1]:
+            rows[:, : self.raw.shape[1] - first] = self.raw[:, first : first + rows.shape[1]].float()
+        return rows
+
+    def stored_normal(self, numbers: Tensor) -> Normal:
+        """Scale and offset of vectors with these stored numbers."""
+        return Normal(numbers[:, -2:-1], numbers[:, -1:])
+
+    def flat(self, rows: Tensor) -> Tensor:
+        """Vectors [t, heads · head_dim] of rows [heads, t, head_dim]."""
+        return rows.transpose(0, 1).flatten(1)
+
+    def tensors(self) -> list[Tensor]:
+        return [*(part.buffer for part in self.parts), self.levels, self.raw]
+
+    def float32_tensors(self) -> list[Tensor]:
+        return [self.levels]
+
+    @property
+    def filled_bytes(self) -> int:
+        return filled(*self.parts, self.levels, self.raw)
+
+
+class NonUniformKeys(NonUniformSequence):
+    """Keys before RoPE, with a scale and an offset for each channel of the prompt: half the distance of its percentiles
+    and their mean. Decoded numbers beyond, and not among the outliers, become the last level.
+    """
+
+    by_token = False
+
+    def __init__(
+        self,
+        rows: Tensor,
+        bits: int,
+        outliers: float,
+        sinks: int,
+        positions: KeyPositions,
+    ):
+        self.positions = positions
+        super().__init__(rows, bits, outliers, sinks)
+
+    def coded(self, rows: Tensor, start: int) -> Tensor:
+        return self.positions.undo(rows.float(), start)
+
+    def restored(self, rows: Tensor, tokens: slice) -> Tensor:
+        return self.positions.redo(rows, tokens.start or 0)
+
+    def fit(self, x: Tensor, outliers: float) -> None:
+        low, high = percentiles(x, outliers / 2)
+        scale = ((high - low) / 2).to(self.dtype).clamp_(min=torch.finfo(self.dtype).tiny)
+        self.channels = torch.stack([scale, ((high + low) / 2).to(self.dtype)])
+
+    def normal(self, x: Tensor) -> Normal:
+        return Normal(self.channels[0], self.channels[1])
+
+    def stored_normal(self, numbers: Tensor) -> Normal:
+        return Normal(self.channels[0], self.channels[1])
+
+    def tensors(self) -> list[Tensor]:
+        return [*super().tensors(), self.channels, self.positions.stored]
+
+    @property
+    def filled_bytes(self) -> int:
+        return super().filled_bytes + filled(self.channels, self.positions.stored)
+
+
+class NonUniformValues(NonUniformSequence):
+    """Values with a scale and an offset for each token, from the largest and the smallest number that is no outlier."""
+
+    by_token = True
+
+    def fit(self, x: Tensor, outliers: float) -> None:
+        return None
+
+    def normal(self, x: Tensor) -> Normal:
+        ordered = x.sort(dim=1).values
+        low, high = ordered[:, self.side : self.side + 1], ordered[:, -1 - self.side, None]
+        scale = ((high - low) / 2).to(self.dtype).clamp_(min=torch.finfo(self.dtype).tiny)
+        return Normal(scale, ((high + low) / 2).to(self.dtype))
+
+
+def outside(width: int, share: float) -> int:
+    """How many of `width` numbers lie at or beyond their upper percentile, which leaves share / 2 above it."""
+    return width - math.ceil((1 - share / 2) * (width - 1) - 1e-9) if share else 0
+
+
+def percentiles(x: Tensor, tail: float) -> Percentiles:
+    """Of each column of x [t, channels], the numbers with a share `tail` below and above, between neighbours in
+    proportion: [channels] each; zeros of no rows."""
+    if not len(x):
+        return Percentiles(x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1]))
+    ordered, place = x.sort(dim=0).values, tail * (len(x) - 1)
+    below, between = int(place), place - int(place)
+    after = min(below + 1, len(x) - 1)
+    low = torch.lerp(ordered[below], ordered[after], between)
+    return Percentiles(low, torch.lerp(ordered[-1 - below], ordered[-1 - after], between))

@@ -1,0 +1,63 @@
+"""KVQuant: keys before RoPE by channel, values by token, uneven levels, and outliers apart."""
+
+from typing import Literal
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.coded.blockwise import BlockwiseLayer
+from kvbench.cache.coded.positions import KeyPositions
+from kvbench.errors import UserError
+from kvbench.methods.facts import Launches
+from kvbench.methods.kvquant.sequence import NonUniformKeys, NonUniformValues
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
+from kvbench.methods.storage.by_head import by_head
+from kvbench.ops.rope import fixed_rotation
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import Fraction, NonNegative, checked
+
+
+@checked
+class KVQuant(Storage):
+    """KVQuant (Hooper et al. 2024, arXiv 2401.18079) over whatever tokens a method kept.
+
+    A vector is one token's keys, or values, in all heads of a layer. Keys are coded before RoPE, with a scale and an
+    offset for each channel; values with both for each token (§3.1, §3.2). Codes name levels between -1 and 1 that
+    k-means fits to a layer's keys or values (§3.3). The largest and the smallest numbers of a vector are stored apart,
+    with their channels (§3.4), and the first tokens stay as they are (§3.5).
+
+    bits       of a code.
+    outliers   share of a vector's numbers that are stored apart, half of it on each side, at least one number each.
+    sinks      first kept tokens that stay as they are; their codes are stored, too, and not read.
+
+    The paper fits levels and channels offline on 16 sequences, weighted by Fisher information; here they come from the
+    kept prompt of each sample, unweighted, and count with its bytes: levels in float32, the other numbers in the
+    model's dtype, channels and positions in 16 bits below 32,769. Its correction of means and deviations (Q-Norm) is
+    left out. Where heads keep different numbers of tokens, each is a vector of its own.
+    """
+
+    never_full = "quantised"
+    launches = Launches(decode=180)  # of its levels and outliers, restored a block of rows at a time
+
+    takes_ragged = True
+
+    bits: Literal[2, 3, 4] = 4
+    outliers: Fraction = 0.01
+    sinks: NonNegative = 1
+
+    @by_head
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        rope = fixed_rotation(layer.rope, "KVQuant")
+        if layer.keys.shape[2] % 8:
+            raise UserError(f"KVQuant packs channels in eights, but this model has {layer.keys.shape[2]} a head")
+        how = (self.bits, self.outliers, self.sinks)
+        rows, k = selection.of(layer.keys), selection.count(layer)
+        keys = NonUniformKeys(rows, *how, KeyPositions(rope, selection.indices, k, layer.seen, rows.device))
+        values = NonUniformValues(selection.of(layer.values), *how)
+        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        return BlockwiseLayer(keys, values, layer.n, kept)
+
+    def most_share(self, tokens: int) -> float:
+        return 1 + 2 / tokens  # the levels of channels, as two raw tokens
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return coded_share(self.bits, self.bits, element_bytes)  # outliers, scales and levels come on top

@@ -1,0 +1,1 @@
+"""KVzip: scores of a repetition of the context, and whole heads."""

@@ -1,0 +1,1 @@
+"""LAVa: scores of value vectors, budgets of heads and of layers."""

@@ -1,0 +1,24 @@
+"""LAVa's score: attention of the last queries, heads weighed by their largest value."""
+
+import torch
+from torch import Tensor
+
+from kvbench.methods.snapkv import WindowAttention
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import checked
+
+
+@checked
+class LAVa(WindowAttention):
+    """LAVa (Shen et al. 2025, arXiv 2509.09754): SnapKV's votes times the largest L1 norm of the head's values.
+
+    The norm is taken over the tokens before the window. It is one number for a KV head: the order of a head's tokens
+    stays SnapKV's, and what changes is its share of the layer's budget (`heads=lava`) and the layer's of the model's
+    (`allocation=score_entropy`).
+    """
+
+    def votes(self, layer: LayerState) -> Tensor:
+        context = layer.values[:, : layer.n - self.window]
+        largest = torch.linalg.vector_norm(context, ord=1, dim=-1, dtype=torch.float32).amax(dim=-1)
+        group = layer.num_attention_heads // layer.num_key_value_heads
+        return layer.window_votes(self.window) * largest.repeat_interleave(group)[:, None]

@@ -1,0 +1,1 @@
+"""MiniCache: directions of two adjacent layers merged."""

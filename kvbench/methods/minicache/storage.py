@@ -1,0 +1,238 @@
+"""MiniCache: the directions of two adjacent layers' keys and values merged into one."""
+
+import math
+from collections.abc import Callable
+from collections.abc import Sequence as Listing
+from dataclasses import field
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.sequence import Sequence, SequenceLayer
+from kvbench.errors import UserError
+from kvbench.methods.kivi.storage import Kivi
+from kvbench.methods.minicache.merged_rows import merged_rows
+from kvbench.methods.selection import Selection, gather, top_indices
+from kvbench.methods.storage.base import KeptLayer, Storage, check_same_tokens, refuse_union
+from kvbench.methods.storage.dense import Dense
+from kvbench.ops.bits import pack_bits
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import Fraction, NonNegative, checked
+
+EPS = 1e-6  # sine of an angle, or length of a mixture, below which slerp has no direction of its own
+
+
+class SharedDirections:
+    """One unit vector per merged token for both layers of a pair, and which tokens were not merged.
+
+    `directions` holds the merged tokens [heads, n - k, head_dim] in order; `bits` [heads, ceil(n / 8)] has a
+    bit set for each of the k tokens per head that both layers kept as they were.
+    """
+
+    def __init__(self, directions: Sequence, bits: Tensor, n: int) -> None:
+        self.directions, self.bits, self.n = directions, bits, n
+
+    def restore(self, magnitudes: Tensor, retained: Tensor) -> Tensor:
+        """One layer's rows [heads, n, head_dim] from its magnitudes [heads, n - k] and its k unmerged rows."""
+        device = retained.device  # the upper layer's may differ from that of what is shared
+        return merged_rows(self.directions.read().to(device), magnitudes, retained, self.bits.to(device))
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.directions.tensors(), self.bits]
+
+    @property
+    def filled_bytes(self) -> int:
+        nbytes: int = self.directions.filled_bytes + self.bits.nbytes
+        return nbytes
+
+
+class MergedSequence(Sequence):
+    """One layer's keys or values: |x| times the shared direction, its unmerged tokens, and new ones in `tail`."""
+
+    def __init__(
+        self, shared: SharedDirections, owner: bool, magnitudes: Tensor, retained: Sequence, tail: Sequence
+    ) -> None:
+        """`owner` is the one layer of the two that lists the shared tensors as its own."""
+        self.shared, self.owner = shared, owner
+        self.magnitudes, self.retained, self.tail = magnitudes, retained, tail
+
+    def append(self, rows: Tensor) -> None:
+        self.tail.append(rows)
+
+    def read(self) -> Tensor:
+        prompt = self.shared.restore(self.magnitudes, self.retained.read())
+        tail = self.tail.read()
+        return torch.cat([prompt, tail], dim=1) if tail.shape[1] else prompt
+
+    def tensors(self) -> list[Tensor]:
+        own = [self.magnitudes, *self.retained.tensors(), *self.tail.tensors()]
+        return self.shared.tensors() + own if self.owner else own
+
+    @property
+    def filled_bytes(self) -> int:
+        return self._own_bytes + (self.shared.filled_bytes if self.owner else 0)
+
+    @property
+    def read_bytes(self) -> int:
+        return self._own_bytes + self.shared.filled_bytes  # both layers read what they share
+
+    @property
+    def _own_bytes(self) -> int:
+        nbytes: int = self.magnitudes.nbytes + self.retained.filled_bytes + self.tail.filled_bytes
+        return nbytes
+
+
+class Parts(NamedTuple):
+    """What one layer of a pair has of its own."""
+
+    magnitudes: Tensor
+    retained: Sequence
+    tail: Sequence
+
+
+class MergedRows(NamedTuple):
+    """The keys or the values of two layers."""
+
+    pair: list[MergedSequence]
+    share: float  # formula 15's r3
+
+
+@checked
+class MiniCache(Storage):
+    """MiniCache (Liu et al. 2024): from the middle of the model up, layers share directions in pairs.
+
+    Of a token's keys x, y in layers 2i and 2i + 1 (and of its values likewise) remain one direction, on the
+    great circle from x to y at `t`, and the two lengths |x| and |y|. Tokens whose directions part the most are
+    retained: kept as they are in both layers, chosen per head, for keys and values apart. Tokens that decoding
+    adds are never merged. Keys are merged after RoPE; both were turned by the same angle.
+
+    t           0 is the lower layer's direction, 1 the upper's.
+    start       the first layer that may merge; null is the middle, num_layers // 2. A layer without partner
+                stays as it is.
+    retention   share of the tokens to retain, rounded up; 0.05 is KVCache-Factory's. With
+                rule="simlayerkv" it is not read: 1024 of more than 1024 tokens and a tenth (rounded down) of
+                fewer, as SimLayerKV's baselines were made.
+    criterion   angle: the largest angles part the most (KVCache-Factory). abs_cosine: the smallest |cos|,
+                for which opposite vectors are alike (SimLayerKV).
+    storage     how directions, retained and new tokens and the other layers are held: Dense or Kivi. With
+                Kivi retained tokens are quantised whole; the last directions stay as they are, as in any layer.
+
+    r counts as the paper does, (d + 2) / (2d) + ρ per merged layer: retained tokens have a direction too.
+    Here they need none and have none, so r_bytes lies below r by about ρ/2 in these layers.
+    """
+
+    never_full = "merged"
+
+    joint: ClassVar[bool] = True
+    t: Fraction = 0.6
+    start: NonNegative | None = None
+    rule: Literal["fraction", "simlayerkv"] = "fraction"
+    retention: Fraction = 0.05
+    criterion: Literal["angle", "abs_cosine"] = "angle"
+    storage: Storage = field(default_factory=Dense)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.storage, Dense | Kivi):
+            raise UserError(f"MiniCache cannot put merged layers into {type(self.storage).__name__}: use Dense or Kivi")
+        refuse_union(self.storage, "MiniCache")
+        if getattr(self.storage, "layers_file", None) is not None:
+            raise UserError("layers_file gives each layer its own bits, but MiniCache stores two layers together")
+
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        raise UserError("MiniCache merges layers in pairs: it cannot store one layer at a time")
+
+    def store_all(self, layers: Listing[LayerState], selections: Listing[Selection]) -> list[LayerCache]:
+        lower = self._lower(len(layers))
+        if self.start and not lower:
+            raise UserError(f"start={self.start} leaves no two of {len(layers)} layers to merge")
+        caches: list[LayerCache] = []
+        for index, layer in enumerate(layers):
+            if index in lower:
+                check_same_tokens(index, selections[index : index + 2], "MiniCache merges each token with")
+                caches += self.merge(layers[index : index + 2], selections[index : index + 2])
+            elif index - 1 not in lower:
+                caches.append(self.storage.store(layer, selections[index]))
+        return caches
+
+    def most_share(self, tokens: int) -> float:
+        return 1.5  # a direction counts for tokens that are not merged, too, as in the paper
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        """Half of its storage's where layers are merged: every second one is without directions of its own."""
+        if layer is not None and layer.index - layer.index % 2 not in self._lower(layer.num_layers):
+            return self.storage.least_share(element_bytes, layer)
+        return self.storage.least_share(element_bytes) / 2
+
+    def _lower(self, num_layers: int) -> range:
+        """The layers that are merged with the next."""
+        start = num_layers // 2 if self.start is None else self.start
+        return range(start + start % 2, num_layers - 1, 2)
+
+    def retained(self, n: int) -> int:
+        """How many of n tokens stay unmerged per head."""
+        if self.rule == "simlayerkv":
+            return 1024 if n > 1024 else n // 10
+        return math.ceil(self.retention * n - 1e-9)  # 1e-9: float noise on whole numbers
+
+    def merge(self, pair: Listing[LayerState], selections: Listing[Selection]) -> list[LayerCache]:
+        """The caches of two layers that kept the same tokens; the two may lie on different devices."""
+        kept_keys = [selection.of(layer.keys) for layer, selection in zip(pair, selections, strict=True)]
+        kept_values = [selection.of(layer.values) for layer, selection in zip(pair, selections, strict=True)]
+        storage = self.storage
+        assert isinstance(storage, Dense | Kivi), "others are refused"
+        keys = self.merge_rows(kept_keys, storage.key_sequence)
+        values = self.merge_rows(kept_values, storage.value_sequence)
+        selection = selections[0]
+        heads, n = selection.heads(pair[0]), pair[0].n
+        # one direction for two vectors; r3 is its size with magnitudes and unmerged tokens
+        kept = selection.kept(pair[0], r2=0.5, r3=(keys.share + values.share) / 2)
+        return [SequenceLayer(k, v, heads, n, kept) for k, v in zip(keys.pair, values.pair, strict=True)]
+
+    def merge_rows(self, rows: Listing[Tensor], sequence: Callable[..., Sequence]) -> MergedRows:
+        """Two layers' keys or values [heads, n, head_dim] as merged sequences."""
+        heads, n, head_dim = rows[0].shape
+        together = [x.to(rows[0].device) for x in rows]  # what the layers share lies with the lower one
+        lengths = [x.float().norm(dim=-1) for x in together]  # [heads, n]
+        x, y = (F.normalize(x.float(), dim=-1) for x in together)
+        cosine = (x * y).sum(dim=-1).clamp_(-1, 1)
+        cosine.masked_fill_((lengths[0] == 0) | (lengths[1] == 0), 1)  # merging with a zero loses nothing
+        unlike = -cosine.abs() if self.criterion == "abs_cosine" else -cosine
+        indices = top_indices(unlike, self.retained(n))  # [heads, k]
+        unmerged = torch.zeros_like(cosine, dtype=torch.bool).scatter_(1, indices, True)
+        merged = unmerged.sort(dim=1, stable=True).indices[:, : n - indices.shape[1]]  # the other tokens, in order
+
+        def parts(member: int) -> Parts:
+            own = rows[member]
+            magnitudes = lengths[member].gather(1, merged)
+            if own.dtype.itemsize < 4:  # the length of a float16 vector may pass float16
+                magnitudes.clamp_(max=torch.finfo(own.dtype).max)
+            magnitudes = magnitudes.to(own.device, own.dtype)
+            tail = sequence(own.new_empty(heads, 0, head_dim))
+            return Parts(magnitudes, sequence(gather(own, indices.to(own.device)), recent=False), tail)
+
+        directions = gather(slerp(x, y, cosine, self.t), merged)
+        shared = SharedDirections(sequence(directions.to(rows[0].dtype)), pack_bits(unmerged), n)
+        pair = [MergedSequence(shared, member == 0, *parts(member)) for member in (0, 1)]
+        retained = 2 * indices.shape[1] / n * pair[0].retained.share
+        return MergedRows(pair, shared.directions.share + 2 / head_dim + retained)
+
+
+def slerp(x: Tensor, y: Tensor, cosine: Tensor, t: float) -> Tensor:
+    """The unit vector at `t` on the great circle from x to y, float32 unit vectors [..., d] with their cosine [...].
+
+    Where the circle is not determined (equal or opposite vectors) on the line between them; where even that
+    leaves nothing, y, or x if y is zero.
+    """
+    angle = cosine.arccos()[..., None]
+    sine = angle.sin()
+    straight = sine <= EPS
+    sine = sine.masked_fill(straight, 1)
+    from_x = torch.where(straight, 1 - t, ((1 - t) * angle).sin() / sine)
+    from_y = torch.where(straight, t, (t * angle).sin() / sine)
+    mixed = from_x * x + from_y * y
+    norm = mixed.norm(dim=-1, keepdim=True)
+    either = torch.where(y.any(dim=-1, keepdim=True), y, x)
+    return torch.where(norm > EPS, mixed / norm, either)

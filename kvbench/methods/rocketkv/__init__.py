@@ -1,0 +1,1 @@
+"""RocketKV: SnapKV, then pages chosen for each query."""

@@ -1,0 +1,1 @@
+"""SimLayerKV: lazy layers keep only the first and the last tokens."""

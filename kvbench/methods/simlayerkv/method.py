@@ -1,0 +1,302 @@
+"""SimLayerKV (arXiv 2410.13846): lazy layers, which attend to sinks and recent tokens, keep only those."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.dense import DenseLayer
+from kvbench.errors import UserError
+from kvbench.methods.allocation.weighted import refuse_weighted
+from kvbench.methods.base.method import Method
+from kvbench.methods.eviction.eviction import Eviction
+from kvbench.methods.facts import values
+from kvbench.methods.full import FullKV
+from kvbench.methods.selection import Selection, sinks_and_recent
+from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
+from kvbench.methods.storage.dense import Dense
+from kvbench.ops.attention_mass import attention_mass
+from kvbench.ops.softmax import Scaling
+from kvbench.prefill import LayerState, Needs, PrefillState
+from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
+
+# Makes the cache of one layer from its prefill state.
+Store = Callable[[LayerState], LayerCache]
+
+
+@checked
+class SimLayerKV(Method):
+    """Find the lazy layers of each prompt and trim them to sinks and recent tokens.
+
+    A layer's score p in [0, 1] is the share of attention that its queries give to X = sinks and recent tokens, the
+    mean over query heads, computed through log-sum-exp in float32. The layer is lazy where p > delta.
+
+    variant    prefill: equation 1, the last `w_last` prompt queries with X fixed at the prompt's end. (The paper's
+               listing for flash attention omits the scale and the causal mask; both are applied here.)
+               decode: equation 2, the paper's main tables: the first decoded token's query over the prompt and
+               itself. That token attends to the full cache, the next one to the trimmed cache. An answer of one
+               token is never affected.
+    delta      threshold, published per model; the method then takes no ratio or budget for the lazy layers.
+               null: trim the fewest of the highest-scoring layers (ties: the lower layer first) whose mean length
+               over layers is at most the ratio or budget. Where trimming all layers is not enough, r shows it.
+    window     recent tokens: 1024 in the paper's text and code. Table 12 counts 1020 beside 4 sinks: window=1020.
+    include_current   decode only. true, as the code: the decoded token is one of the window. false: the window is
+               prompt tokens only and the decoded token is added to it (the code's 4-bit path).
+    others     compresses the layers that are not lazy: FullKV, or an `Eviction`, which then takes the ratio or
+               budget (a budget below sinks + window keeps less than a lazy layer does).
+    storage    how trimmed layers are held. `others` has its own storage; the YAML points it to this one.
+
+    r counts the prompt's tokens, so with include_current a lazy layer holds sinks + window - 1 of them.
+    """
+
+    short = values(window=24, delta=0.123)
+
+    variant: Literal["prefill", "decode"] = "prefill"
+    delta: Fraction | None = 0.9
+    sinks: NonNegative = 4
+    window: Positive = 1024
+    w_last: Positive = 32
+    include_current: bool = True
+    others: Method = field(default_factory=FullKV)
+    storage: Storage = field(default_factory=Dense)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.others, FullKV | Eviction):
+            raise UserError(f"others={type(self.others).__name__} must be FullKV or an Eviction")
+        evicts = isinstance(self.others, Eviction)
+        if evicts and self.variant == "decode":
+            raise UserError(
+                "variant=decode finds lazy layers at the first decoded token, but the eviction in others= selects "
+                "at the end of prefill: use variant=prefill"
+            )
+        if evicts and self.delta is None:
+            raise UserError(
+                "delta=null spends the ratio on choosing lazy layers, but the eviction in others= needs it: "
+                "give delta a number"
+            )
+        if not self.include_current and self.variant == "prefill":
+            raise UserError("include_current=false is about the first decoded token: it needs variant=decode")
+        refuse_joint(self.storage, "SimLayerKV")
+        if isinstance(self.others, Eviction):
+            refuse_weighted(self.others.allocation, "SimLayerKV")
+            if self.others.granularity == "kv_head":
+                refuse_union(self.storage, "granularity=kv_head")
+        else:
+            refuse_joint(self.others.storage, "SimLayerKV")
+            refuse_union(self.storage, "SimLayerKV over FullKV")
+        self.takes_budget = evicts or self.delta is None
+        if self.variant == "prefill":
+            self.needs = Needs(window=self.w_last) | self.others.needs | self.storage.needs
+        elif self.storage.needs != Needs():
+            raise UserError(
+                "variant=decode compresses a layer after the prompt's queries are freed, but "
+                f"{type(self.storage).__name__} reads them"
+            )
+        else:
+            self.compress_at, self.full_cache_tokens = "first_decode", 2
+
+    @property
+    def minimum_budget(self) -> int:
+        return self.others.minimum_budget
+
+    @property
+    def never_full(self) -> str:
+        return "lazy by threshold" if self.delta is not None else ""
+
+    @property
+    def overspends(self) -> str:
+        return "lazy layers keep theirs whatever the budget" if self.delta is not None and self.takes_budget else ""
+
+    @property
+    def layerwise(self) -> bool:
+        return self.delta is not None
+
+    @property
+    def batches(self) -> bool:
+        return self.variant != "decode" and self.storage.batches and self.others.batches
+
+    @property
+    def divisible(self) -> bool:
+        return False  # the budget does not change what a lazy layer keeps
+
+    def floor(self, n: int, num_layers: int) -> int:
+        return self.others.floor(n, num_layers) if self.delta is not None else min(n, self.sinks + self.recent)
+
+    @property
+    def recent(self) -> int:
+        """Prompt tokens in a lazy layer's window."""
+        return self.window - 1 if self.variant == "decode" and self.include_current else self.window
+
+    def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
+        if self.delta is not None:
+            return super().compress(state, budget)
+        count = len(state.layers)
+        if self.variant == "decode":
+            decision = FirstDecodeDecision(
+                count, self.decoding_score, lambda scores: self._stores(scores, state.n, budget)
+            )
+            return [FirstDecodeLayer(layer, decision) for layer in state.layers]
+        stores = self._stores([self.score(layer).item() for layer in state.layers], state.n, budget)
+        return [store(layer) for store, layer in zip(stores, state.layers, strict=True)]
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        if self.delta is None:
+            raise UserError("delta=null compares all layers with each other: one layer alone needs a number")
+        if self.variant == "decode":
+            return FirstDecodeLayer(layer, FirstDecodeDecision(1, self.decoding_score, self._stores))
+        if self.trims([self.score(layer).item()])[0]:
+            return self._trim(layer)
+        return self.others.compress_layer(layer, index, num_layers, budget)
+
+    def score(self, layer: LayerState) -> Tensor:
+        """p of equation 1, a float32 scalar, from the last `w_last` prompt queries."""
+        queries = layer.last_queries(self.w_last)
+        return self._score(queries, layer.keys, layer.scaling, self.window)
+
+    def decoding_score(self, queries: Tensor, keys: Tensor, scaling: Scaling) -> Tensor:
+        """p of equation 2, a float32 scalar.
+
+        queries [num_attention_heads, 1, head_dim] of the first decoded token, keys [num_key_value_heads, n + 1,
+        head_dim] of the prompt and that token. The window's last `window` keys include that token, whether or not
+        it counts towards the window that is kept (SimLayerKV's code, the 4-bit one as well).
+        """
+        return self._score(queries, keys, scaling, self.window)
+
+    def _score(self, queries: Tensor, keys: Tensor, scaling: Scaling, recent: int) -> Tensor:
+        chosen = sinks_and_recent(keys.shape[1], self.sinks, recent, keys.device)[0]
+        return attention_mass(queries, keys, scaling, chosen).mean().clamp(0, 1)
+
+    def lazy(self, scores: list[float], n: int = 0, budget: int = 0) -> list[bool]:
+        """Which layers are lazy. n and budget are read only where delta is null."""
+        if self.delta is not None:
+            return [score > self.delta for score in scores]
+        count = layers_to_trim(n, self.sinks + self.recent, budget, len(scores))
+        laziest = sorted(range(len(scores)), key=lambda layer: (-scores[layer], layer))[:count]
+        return [layer in laziest for layer in range(len(scores))]
+
+    def trims(self, scores: list[float], n: int = 0, budget: int = 0) -> list[bool]:
+        """Which layers are trimmed: the lazy ones."""
+        return self.lazy(scores, n, budget)
+
+    def _stores(self, scores: list[float], n: int = 0, budget: int = 0) -> list[Store]:
+        full = partial(self.others.compress_layer, index=0, num_layers=1, budget=0)  # FullKV ignores these
+        return [self._trim if trim else full for trim in self.trims(scores, n, budget)]
+
+    def _trim(self, layer: LayerState) -> LayerCache:
+        return self.storage.store(layer, trimmed(layer, self.sinks, self.recent))
+
+
+def trimmed(layer: LayerState, sinks: int, recent: int) -> Selection:
+    """The first `sinks` and last `recent` tokens of a layer; every token, once, where the two ranges overlap."""
+    if layer.n <= sinks + recent:
+        return Selection.everything(layer)
+    return Selection(sinks_and_recent(layer.n, sinks, recent, layer.keys.device), sinks + recent)
+
+
+def layers_to_trim(n: int, short: int, budget: int, num_layers: int) -> int:
+    """The fewest of `num_layers` layers to trim from n to `short` tokens for a mean of at most `budget`.
+
+    All of them where even that exceeds the budget; none where trimming frees nothing.
+    """
+    if short >= n or budget >= n:
+        return 0
+    return min(num_layers, -(-num_layers * (n - budget) // (n - short)))
+
+
+class FirstDecodeDecision:
+    """Collects the score of each of `num_layers` layers at the first decoded token, then compresses all of them.
+
+    measure(queries [num_attention_heads, 1, head_dim], keys [num_key_value_heads, n + 1, head_dim], scaling) returns
+    a layer's score; decide(scores) returns the `Store` of each layer's prompt.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        measure: Callable[[Tensor, Tensor, Scaling], Tensor],
+        decide: Callable[[list[float]], Sequence[Store]],
+    ):
+        self.num_layers, self.measure, self.decide = num_layers, measure, decide
+        self.scored: list[tuple[FirstDecodeLayer, Tensor]] = []
+
+    def add(self, layer: "FirstDecodeLayer", score: Tensor) -> None:
+        """Take one layer's score; the last one triggers the decision."""
+        self.scored.append((layer, score))
+        if len(self.scored) < self.num_layers:
+            return
+        # one synchronisation for all layers, which may lie on different devices
+        scores = torch.stack([score.cpu() for _, score in self.scored]).tolist()
+        for (scored, _), store in zip(self.scored, self.decide(scores), strict=True):
+            scored.compress(store)
+
+
+class FirstDecodeLayer(LayerCache):
+    """Full keys and values until the first decoded token was attended to; then the cache that a `Store` makes.
+
+    The first decoded token attends to the whole prompt in every layer, so compression takes effect at the second.
+    The store receives the prompt alone; the first decoded token is appended to what it makes.
+    """
+
+    def __init__(self, layer: LayerState, decision: FirstDecodeDecision) -> None:
+        kept = Selection.everything(layer).kept(layer)
+        super().__init__(layer.n, kept)
+        self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, kept)
+        self.prompt = layer.n
+        fields = ("scaling", "num_attention_heads", "rope", "index", "num_layers", "marks")
+        self.state_fields = {name: getattr(layer, name) for name in fields}
+        self.decision: FirstDecodeDecision | None = decision  # None from the first decoded token on
+        self.score: Tensor | None = None  # of the first decoded token, until every reader has attended
+
+    def tensors(self) -> list[Tensor]:
+        return self.inner.tensors()
+
+    def index_tables(self) -> list[Tensor]:
+        return self.inner.index_tables()
+
+    def float32_tensors(self) -> list[Tensor]:
+        return self.inner.float32_tensors()
+
+    @property
+    def filled_bytes(self) -> int:
+        return self.inner.filled_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        return self.inner.read_bytes
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        self.inner.update(keys, values)
+
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        out = self.inner.attend(query, scaling)
+        if self.decision is not None:
+            self.score = self.decision.measure(query[0], self.inner.k.view[0], scaling)
+            if not self.unread:
+                self._decide()
+        return out
+
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        out = self.inner.reread(query, scaling)
+        if self.was_read():
+            self._decide()
+        return out
+
+    def _decide(self) -> None:
+        if self.decision is not None and self.score is not None:
+            decision, score = self.decision, self.score
+            self.decision = self.score = None
+            decision.add(self, score)
+
+    def compress(self, store: Store) -> None:
+        """Replace the full cache by the one that `store` makes of the prompt."""
+        keys, values = self.inner.k.view, self.inner.v.view  # [1, num_key_value_heads, n + 1, head_dim]
+        # copies: the store may keep its arguments, and the buffer behind the view has slack
+        prompt = [x[0, :, : self.prompt].clone() for x in (keys, values)]
+        self.inner = store(LayerState(*prompt, **self.state_fields))
+        self.kept, self.late_bytes = self.inner.kept, self.inner.nbytes
+        self.late_bytes_16 = self.inner.bytes_in_16_bits(keys.element_size())
+        self.inner.update(keys[:, :, self.prompt :], values[:, :, self.prompt :])

@@ -1,0 +1,1 @@
+"""SpindleKV: evictions in deep layers, a codebook of merged vectors in shallow layers."""

@@ -1,0 +1,98 @@
+"""What the host knows of a layer's codebook cache before it is packed: its sizes, and with them all of its bytes."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from kvbench.methods.spindlekv.ops.codebook_layout import reference_types, smallest_integer
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of one layer's tokens and entries. A stream is a KV head, or a query head with its own codebook."""
+
+    heads: list[int]  # coded tokens of each head that selects for itself
+    union: list[int]  # coded tokens of each KV head, that any of its heads wants
+    windows: list[int]  # raw tokens of each KV head
+    keys: list[int]  # entries of each book
+    values: list[int]
+    gaps: list[int]  # per stream, whether its tokens are others than 0 … tokens-1
+    same: list[int]  # per stream but the first, whether its tokens are those of the stream before
+
+    @cached_property
+    def tokens(self) -> list[int]:
+        """Coded tokens of each stream."""
+        return self.heads if len(self.gaps) == len(self.heads) else self.union
+
+    @property
+    def lengths(self) -> list[int]:
+        """Coded tokens of each book."""
+        streams = len(self.tokens) // len(self.keys)
+        return [sum(self.tokens[book * streams : (book + 1) * streams]) for book in range(len(self.keys))]
+
+    @property
+    def group(self) -> int:
+        """Heads that read a stream and select for themselves."""
+        return len(self.heads) // len(self.tokens)
+
+    def retained(self, unfolded: bool) -> list[int]:
+        """Tokens kept, coded or raw: of each KV head, those that any of its heads keeps, or of each head."""
+        counts = self.heads if unfolded else self.union
+        return [count + self.windows[place * len(self.windows) // len(counts)] for place, count in enumerate(counts)]
+
+    def widths(self, entries: list[int]) -> list[int]:
+        """Bytes of a reference, per stream, to books of so many entries."""
+        return [dtype.itemsize for dtype in reference_types(entries, len(self.tokens))]
+
+    def reference_bytes(self) -> int:
+        """Of keys and values."""
+        widths = zip(self.widths(self.keys), self.widths(self.values), strict=True)
+        return sum(count * sum(both) for count, both in zip(self.tokens, widths, strict=True))
+
+    @cached_property
+    def position_offsets(self) -> list[int]:
+        """Where each stream's positions begin among those stored; -1: its tokens are 0 … tokens-1."""
+        offsets, held = [], 0
+        for stream, count in enumerate(self.tokens):
+            if not self.gaps[stream]:
+                offsets.append(-1)
+            elif stream and self.same[stream - 1]:
+                offsets.append(offsets[-1])  # one set for several streams is stored once
+            else:
+                offsets.append(held)
+                held += count
+        return offsets
+
+    @cached_property
+    def placed(self) -> list[int]:
+        """The streams whose positions are stored."""
+        return [s for s, gap in enumerate(self.gaps) if gap and not (s and self.same[s - 1])]
+
+    @cached_property
+    def bit_widths(self) -> list[int]:
+        """Bytes of the bits of each head of a stream; 0 where all of them want all tokens."""
+        each = zip(self.tokens, self._wanted, strict=True)
+        return [0 if wanted == count * self.group else -(-count // 8) for count, wanted in each]
+
+    @property
+    def bit_offsets(self) -> list[int]:
+        """Where each stream's bits begin; -1 where it has none."""
+        offsets, held = [], 0
+        for width in self.bit_widths:
+            offsets.append(held if width else -1)
+            held += width * self.group
+        return offsets
+
+    def nbytes(self, n: int, head_dim: int, itemsize: int, reconstruct: bool) -> int:
+        """Bytes of the cache of a prompt of n tokens, vectors of `itemsize` bytes a channel."""
+        vectors = sum(self.keys) + sum(self.values) + 2 * sum(self.windows)
+        magnitudes = 2 * sum(self.tokens) if reconstruct else 0
+        position: int = smallest_integer(n - 1).itemsize
+        positions = sum(self.tokens[stream] for stream in self.placed) * position
+        bits = sum(self.bit_widths) * self.group
+        return (vectors * head_dim + magnitudes) * itemsize + self.reference_bytes() + positions + bits
+
+    @property
+    def _wanted(self) -> list[int]:
+        """Coded tokens of all heads of each stream together."""
+        group = self.group
+        return [sum(self.heads[stream * group : (stream + 1) * group]) for stream in range(len(self.tokens))]

@@ -1,0 +1,1 @@
+"""Operators of SpindleKV's codebook: covers, references, attention."""

@@ -1,0 +1,50 @@
+"""The tokens of layers in the order in which their heads keep them, from which those of any number are a comparison."""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.kept_positions import positions_of_layers
+from kvbench.methods.selection import Selection, ranking
+from kvbench.methods.spindlekv.layer_groups import layer_groups
+from kvbench.prefill import LayerState
+
+SORTING = 40  # bytes that sorting takes for each score while it lasts
+
+
+class Ranks:
+    """Of the tokens of layers: 0 for the best of a head, and -1 for those of the window, which come before it.
+
+    Each takes 4 bytes in every head that selects.
+    """
+
+    def __init__(self, layers: Sequence[LayerState], scores: Callable[[LayerState], Tensor], window: int) -> None:
+        """`scores` [heads, n - window] of a layer's tokens before the window."""
+        sizes = [layer.num_attention_heads * layer.n * SORTING for layer in layers]
+        kinds = [(layer.keys.device, layer.keys.shape, layer.num_attention_heads) for layer in layers]
+        groups = layer_groups(layers, sizes, kinds)
+        self.ranks = [ranked(torch.stack([scores(layer) for layer in layers[group]]), window) for group in groups]
+        self.window, self.marks = window, layers[0].marks
+
+    def first(self, tokens: Sequence[int]) -> list[Selection]:
+        """In every head of layer i the window and the best other tokens, tokens[i] in all."""
+        selections: list[Selection] = []
+        left = iter(tokens)
+        for ranks in self.ranks:
+            own = list(islice(left, len(ranks)))
+            most = torch.tensor([count - self.window for count in own], dtype=torch.int32)
+            chosen = ranks < most.to(ranks.device, non_blocking=True)[:, None, None]
+            for mask, count, positions in zip(chosen, own, positions_of_layers(chosen, self.marks), strict=True):
+                selections.append(Selection(None, count, chosen=mask, limit=count, equal=True, histogram=positions))
+        return selections
+
+
+def ranked(scores: Tensor, window: int) -> Tensor:
+    """int32 [layers, heads, len + window], from scores [layers, heads, len] of the tokens before the window."""
+    layers, heads, length = scores.shape
+    order = ranking(scores.flatten(0, 1))
+    places = torch.arange(length, dtype=torch.int32, device=scores.device).expand_as(order)
+    ranks = places.new_full((layers * heads, length + window), -1)
+    return ranks.scatter_(1, order, places).view(layers, heads, -1)

@@ -1,0 +1,136 @@
+"""SqueezeAttention (Wang et al. 2024, arXiv 2404.04793): layers whose attention changes little keep fewer tokens."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import field
+from statistics import fmean
+from typing import Literal
+
+from kvbench.cache.base import LayerCache
+from kvbench.errors import UserError
+from kvbench.methods.allocation.base import largest_remainder
+from kvbench.methods.base.method import Method
+from kvbench.methods.storage.base import KeptLayer, refuse_joint
+from kvbench.methods.streaming_llm import StreamingLLM
+from kvbench.prefill import LayerState, Needs, PrefillState
+from kvbench.utils.checked import Share, checked
+
+CLUSTERS = 3
+
+
+@checked
+class SqueezeAttention(Method):
+    """A budget per layer from its hidden states, then any token policy within each layer.
+
+    Per layer, the cosine of the hidden states before and after attention is averaged over the prompt. The means of the
+    m layers fall into three clusters, by exact clustering where the released code starts k-means at random. The n3
+    layers of the most similar cluster get a fraction p3 of the prompt, all others (m·ini - n3·p3) / (m - n3), where
+    ini is the requested share of FullKV. Largest remainders round the budgets, so they sum to m times the requested
+    budget.
+
+    p3        fraction of the prompt, as in the code (0.25 with ini 0.4, 0.08 with ini 0.21); at most ini, at least
+              what the policy always keeps. null: `squeeze` times ini.
+    squeeze   p3 / ini, which suits any ratio; 0.625 is the code's setting for Llama-2.
+    surplus   tokens of the other layers beyond the prompt's length. return: given back to the squeezed layers.
+              waste: lost, as in the code, so that r stays below the requested ratio.
+    policy    compresses each layer to its budget: StreamingLLM as in the code (there with decode=evict), or any other
+              method that gives all layers the same budget.
+    """
+
+    p3: Share | None = None
+    squeeze: Share = 0.625
+    surplus: Literal["return", "waste"] = "return"
+    policy: Method = field(default_factory=StreamingLLM)
+
+    def __post_init__(self) -> None:
+        name = type(self.policy).__name__
+        if not self.policy.takes_budget:
+            raise UserError(f"policy={name} takes no budget: there is nothing to divide between layers")
+        if hasattr(self.policy, "storage"):
+            refuse_joint(self.policy.storage, "SqueezeAttention")
+        if not self.policy.divisible:
+            raise UserError(
+                f"policy={name} divides the budget between layers itself: SqueezeAttention needs one that gives "
+                "every layer the same, for example StreamingLLM, or an Eviction with allocation Uniform"
+            )
+        self.needs = Needs(hidden_similarity=True) | self.policy.needs
+        self.compress_at = self.policy.compress_at
+        self.full_cache_tokens = self.policy.full_cache_tokens
+
+    @property
+    def layerwise(self) -> bool:
+        return False  # budgets depend on the states of all layers
+
+    @property
+    def minimum_budget(self) -> int:
+        return self.policy.minimum_budget
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return self.policy.least_share(element_bytes, layer)
+
+    @property
+    def batches(self) -> bool:
+        return self.policy.batches
+
+    def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
+        budgets = self.budgets([_similarity(layer) for layer in state.layers], budget, state.n)
+        return [
+            self.compress_layer(layer, index, len(budgets), budgets[index]) for index, layer in enumerate(state.layers)
+        ]
+
+    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        """Unlike in other methods, `budget` is that of this layer: it depends on the states of all layers."""
+        return self.policy.compress_layer(layer, index, num_layers, budget)
+
+    def budgets(self, similarities: Sequence[float], budget: int, n: int) -> list[int]:
+        """Tokens per layer at a mean of `budget` for a prompt of n tokens; more than n only with surplus=waste."""
+        m = len(similarities)
+        labels = cluster(similarities, CLUSTERS)
+        squeezed = [label == max(labels) for label in labels]
+        rest = m - sum(squeezed)
+        if budget >= n or rest == 0:
+            return [budget] * m
+        requested = budget * self.squeeze if self.p3 is None else math.floor(self.p3 * n + 1e-9)
+        least = min(max(requested, self.minimum_budget), budget)
+        if self.surplus == "return":
+            least = max(least, (m * budget - rest * n) / (m - rest))
+        others = (m * budget - (m - rest) * least) / rest
+        return largest_remainder([least if s else others for s in squeezed], m * budget)
+
+
+def cluster(values: Sequence[float], k: int) -> list[int]:
+    """Labels 0 … k-1, ascending with the cluster means, of the k-means optimum in one dimension.
+
+    Optimal clusters are runs of the sorted values, so dynamic programming over the last run is exact. Fewer than k
+    distinct values make as many clusters.
+    """
+    order = sorted(range(len(values)), key=lambda i: (values[i], i))
+    k = min(k, len(set(values)))
+    mean = fmean(values)
+    x = [values[i] - mean for i in order]  # centred, to keep precision in the sums of squares
+    sums, squares = [0.0], [0.0]
+    for value in x:
+        sums.append(sums[-1] + value)
+        squares.append(squares[-1] + value * value)
+
+    def spread(i: int, j: int) -> float:
+        """Sum of squared distances of x[i:j] from their mean."""
+        return squares[j] - squares[i] - (sums[j] - sums[i]) ** 2 / (j - i)
+
+    # best[c][j]: cost of x[:j] in c + 1 clusters, and the start of the last one
+    best = [{j: (spread(0, j), 0) for j in range(1, len(x) + 1)}]
+    for c in range(1, k):
+        best.append({j: min((best[-1][i][0] + spread(i, j), i) for i in range(c, j)) for j in range(c + 1, len(x) + 1)})
+    labels = [0] * len(x)
+    end = len(x)
+    for c in reversed(range(k)):
+        start = best[c][end][1]
+        for i in order[start:end]:
+            labels[i] = c
+        end = start
+    return labels
+
+
+def _similarity(layer: LayerState) -> float:
+    assert layer.hidden_similarity is not None, "it is in `needs`"
+    return layer.hidden_similarity

@@ -1,5 +1,0 @@
-"""The codebook: a storage, the covers that code it, its layer cache and the pack of a batch."""
-
-from kvbench.methods.storage.codebook.storage import Codebook
-
-__all__ = ["Codebook"]

@@ -1,0 +1,1 @@
+"""ThinK: keys without the channels that queries use least."""

@@ -1,0 +1,72 @@
+"""ThinK: keys without the channels that the last queries use least."""
+
+from functools import cached_property
+
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.errors import UserError
+from kvbench.methods.facts import values
+from kvbench.methods.selection import Selection, top_indices
+from kvbench.methods.storage.base import KeptLayer, Storage
+from kvbench.methods.storage.by_head import by_head
+from kvbench.methods.storage.dense import Dense
+from kvbench.methods.think.sequence import ThinKeysLayer
+from kvbench.prefill import LayerState, Needs
+from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
+
+
+@checked
+class ThinK(Storage):
+    """ThinK (Xu et al. 2024, arXiv 2407.21018) over whatever tokens a method kept.
+
+    Of each stored head the channels of keys with the smallest scores are dropped. A channel's score is the mean of its
+    squared queries, over the prompt's last `window` and the head's group, times the mean of its squared keys, over all
+    kept tokens. The last `recent` tokens keep all channels, as decoded tokens and all values do.
+
+    share    of a head's channels to drop, rounded down.
+    recent   last kept tokens with whole keys.
+    window   queries that score the channels.
+
+    Source: the released code, which scores for every query head, its group unfolded, and expands the older keys at
+    every step.
+    """
+
+    short = values(recent=8)
+    never_full = "without some channels"
+
+    takes_ragged = batches = True
+
+    share: Fraction = 0.4
+    recent: NonNegative = 32
+    window: Positive = 32
+
+    @cached_property
+    def needs(self) -> Needs:
+        return Needs(window=self.window)
+
+    @by_head
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        keys, values = selection.of(layer.keys), selection.of(layer.values)
+        (_, k, d), recent = keys.shape, min(self.recent, keys.shape[1])
+        dropped = int(self.share * d + 1e-9)  # 1e-9: float noise on whole numbers
+        if dropped == d:
+            raise UserError(f"share={self.share:g} drops all {d} channels of a key: it must be below 1")
+        if not dropped or k == recent:
+            return Dense().store(layer, selection)
+        channels = top_indices(self.scores(layer, keys), d - dropped)
+        mask = -(-d // 8) / keys.element_size()  # of a head, in elements
+        thin = (recent * d + (k - recent) * (d - dropped) + mask) / (k * d)
+        kept = selection.kept(layer, r3=(1 + thin) / 2)
+        return ThinKeysLayer(keys, values, channels, recent, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        if layer is None or not layer.tokens:
+            return 1 - self.share / 2
+        older = max(layer.tokens - self.recent, 0) / layer.tokens
+        return 1 - older * int(self.share * layer.head_dim + 1e-9) / layer.head_dim / 2
+
+    def scores(self, layer: LayerState, keys: Tensor) -> Tensor:
+        """Of the channels of stored keys [heads, k, head_dim]: float32 [heads, head_dim]."""
+        queries = layer.last_queries(self.window).float().square().unflatten(0, (len(keys), -1))
+        return queries.mean(dim=(1, 2)) * keys.float().square().mean(dim=1)

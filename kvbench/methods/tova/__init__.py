@@ -1,0 +1,1 @@
+"""TOVA: the attention of the last query."""

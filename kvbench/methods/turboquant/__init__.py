@@ -1,0 +1,1 @@
+"""TurboQuant: vectors rotated at random, then rounded."""

@@ -1,0 +1,95 @@
+"""TurboQuant: vectors rotated at random, then rounded channel by channel."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from kvbench.cache.base import LayerCache
+from kvbench.cache.coded.float8 import Float8Sequence
+from kvbench.cache.coded.layer import CodedLayer
+from kvbench.cache.coded.sequence import CodedSequence
+from kvbench.errors import UserError
+from kvbench.methods.facts import Launches, values
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
+from kvbench.methods.storage.by_head import by_head
+from kvbench.methods.storage.dense import Dense
+from kvbench.methods.turboquant.sequence import RotatedSequence, UniformSequence
+from kvbench.ops.rotation import Rotation
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import NonNegative, checked
+
+
+@checked
+class TurboQuant(Storage):
+    """TurboQuant's quantiser of the smallest squared error (Zandieh et al. 2025) over whatever tokens a method kept.
+
+    A vector is its length in float16 and its direction, rotated by a fixed orthogonal matrix, each channel rounded to
+    the nearest of the 2^bits levels that are best for a normal number. Attention rotates queries and outputs instead of
+    the stored vectors. Tokens are quantised as they come. Rotation and levels belong to the model, not to a cache.
+
+    bits             of a key's channel.
+    value_bits       of a value's channel; null: `bits`.
+    keys             rotated; fp8: e4m3 with a scale of 1, whatever `bits`.
+    values           rotated; uniform: each token in 2^bits equal steps from its smallest to its largest channel.
+    rotation         haar; hadamard: two rounds of random signs and the transform; plain_hadamard: one without signs.
+    seed             of the rotation.
+    norm_correction  divide the length by that of the rounded direction, so that a vector keeps its length.
+    raw_layers       first and last layers of this number each, which stay as they are.
+
+    There is no released code. vLLM's has a plain Hadamard transform, keys alone rotated, uniform values,
+    norm_correction and two raw layers at each end. The paper's unbiased estimate of inner products, which adds a sketch
+    of the residual, is in neither.
+    """
+
+    short = values(raw_layers=1)
+    never_full = "quantised"
+
+    takes_ragged = True
+
+    bits: Literal[2, 3, 4] = 4
+    value_bits: Literal[2, 3, 4] | None = None
+    keys: Literal["rotated", "fp8"] = "rotated"
+    values: Literal["rotated", "uniform"] = "rotated"
+    rotation: Rotation = "haar"
+    seed: NonNegative = 0
+    norm_correction: bool = False
+    raw_layers: NonNegative = 0
+
+    @property
+    def launches(self) -> Launches:
+        """Codes of new tokens are made and read by operations of torch, two of which keep infinity from becoming an
+        ordinary number; those of 3 bits, and uniform ones, take more of them."""
+        more = self.values == "uniform" or 3 in (self.bits, self.value_bits)
+        return Launches(decode=86 if more else 70)
+
+    @by_head
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        if not self._codes(layer.index, layer.num_layers):
+            return Dense().store(layer, selection)
+        if layer.keys.shape[2] % 8:
+            raise UserError(f"TurboQuant packs channels in eights, but this model has {layer.keys.shape[2]} a head")
+        keys, values = self._keys(selection.of(layer.keys)), self._values(selection.of(layer.values))
+        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        return CodedLayer(keys, values, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        if layer is not None and not self._codes(layer.index, layer.num_layers):
+            return 1.0
+        number = 0 if layer is None else 16 / layer.head_dim  # a token's lengths, or scale and minimum, in float16
+        keys = 8 if self.keys == "fp8" else self.bits + number
+        values = (self.value_bits or self.bits) + number * (2 if self.values == "uniform" else 1)
+        return coded_share(keys, values, element_bytes)
+
+    def _codes(self, index: int, num_layers: int) -> bool:
+        return self.raw_layers <= index < num_layers - self.raw_layers
+
+    def _keys(self, rows: Tensor) -> CodedSequence:
+        return Float8Sequence(rows, "unit") if self.keys == "fp8" else self._rotated(rows, self.bits)
+
+    def _values(self, rows: Tensor) -> CodedSequence:
+        bits = self.value_bits or self.bits
+        return UniformSequence(rows, bits) if self.values == "uniform" else self._rotated(rows, bits)
+
+    def _rotated(self, rows: Tensor, bits: int) -> RotatedSequence:
+        return RotatedSequence(rows, bits, self.rotation, self.seed, self.norm_correction)
