@@ -15,7 +15,7 @@ class Incomplete(UserError):
     """A run that ended without some of its records: shown as a single line, exit code 1."""
 
 
-# Of a kind that `kvbench --help KIND` lists, a message names no more than these.
+# The most allowed values that a message names, where `kvbench --help KIND` lists them all.
 LISTED, MOST = ("method", "model", "benchmark", "experiment"), 24
 
 

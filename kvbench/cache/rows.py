@@ -28,7 +28,7 @@ class RowsLayer(LayerCache):
     takes_back: bool = False
 
     def joins(self, other: "RowsLayer") -> bool:
-        """Whether `joined` can put the rows of the other one behind these."""
+        """Whether `joined` can append the other cache's rows to these."""
         return False
 
     def joined(self, others: Sequence[Self], room: int) -> "RowsLayer":

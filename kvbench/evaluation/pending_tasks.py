@@ -68,8 +68,10 @@ class Compression:
 
     @property
     def batches(self) -> bool:
-        """Whether its sequence may decode beside those of other settings: not where it goes on from its own answers,
-        nor where it reads questions token by token and others would have to (see `BatchCache`)."""
+        """Whether its sequence may decode beside those of other settings (see `BatchCache`).
+
+        A conversation goes on from its own answers, and a cache that reads a question token by token would make the
+        others of its batch do so too."""
         caches = self.compressed.caches
         readers = any(isinstance(cache, AttendingLayer) and cache.readers for cache in caches)
         if self.conversations or (readers and not all(cache.takes_blocks for cache in caches)):

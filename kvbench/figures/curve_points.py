@@ -176,6 +176,6 @@ def _score(column: Column, records: pd.DataFrame) -> Estimate | None:
         return None
     unit = drawn(records)
     values = [pd.concat([by_task[task] for task in tasks]) for tasks in strata]
-    mean = sum(sum(of) / len(of) for of in values) / len(values)
-    low, high = clustered(values, [[unit[sample] for sample in of.index] for of in values])
+    mean = sum(sum(scores) / len(scores) for scores in values) / len(values)
+    low, high = clustered(values, [[unit[sample] for sample in scores.index] for scores in values])
     return Estimate(100 * mean, 100 * low, 100 * high)

@@ -131,8 +131,8 @@ def _fix_layout(figure: Figure) -> None:
     for part in figure.findobj(SubFigure):
         box = part.bbox_relative
         box.p0, box.p1 = tuple(map(_rounded, box.p0)), tuple(map(_rounded, box.p1))
-    for of in (figure, *figure.findobj(SubFigure)):
-        for text in of.texts:
+    for drawn in (figure, *figure.findobj(SubFigure)):
+        for text in drawn.texts:
             x, y = text.get_position()
             text.set_position((_rounded(x), _rounded(y)))
 

@@ -146,7 +146,7 @@ def _units(values: np.ndarray, labels: Sequence[Hashable]) -> _Units:
 
 def _means(strata: Sequence[_Units], bound: float, seed: int) -> np.ndarray:
     """RESAMPLES means over strata of the weighted means of their units, with unseen ones at `bound`."""
-    weights = _weights(tuple(len(of.counts) for of in strata), seed)
+    weights = _weights(tuple(len(stratum.counts) for stratum in strata), seed)
     means = np.zeros(RESAMPLES)
     for of, weight, missing in zip(strata, *weights, strict=True):
         more = missing * of.counts.mean()

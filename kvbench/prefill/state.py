@@ -107,7 +107,7 @@ class LayerState:
 
     def last_queries(self, window: int) -> Tensor:
         """The queries of the last `window` positions, [num_attention_heads, window, head_dim]."""
-        assert self.queries is not None, "who reads queries asks for them with Needs.window"
+        assert self.queries is not None, "a method that reads queries requests them with Needs.window"
         return self.queries[:, -window:].contiguous()
 
     def window_votes(self, window: int) -> Tensor:

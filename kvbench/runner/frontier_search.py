@@ -109,12 +109,12 @@ def score(
         raise UserError(f"no sample has {measure!r} under every setting: nothing can be compared")
     if "task" not in values:
         values = values.assign(task="all")
-    of = dict(list(values.groupby("setting")))
-    reference = of[baseline.label]
+    by_setting = dict(list(values.groupby("setting")))
+    reference = by_setting[baseline.label]
     mean = reference.groupby("task")["value"].mean().mean()
     margin = (1 - quality) * mean
     found = {
-        name: frontier([placed(one, of[one.label], reference, measure) for one in tried], margin)
+        name: frontier([placed(one, by_setting[one.label], reference, measure) for one in tried], margin)
         for name, tried in settings.items()
     }
     return Scored(found, values, measure, mean)

@@ -74,7 +74,7 @@ class Group:
 
     @contextmanager
     def job(self) -> Iterator[None]:
-        """A run of this process; of an error in another than the first, the first is informed."""
+        """A run of this process; processes other than rank 0 report their error to rank 0."""
         self.jobs += 1
         self.connect()
         try:

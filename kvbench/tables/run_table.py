@@ -24,7 +24,7 @@ FLOORED_MARK = "*"
 # The remark on settings that search for the requested ratio, with samples for which none was within 1 %.
 MISSED = "the requested ratio was not reached within 1 % on every sample; r is the result"
 MISSED_MARK = "§"
-# The remark on settings whose r is another one than was requested, where neither of the above says so.
+# The remark on settings whose r differs from the requested ratio for a reason that neither remark above gives.
 FAR = 0.1  # relative
 OFF = (
     "r differs from the requested ratio by more than 10 %: the request is a share of tokens, and r is the result; "

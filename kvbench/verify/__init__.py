@@ -1,1 +1,1 @@
-"""Checks of a folder of records that somebody else may have made: what it says is recomputed, or found to be wrong."""
+"""Checks of a folder of records that somebody else may have made: each figure is recomputed where that is possible."""

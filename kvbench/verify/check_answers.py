@@ -11,29 +11,29 @@ from kvbench.verify.verdict import Check, Findings, Note, Verdict, missing, wron
 
 def answers_fit(folder: Folder, here: Materials) -> Check:
     """Tokens against predictions, passes and close calls, and each setting's answer against FullKV's."""
-    found, unread = Findings(), 0
+    findings, unread = Findings(), 0
     full = {record["sample"]: record for record in folder.methods if is_full_record(record)}
     answered = [record for record in folder.records if "prediction" in record]
     for record in answered:
         if record["kind"] == "method":
-            found.of(named(record), _counted, record)
+            findings.collect(named(record), _counted, record)
         if record["tokens"] is None:
-            found.missing.append(f"{named(record)}: it has no tokens")
+            findings.missing.append(f"{named(record)}: it has no tokens")
         elif here.tokenizer is None:
             unread += 1
         else:
-            found.of(named(record), _read, record, here)
+            findings.collect(named(record), _read, record, here)
         if record["kind"] != "method":
-            found.missing.append("another engine's answers have no FullKV beside them")
+            findings.missing.append("another engine's answers have no FullKV beside them")
         elif (other := full.get(record["sample"])) is None:
-            found.missing.append(f"{named(record)}: there is no answer of FullKV beside it")
+            findings.missing.append(f"{named(record)}: there is no answer of FullKV beside it")
         elif other is not record:
-            found.of(named(record), _beside_full, record, other)
+            findings.collect(named(record), _beside_full, record, other)
     if unread:
-        found.missing += here.missing
+        findings.missing += here.missing
     if not answered:
-        found.missing.append("there are no predictions")
-    return found.judged("answers", "tokens against predictions, passes and FullKV's answers", Verdict.PROVEN)
+        findings.missing.append("there are no predictions")
+    return findings.judged("answers", "tokens against predictions, passes and FullKV's answers", Verdict.PROVEN)
 
 
 def _read(record: Mapping[str, Any], here: Materials) -> Iterator[Note]:

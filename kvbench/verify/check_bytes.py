@@ -29,36 +29,36 @@ ELEMENT = {"torch.float32": 4, "torch.float16": 2, "torch.bfloat16": 2}
 
 def bytes_fit(folder: Folder, places: Places | None = None) -> Check:
     """FullKV's bytes by the model's shape, kept tokens by budget and histogram, stored bytes by kept and storage."""
-    found = Findings()
+    findings = Findings()
     per_token = set()
     lengths: dict[str, int] = {}
     if others := sorted({record["kind"] for record in folder.records} - {"method"}):
-        found.missing.append(f"the bytes of records of kind {' and '.join(others)} are not compared")
+        findings.missing.append(f"the bytes of records of kind {' and '.join(others)} are not compared")
     shapes = {run: known_shape(manifest, places or {}) for run, manifest in folder.manifests.items()}
     for record, manifest in folder.with_manifests():
         if record["kind"] != "method":
             continue
         windows, n = record.get("window_bytes", 0), record["prompt_tokens"]
         if n < 1:
-            found.wrong.append(f"{named(record)}: its prompt is empty")
+            findings.wrong.append(f"{named(record)}: its prompt is empty")
             continue
         per_token.add((record["full_bytes"] - windows) / n)
         if lengths.setdefault(record["sample"], n) != n and record["question"] == "visible":
-            found.wrong.append(
+            findings.wrong.append(
                 f"{named(record)}: its prompt has {n} tokens, under other settings {lengths[record['sample']]}"
             )
         asked = requested(manifest)
         if asked.problem:
-            found.missing.append(f"settings cannot be built here: {asked.problem}")
+            findings.missing.append(f"settings cannot be built here: {asked.problem}")
         about = named(record)
-        found.of(about, _shape, record, manifest, shapes[record["run"]])
-        found.of(about, _windows, record)
-        found.of(about, _sums, record)
-        found.of(about, _kept, record, asked.settings.get(setting_hash(record)))
-        found.of(about, _stored_notes, record, manifest, asked.settings.get(setting_hash(record)))
+        findings.collect(about, _shape, record, manifest, shapes[record["run"]])
+        findings.collect(about, _windows, record)
+        findings.collect(about, _sums, record)
+        findings.collect(about, _kept, record, asked.settings.get(setting_hash(record)))
+        findings.collect(about, _stored_notes, record, manifest, asked.settings.get(setting_hash(record)))
     if len(per_token) > 1:
-        found.wrong.append(f"FullKV takes {len(per_token)} different numbers of bytes per token")
-    return found.judged("bytes", "r and r_bytes against shape, budget, kept tokens and storage")
+        findings.wrong.append(f"FullKV takes {len(per_token)} different numbers of bytes per token")
+    return findings.judged("bytes", "r and r_bytes against shape, budget, kept tokens and storage")
 
 
 def _stored_notes(record: Mapping[str, Any], manifest: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
@@ -75,8 +75,8 @@ def known_shape(manifest: Mapping[str, Any], places: Places) -> Mapping[str, Any
         with offline():
             path = model_folder_of(manifest, places) / "config.json"
         if file_hash(path) == written["config.json"]:
-            found = shape_of(json.loads(read_bytes(path)))
-            return found if all(found.values()) else None
+            shape = shape_of(json.loads(read_bytes(path)))
+            return shape if all(shape.values()) else None
     except Exception:  # whatever a stranger's configuration leads to: the model is not here
         return None
     return None
@@ -220,18 +220,18 @@ def _in_16_bits(
     record: Mapping[str, Any], setting: Setting | None, manifest: Mapping[str, Any], element_bytes: int
 ) -> Iterator[str]:
     """r_bytes_16, where the record has it, against r_bytes and the storage: codes are at most twice as large there."""
-    found = record.get("r_bytes_16")
-    if found is None:
+    stated = record.get("r_bytes_16")
+    if stated is None:
         return
-    if element_bytes == 2 and abs(found - record["r_bytes"]) > EQUAL:
-        yield f"r_bytes_16 is {found:.6g}, but its run in 16 bits stores {record['r_bytes']:.6g}"
+    if element_bytes == 2 and abs(stated - record["r_bytes"]) > EQUAL:
+        yield f"r_bytes_16 is {stated:.6g}, but its run in 16 bits stores {record['r_bytes']:.6g}"
     least = record["r_bytes"]
     if record.get("window_bytes"):  # states stay in float32, so that FullKV's bytes are not halved
         least /= 2
     elif setting is not None:
         least = max(least, least_stored(record, setting.method, 2, _shape_known(manifest)))
-    if not least * (1 - EQUAL) - ROUNDED / record["prompt_tokens"] <= found <= 2 * record["r_bytes"] + EQUAL:
-        yield f"r_bytes_16 is {found:.6g}, but {record['r_bytes']:.6g} of its bytes make at least {least:.6g}"
+    if not least * (1 - EQUAL) - ROUNDED / record["prompt_tokens"] <= stated <= 2 * record["r_bytes"] + EQUAL:
+        yield f"r_bytes_16 is {stated:.6g}, but {record['r_bytes']:.6g} of its bytes make at least {least:.6g}"
 
 
 def least_stored(

@@ -113,5 +113,5 @@ def _preset(name: str) -> Mapping[str, Any] | None:
     path = installed_file("model", name)
     if path is None:  # one of --config-dir is nobody else's
         return None
-    found = read_yaml(path)
-    return {str(key): value for key, value in found.items()} if isinstance(found, dict) else None
+    content = read_yaml(path)
+    return {str(key): value for key, value in content.items()} if isinstance(content, dict) else None

@@ -69,9 +69,9 @@ def _went_on(manifest: Mapping[str, Any], folder: Folder) -> bool:
 
 def _uneven(folder: Folder, samples: dict[str, set[str]], stopped: bool) -> list[str]:
     """Settings of one run whose samples differ, although their numbers do not."""
-    found = []
+    uneven = []
     for run, manifest in folder.manifests.items():
         sets = {frozenset(samples[key]) for key in manifest.get("requested") or []}
         if len(sets) > 1 and not stopped and len({len(one) for one in sets}) == 1:
-            found.append(f"run {run}: its settings have different samples")
-    return found
+            uneven.append(f"run {run}: its settings have different samples")
+    return uneven

@@ -11,13 +11,13 @@ EQUAL = 1e-9
 
 def decoding_fits(folder: Folder) -> Check:
     """Each figure of decoding against bytes, passes and FullKV's growth by a token a pass."""
-    found = Findings()
+    findings = Findings()
     for record in folder.records:
         if record["kind"] == "method":
-            found.of(named(record), _figures, record)
+            findings.collect(named(record), _figures, record)
         else:
-            found.missing.append(f"records of kind {record['kind']} have no figures of decoding to compare")
-    return found.judged("decoding", "bytes held and read while decoding, and their ratios")
+            findings.missing.append(f"records of kind {record['kind']} have no figures of decoding to compare")
+    return findings.judged("decoding", "bytes held and read while decoding, and their ratios")
 
 
 def _figures(record: Mapping[str, Any]) -> Iterator[Note]:

@@ -16,13 +16,13 @@ SPEED = {f"{place}.{Speed.__qualname__}" for place in (Speed.__module__, benchma
 
 def fields_fit(folder: Folder, here: Materials) -> Check:
     """A field that is missing would leave a check out, and one that nothing reads would be anybody's claim."""
-    found = Findings()
+    findings = Findings()
     for run, manifest in folder.manifests.items():
-        found.of(f"run {run}", _lacks, manifest, always(Manifest))
+        findings.collect(f"run {run}", _lacks, manifest, always(Manifest))
     samples = {sample.id: {*sample.meta} for sample in here.samples or ()}
     for record, manifest in folder.with_manifests():
-        found.of(named(record), _of_record, record, manifest, samples.get(record["sample"]))
-    return found.judged("fields", "fields of records and manifests against those that kvbench writes")
+        findings.collect(named(record), _of_record, record, manifest, samples.get(record["sample"]))
+    return findings.judged("fields", "fields of records and manifests against those that kvbench writes")
 
 
 def _of_record(record: Mapping[str, Any], manifest: Mapping[str, Any], properties: set[str] | None) -> Iterator[Note]:

@@ -15,12 +15,12 @@ LONGEST = 200  # characters of a name
 
 def names_fit(folder: Folder) -> Check:
     """Names of presets, labels and settings, and their letters."""
-    found = Findings()
+    findings = Findings()
     labels: dict[str, set[str]] = {}
     methods: dict[str, set[str]] = {}
     models: dict[str, str] = {}
     for record in folder.records:
-        found.of(named(record), _letters, record)
+        findings.collect(named(record), _letters, record)
         if "parameters" in record and "method" in record and record["kind"] != "engine":
             amount = json.dumps([record["parameters"], record.get("ratio"), record.get("budget")])
             labels.setdefault(record["setting"], set()).add(amount)
@@ -28,14 +28,14 @@ def names_fit(folder: Folder) -> Check:
             models.setdefault(record["parameters"], record["model"])
     for several in methods.values():
         if len(several) > 1 and not several <= {*presets()}:
-            found.wrong.append(f"{' and '.join(map(repr, sorted(several)))} are names of one setting")
+            findings.wrong.append(f"{' and '.join(map(repr, sorted(several)))} are names of one setting")
     pairs = {(name, json.loads(amount)[0]) for amount, several in methods.items() for name in several}
     for name, parameters in sorted(pairs):
-        found.of(f"method {name!r}", _preset, name, parameters, models[parameters])
+        findings.collect(f"method {name!r}", _preset, name, parameters, models[parameters])
     for label, amounts in labels.items():
         if len(amounts) > 1:
-            found.wrong.append(f"{label!r} is the label of {len(amounts)} settings")
-    return found.judged("names", "names of models, methods and settings against what they name")
+            findings.wrong.append(f"{label!r} is the label of {len(amounts)} settings")
+    return findings.judged("names", "names of models, methods and settings against what they name")
 
 
 def _letters(record: Mapping[str, Any]) -> Iterator[Note]:

@@ -13,14 +13,14 @@ from kvbench.verify.verdict import Check, Findings, Note, Verdict, missing, wron
 
 def prompts_fit(folder: Folder, here: Materials) -> Check:
     """Every prompt and question counted again under the protocol of the run's configuration."""
-    found = Findings()
+    findings = Findings()
     if here.samples is None or here.prompts is None:
-        found.missing += here.missing or ("the model's configuration describes no prompts",)
+        findings.missing += here.missing or ("the model's configuration describes no prompts",)
     else:
         samples = {sample.id: sample for sample in here.samples}
         for record, manifest in folder.with_manifests():
-            found.of(named(record), _lengths, record, manifest, samples.get(record["sample"]), here.prompts)
-    return found.judged("prompts", "the tokens of every prompt and question, counted again", Verdict.PROVEN)
+            findings.collect(named(record), _lengths, record, manifest, samples.get(record["sample"]), here.prompts)
+    return findings.judged("prompts", "the tokens of every prompt and question, counted again", Verdict.PROVEN)
 
 
 def _lengths(

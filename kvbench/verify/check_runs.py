@@ -20,11 +20,11 @@ CLOCK = 60.0  # seconds by which a machine's clock may be set while a run goes o
 def keys_fit(folder: Folder) -> Check:
     """A record's key is the hash of model, data, benchmark, protocol, sample and setting."""
     folded = {run: digest(identity_of(manifest)) for run, manifest in folder.manifests.items()}
-    found = Findings()
+    findings = Findings()
     for record, manifest in folder.with_manifests():
-        found.of(named(record), _key, record, manifest, folded[record["run"]])
+        findings.collect(named(record), _key, record, manifest, folded[record["run"]])
     about = "each key against model, data, protocol, sample and setting"
-    return found.judged("keys", about, Verdict.PROVEN)
+    return findings.judged("keys", about, Verdict.PROVEN)
 
 
 def _key(record: Mapping[str, Any], manifest: Mapping[str, Any], identity: str) -> Iterator[Note]:
@@ -38,20 +38,20 @@ def _key(record: Mapping[str, Any], manifest: Mapping[str, Any], identity: str) 
 
 def runs_agree(folder: Folder) -> Check:
     """Manifests agree with their configuration, with each other, and with the number of their records."""
-    found = Findings()
+    findings = Findings()
     made = Counter(record["run"] for record in folder.records)
     identities = {digest(identity_of(manifest)) for manifest in folder.manifests.values()}
     if len(identities) > 1:
-        found.wrong.append(f"the runs of this folder are of {len(identities)} different models, data or protocols")
+        findings.wrong.append(f"the runs of this folder are of {len(identities)} different models, data or protocols")
     if not folder.manifests:
-        found.missing.append("there is no manifest")
+        findings.missing.append("there is no manifest")
     for run, manifest in folder.manifests.items():
         for compare in (configured, _requested, _timed):
-            found.of(f"run {run}", compare, manifest)
-        found.of(f"run {run}", _counted, manifest, made[run])
+            findings.collect(f"run {run}", compare, manifest)
+        findings.collect(f"run {run}", _counted, manifest, made[run])
     for record, manifest in folder.with_manifests():
-        found.of(named(record), _of_run, record, manifest)
-    return found.judged("manifests", "manifests against configuration, records and each other")
+        findings.collect(named(record), _of_run, record, manifest)
+    return findings.judged("manifests", "manifests against configuration, records and each other")
 
 
 def _of_run(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Note]:

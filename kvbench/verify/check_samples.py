@@ -68,9 +68,9 @@ def _drawn_with(record: Mapping[str, Any], sample: Sample) -> Iterator[str]:
 
 
 def _fields(record: Mapping[str, Any], answers: Sequence[str], meta: Mapping[str, Any]) -> list[str]:
-    found = ["its expected answers are not the sample's"] if record["answers"] != answers else []
+    notes = ["its expected answers are not the sample's"] if record["answers"] != answers else []
     other = [name for name, value in meta.items() if record.get(name) != value]
-    return [*found, *(f"its {name} is not the sample's" for name in other)]
+    return [*notes, *(f"its {name} is not the sample's" for name in other)]
 
 
 def _against_rows(folder: Folder) -> list[str]:

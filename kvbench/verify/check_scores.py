@@ -17,22 +17,22 @@ def scores_fit(folder: Folder) -> Check:
 
     A distance from FullKV is that of logits, which are not in a record: only the model computes it again.
     """
-    found = Findings()
+    findings = Findings()
     benchmarks: dict[str, Benchmark | None] = {}
     for run, manifest in folder.manifests.items():
         try:
             benchmarks[run] = scorer(manifest.get("benchmark") or {})
         except (ValueError, TypeError) as error:
-            found.missing.append(f"run {run}: {error}")
+            findings.missing.append(f"run {run}: {error}")
     predictions = [record for record in folder.records if isinstance(record.get("prediction"), str)]
     for record in predictions:
         if (benchmark := benchmarks.get(record["run"])) is not None:
-            found.of(named(record), _scored, record, benchmark)
+            findings.collect(named(record), _scored, record, benchmark)
     if len(predictions) < len(folder.records):
-        found.missing.append(f"{len(folder.records) - len(predictions)} record(s) have no prediction")
+        findings.missing.append(f"{len(folder.records) - len(predictions)} record(s) have no prediction")
     if far := sum(record.get("distance") is not None for record in folder.records):
-        found.missing.append(f"the distances of {far} record(s) are not computed again")
-    return found.judged("scores", "every prediction scored again with today's metrics", Verdict.PROVEN)
+        findings.missing.append(f"the distances of {far} record(s) are not computed again")
+    return findings.judged("scores", "every prediction scored again with today's metrics", Verdict.PROVEN)
 
 
 def _scored(record: Mapping[str, Any], benchmark: Benchmark) -> Iterator[Note]:

@@ -19,25 +19,25 @@ SLACK = 1.0  # seconds: a run's own count has one decimal
 
 def times_fit(folder: Folder) -> Check:
     """No time is negative or faster than any machine, and all of a run's are within its duration."""
-    found = Findings()
+    findings = Findings()
     passes: defaultdict[str, defaultdict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     if others := sorted({record["kind"] for record in folder.records} - {"method"}):
-        found.missing.append(f"the times of records of kind {' and '.join(others)} are not compared")
+        findings.missing.append(f"the times of records of kind {' and '.join(others)} are not compared")
     for record, manifest in folder.with_manifests():
         if record["kind"] != "method":
             continue
-        found.of(named(record), _possible, record, manifest)
-        found.of(named(record), _within, record, manifest)
+        findings.collect(named(record), _possible, record, manifest)
+        findings.collect(named(record), _within, record, manifest)
         passes[record["run"]][prefill_of(record) or 0.0].append(record["decode_seconds"] or 0)
     for run, times in passes.items():
         # settings of one prefill may decode as a batch, and samples may share a prefill: the least that the run took
         least = sum(prefill + max(decodes) for prefill, decodes in times.items())
         wall = folder.manifests[run].get("wall_seconds")
         if not isinstance(wall, int | float):
-            found.missing.append(f"run {run} does not say how long it took")
+            findings.missing.append(f"run {run} does not say how long it took")
         elif least > wall + SLACK:
-            found.wrong.append(f"run {run}: its records took {least:.1f} s at least, the run {wall:.1f} s")
-    return found.judged("times", "every time against the run's, and against what processors can do")
+            findings.wrong.append(f"run {run}: its records took {least:.1f} s at least, the run {wall:.1f} s")
+    return findings.judged("times", "every time against the run's, and against what processors can do")
 
 
 def _within(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Note]:

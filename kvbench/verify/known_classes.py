@@ -21,8 +21,8 @@ from kvbench.utils.yaml_files import read_yaml
 def targets() -> frozenset[str]:
     """Every `_target_` below conf/ and those of plug-ins that is a class of kvbench's or of a plug-in's."""
     files = (path for folder in folders() for path in folder.rglob("*.yaml"))
-    found = (name for path in files for name in named_classes(read_yaml(path)))
-    return frozenset(name for name in found if name.startswith("kvbench.") or plugin_of(name))
+    named = (name for path in files for name in named_classes(read_yaml(path)))
+    return frozenset(name for name in named if name.startswith("kvbench.") or plugin_of(name))
 
 
 def known(name: str) -> object:

@@ -110,8 +110,8 @@ def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, 
     metrics = [sample.meta["metric"] for sample in samples if sample.meta.get("metric") is not None]
     if not all(map(has_name, metrics)):
         raise ValueError("a sample's metric is a function that kvbench does not have")
-    if (found := data_hash(samples)) != manifest.get("data_sha256"):
-        raise OtherData(found)
+    if (data := data_hash(samples)) != manifest.get("data_sha256"):
+        raise OtherData(data)
     return samples
 
 
@@ -133,8 +133,8 @@ def benchmark_of(manifest: Mapping[str, Any], places: Places) -> Benchmark:
 class OtherData(ValueError):
     """The benchmark makes other samples here than the run had."""
 
-    def __init__(self, found: str):
-        super().__init__(f"the benchmark makes other samples here: data_sha256 {found[:12]}…")
+    def __init__(self, data: str):
+        super().__init__(f"the benchmark makes other samples here: data_sha256 {data[:12]}…")
 
 
 @contextmanager

@@ -52,5 +52,5 @@ def same_as(parameters: Mapping[str, Any], model: str) -> str | None:
 def _target(name: str) -> str | None:
     """The class of a preset, from its file alone; None where another file names it."""
     path = installed_file("method", name)
-    found = read_yaml(path) if path else None
-    return found.get("_target_") if isinstance(found, dict) else None
+    content = read_yaml(path) if path else None
+    return content.get("_target_") if isinstance(content, dict) else None

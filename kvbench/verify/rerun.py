@@ -66,9 +66,9 @@ def _made_again(folder: Folder, here: Materials, places: Places, names: Sequence
                 others = rounded_otherwise(run, sample, [chosen[setting_hash(one)] for one in some]) if some else []
                 for record in some:
                     place = (sample.id, setting_hash(record))
-                    found = judge(record, made[place], [one[place] for one in others if place in one])
-                    wrong += [f"{named(record)}: {line}" for line in found.wrong]
-                    missing += [f"{named(record)}: {line}, which rounding can change" for line in found.open]
+                    judged = judge(record, made[place], [one[place] for one in others if place in one])
+                    wrong += [f"{named(record)}: {line}" for line in judged.wrong]
+                    missing += [f"{named(record)}: {line}, which rounding can change" for line in judged.open]
     except UserError as error:
         raise NotHere(str(error)) from error
     verdict = Verdict.WRONG if wrong else Verdict.UNPROVEN if missing or not compared else Verdict.PROVEN

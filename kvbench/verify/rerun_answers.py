@@ -40,12 +40,12 @@ def answers(run: MethodRun, samples: Sequence[Sample], part: str) -> Records:
 
 def rounded_otherwise(run: MethodRun, sample: Sample, settings: Sequence[Setting]) -> list[Records]:
     """The records of one sample under some settings as machines that round otherwise would make them."""
-    found = []
+    answered = []
     for number in range(ROUNDINGS):
         with noise(run.loaded, number):
             part = f"rounding {number + 1} of {ROUNDINGS} for {sample.id}"
-            found.append(answers(replace(run, settings=settings, decode_engine="eager"), [sample], part))
-    return found
+            answered.append(answers(replace(run, settings=settings, decode_engine="eager"), [sample], part))
+    return answered
 
 
 @contextmanager

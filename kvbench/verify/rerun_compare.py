@@ -35,16 +35,16 @@ class Differences(NamedTuple):
 def differing(record: Record, again: Record) -> set[str]:
     """The fields in which a record and the one made again differ, of those that both have and machines share."""
     names = (record.keys() & again.keys()) - OF_A_MACHINE
-    found = {name for name in names if apart(record[name], again[name]) > EQUAL.get(name, 1e-9)}
-    return {name for name in found if not of_answer(name)} | {"tokens"} if "tokens" in found else found
+    apart_in = {name for name in names if apart(record[name], again[name]) > EQUAL.get(name, 1e-9)}
+    return {name for name in apart_in if not of_answer(name)} | {"tokens"} if "tokens" in apart_in else apart_in
 
 
 def judge(record: Record, again: Record, others: Sequence[Record]) -> Differences:
-    """What `differing` found, beside the same record with the model's sums rounded otherwise (`others`)."""
-    found = differing(record, again)
+    """The fields that differ, beside the same record with the model's sums rounded otherwise (`others`)."""
+    differ = differing(record, again)
     wrong: list[str] = []
     unsure: list[str] = []
-    if "tokens" in found:
+    if "tokens" in differ:
         tokens = record["tokens"] or []
         place = first_difference(tokens, again["tokens"])
         line = f"token {place} is {_at(tokens, place)}, and {_at(again['tokens'], place)} when made again"
@@ -53,7 +53,7 @@ def judge(record: Record, again: Record, others: Sequence[Record]) -> Difference
         (unsure if rounding else wrong).append(line)
         if rounding and record["compress_at"] not in BEFORE_ANSWERS:
             return Differences(wrong, unsure)  # what its caches hold of the prompt depends on the tokens
-    for name in sorted(found - {"tokens"}):
+    for name in sorted(differ - {"tokens"}):
         most = max((apart(one.get(name), again[name]) for one in others), default=0.0)
         line = f"{name} is {_short(record[name])}, and {_short(again[name])} when made again"
         (unsure if apart(record[name], again[name]) <= SLACK * most else wrong).append(line)

@@ -86,10 +86,10 @@ def the_settings(folder: Folder) -> dict[str, Setting]:
     """The settings of the runs that made answers, by their hash. Raises NotHere where one cannot be built here."""
     runs = {record["run"] for record in folder.methods}
     try:
-        found = [one for run in runs for one in settings_of(recorded(folder.manifests[run]))]
+        settings = [one for run in runs for one in settings_of(recorded(folder.manifests[run]))]
     except Exception as error:  # whatever classes make of a stranger's configuration
         raise NotHere(f"its settings cannot be built here: {_line(error)}") from error
-    return {digest(setting.key): setting for setting in found}
+    return {digest(setting.key): setting for setting in settings}
 
 
 def the_run(

@@ -58,8 +58,8 @@ class Findings:
     missing: list[str] = field(default_factory=list)
     of_records: dict[Note, list[str]] = field(default_factory=dict)  # a note, and what it is about
 
-    def of(self, about: str, compare: Callable[..., Iterable[Note]], *given: Any) -> None:
-        """The notes of `compare(*given)`. Values that it cannot compare are one more note, and end no other check."""
+    def collect(self, about: str, compare: Callable[..., Iterable[Note]], *given: Any) -> None:
+        """Add the notes of `compare(*given)`. Values that it cannot compare are one more note; other checks go on."""
         try:
             for note in compare(*given):
                 self.of_records.setdefault(note, []).append(about)
