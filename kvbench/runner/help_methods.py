@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kvbench.config import choices, parent, stated
+from kvbench.config import CONF, choices, parent, stated
 
 # The order of the groups; others that files state follow, and what states none stands under OTHERS.
 GROUPS = (
@@ -28,14 +28,17 @@ class Row(NamedTuple):
 def grouped() -> dict[str, list[Row]]:
     """Group → the methods whose files state it as their `help_group`.
 
-    A file without one is a preset of the method with whose name its own begins, or else from whose file it is made.
+    A file without one is a preset of the method with whose name its own begins, or else from whose file it is made:
+    it is only named, unless it is a user's or a plug-in's.
     """
     groups = {name: group for name, group in stated("method", "help_group").items() if group}
     rows: dict[str, dict[str, Row]] = {group: {} for group in (*GROUPS, *groups.values(), OTHERS)}
     for name in choices("method"):
         main = _method_of(name, groups)
-        row = rows[groups.get(main, OTHERS)].setdefault(main, Row(main, []))
-        if main != name:
+        bundled = (CONF / "method" / f"{name}.yaml").exists()
+        described = main if bundled else name
+        row = rows[groups.get(main, OTHERS)].setdefault(described, Row(described, []))
+        if described != name:
             row.presets.append(name)
     return {group: [*methods.values()] for group, methods in rows.items() if methods}
 

@@ -22,7 +22,7 @@ from kvbench.probes.base import ALL, Observation, build_probes
 from kvbench.records import gather
 from kvbench.records import load as load_records
 from kvbench.runner import run as main
-from tests.ops.test_greedy_cover import LargestFloat
+from tests.methods.test_greedy_cover import LargestFloat
 from tests.support.probes import PROBING, N, seen
 from tests.support.runs import compose, run
 from tests.support.tiny import prompt, random_layer, tiny_model

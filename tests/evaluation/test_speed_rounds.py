@@ -184,7 +184,7 @@ def test_a_setting_added_later_is_measured_by_itself_and_says_so(tmp_path, faked
         ("benchmark.lengths=[200000]", "takes 200006 tokens, but llama3-8b-random reads at most 131072"),
         ("benchmark.memory_gib=-2", "benchmark.memory_gib=-2 must be a number above 0 or null"),
         ("benchmark.largest=yes please", "benchmark.largest='yes please' must be true or false"),
-        ("benchmark.haystack_dir=/nowhere", "benchmark.haystack_dir='/nowhere' does not exist"),
+        ("benchmark.haystack_dir=/nowhere", "benchmark.haystack_dir='/nowhere' is not a folder with .txt files"),
         ("question=hidden", "question=hidden: benchmark=speed reads a text without a question"),
         ("memory=stream", "memory=stream: benchmark=speed streams every method"),
         ("model.random.model_type=llamma", "model.random.model_type='llamma' is unknown to transformers"),

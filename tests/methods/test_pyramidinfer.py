@@ -24,6 +24,7 @@ from kvbench.ops.attention_mass import weighted_rows
 from kvbench.ops.softmax import Softmax
 from kvbench.prefill import FullPrefill, Needs, prefill
 from kvbench.prefill.pruned import PrunedPrefill, pruned_prefill
+from kvbench.utils.targets import DESCRIBING
 from tests.reference.eager_pyramidinfer import Oracle
 from tests.support import config as composed
 from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
@@ -229,7 +230,7 @@ def test_any_pass_gives_nested_sets_of_the_stated_lengths_and_bytes(n, layout, r
 def test_the_configuration_builds_it_with_every_option_named(name):
     config = composed.method_configs(name)[name]
     (setting,) = build_settings({name: config}, ratio=0.5, budget=None)
-    assert set(config) - {"about", "title", "_target_"} == {field.name for field in fields(PyramidInfer)}
+    assert set(config) - {*DESCRIBING, "_target_"} == {field.name for field in fields(PyramidInfer)}
     assert setting.label == ("pyramidinfer 0.5" if name == "pyramidinfer" else name)
 
 

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from kvbench.methods import DecodeCompression, Method, Needs, Selection, top_indices, with_window
-from kvbench.methods.eviction.eviction import interval_layer
+from kvbench.methods import DecodeCompression, Method, Needs, Selection, interval_layer, top_indices, with_window
 
 
 @dataclass

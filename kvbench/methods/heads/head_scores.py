@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -90,10 +89,12 @@ def _checked(path: str, over: Heads, rows: list[list[float]], model: str, about:
     return HeadScores(path, over, tuple(tuple(map(float, row)) for row in rows), model, about)
 
 
-def calibrations(part: object) -> Iterator[HeadScores]:
-    """The calibration files that a method, or a part of it, has read."""
+def calibrations(part: object) -> list[HeadScores]:
+    """The calibration files that a method, or a part of it, has read: each once, though parts may share a part."""
+    files: list[HeadScores] = []
     for value in getattr(part, "__dict__", {}).values():  # a NamedTuple has none
         if isinstance(value, HeadScores):
-            yield value
+            files.append(value)
         elif type(value).__module__.startswith("kvbench.methods"):
-            yield from calibrations(value)
+            files += calibrations(value)
+    return list({id(file): file for file in files}.values())

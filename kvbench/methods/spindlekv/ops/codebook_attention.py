@@ -64,7 +64,7 @@ def codebook_attention(
         weights = softmax.weights(softmax.capped_(logits * softmax.plain(scaling), scaling), own)
         coded = weights[:, :count]
         if values.magnitudes is not None:
-            coded = coded * values.magnitudes[span]
+            coded = coded * values.magnitudes[span].float()
         # a book's entries are fewer than its references: add up the weight of each entry first
         references = view_references(values.references, place.value_references, place.value_width, count)
         end = books[bisect_right(books, place.value_book)] if count else place.value_book
