@@ -43,7 +43,7 @@ def without_config_dir(arguments: Sequence[str]) -> tuple[Path | None, list[str]
 
 def check_slips(arguments: Sequence[str]) -> None:
     """Refuse `ratio = 0.2` and a list without its key. Raises UserError, which says what to write."""
-    first, *others = [*arguments, ""]
+    first, *others = [*arguments, "", ""]
     if others[0].startswith("=") and first in keys():
         value = others[0].removeprefix("=") or next(filter(None, others[1:]), "VALUE")
         raise UserError(f"{' '.join(arguments[:3])}: write {first}={value} without blanks")
