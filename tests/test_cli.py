@@ -131,13 +131,6 @@ def test_an_unknown_command_is_one_line_with_the_nearest(word, near, kvbench):
     )
 
 
-def test_no_arguments_run_the_configuration_as_it_is(monkeypatch):
-    given = []
-    monkeypatch.setattr("kvbench.runner.jobs.run_one", lambda overrides, run: given.append(overrides))
-    assert command_line() == 0 and given == [[]]
-
-
-
 def test_the_version(kvbench):
     assert kvbench("--version") == (0, f"kvbench {__version__}\n", "")
 

@@ -43,9 +43,9 @@ def without_config_dir(arguments: Sequence[str]) -> tuple[Path | None, list[str]
 
 def check_slips(arguments: Sequence[str]) -> None:
     """Refuse `ratio = 0.2` and a list without its key. Raises UserError, which says what to write."""
-    first, *others = [*arguments, "", ""]
-    if others[0].startswith("=") and first in keys():
-        value = others[0].removeprefix("=") or next(filter(None, others[1:]), "VALUE")
+    first, second, third = [*arguments, "", "", ""][:3]
+    if second.startswith("=") and first in keys():
+        value = second.removeprefix("=") or third or "VALUE"
         raise UserError(f"{' '.join(arguments[:3])}: write {first}={value} without blanks")
     if first.startswith("["):
         raise UserError(f"{first!r} is a list without a key: write 'method={first.rstrip(']')}]', in quotes")

@@ -28,17 +28,15 @@ class Row(NamedTuple):
 def grouped() -> dict[str, list[Row]]:
     """Group → the methods whose files state it as their `help_group`.
 
-    A file without one is a preset of the method with whose name its own begins, or else from whose file it is made:
-    it is only named, unless it is a user's or a plug-in's.
+    A file without one is a preset of the method with whose name its own begins, or else from whose file it is made. A
+    user's file that is made from one of kvbench's is a method of its own.
     """
     groups = {name: group for name, group in stated("method", "help_group").items() if group}
     rows: dict[str, dict[str, Row]] = {group: {} for group in (*GROUPS, *groups.values(), OTHERS)}
     for name in choices("method"):
         main = _method_of(name, groups)
-        bundled = (CONF / "method" / f"{name}.yaml").exists()
-        described = main if bundled else name
-        row = rows[groups.get(main, OTHERS)].setdefault(described, Row(described, []))
-        if described != name:
+        row = rows[groups.get(main, OTHERS)].setdefault(main, Row(main, []))
+        if main != name:
             row.presets.append(name)
     return {group: [*methods.values()] for group, methods in rows.items() if methods}
 
@@ -51,6 +49,10 @@ def family(name: str) -> list[str]:
     return [name, *(one for one in relatives if one != name)]
 
 
+def _bundled(name: str) -> bool:
+    return (CONF / "method" / f"{name}.yaml").exists()
+
+
 def _method_of(name: str, described: dict[str, str]) -> str:
     """The described method that a choice belongs to: itself, where there is none."""
     if name in described:
@@ -58,7 +60,9 @@ def _method_of(name: str, described: dict[str, str]) -> str:
     if names := [other for other in described if name.startswith(f"{other}_")]:
         return max(names, key=len)
     above = parent("method", name)
-    main = name if above is None or above not in choices("method") else _method_of(above, described)
+    if above is None or above not in choices("method") or (_bundled(above) and not _bundled(name)):
+        return name
+    main = _method_of(above, described)
     return main if main in described else name
 
 

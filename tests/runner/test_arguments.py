@@ -177,3 +177,9 @@ def test_the_same_values_are_checked_where_no_command_line_is():
 def test_a_folder_of_hydra_that_cannot_be_made_is_one_line(capsys):
     assert command_line("method=full", "hydra.run.dir=/proc/x") == 2
     assert capsys.readouterr().err == "kvbench: /proc/x cannot be used: No such file or directory\n"
+
+
+def test_no_arguments_run_the_configuration_as_it_is(monkeypatch):
+    given = []
+    monkeypatch.setattr("kvbench.runner.jobs.run_one", lambda overrides, run: given.append(overrides))
+    assert command_line() == 0 and given == [[]]
