@@ -78,6 +78,20 @@ SHAPES = {
 }
 
 
+def nested(times: int) -> object:
+    value: object = 1
+    for _ in range(times):
+        value = [value]
+    return value
+
+
+def test_lists_inside_each_other_are_read_up_to_a_depth_that_no_reader_fails_at():
+    assert build("method", made_up.record() | {"column": nested(254)})["column"] == nested(254)
+    for times in (255, 10**4):
+        with pytest.raises(UserError, match="field 'column': more than 254 lists and objects inside each other"):
+            build("method", made_up.record() | {"column": nested(times)})
+
+
 @pytest.mark.parametrize("line", SHAPES.values(), ids=SHAPES)
 def test_json_of_another_shape_is_reported_in_one_line_and_set_aside(line, tmp_path, capsys):
     whole = made_up.record(sample="whole")

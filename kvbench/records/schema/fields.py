@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ Text = InstanceOf[str]  # also text that UTF-8 cannot hold: a lone surrogate, fr
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # as a column of a data frame
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+MOST_NESTED = 254  # lists and objects inside each other: deeper ones could end in a RecursionError
 
 
 def _not_whole(value: Any) -> Any:
@@ -35,23 +37,29 @@ def _json_object(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
+    level = [value]
+    for _ in range(MOST_NESTED + 1):
+        level = [part for one in level for part in _inside(one)]
+        if not level:
+            return value
+    raise ValueError(f"more than {MOST_NESTED} lists and objects inside each other")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """The parts of a list or object. Raises ValueError for what JSON or a data frame's column does not have."""
     if isinstance(value, list):
-        for part in value:
-            _plain(part)
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            if not isinstance(key, str):
-                raise ValueError(f"the key {key!r} is not a text")
-            _plain(part)
-    elif isinstance(value, int):
-        if not -(2**63) <= value < 2**63:
-            raise ValueError("integer out of range")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError("not a finite number")
-    elif not isinstance(value, str | None):
+        return value
+    if isinstance(value, dict):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise ValueError(f"the key {wrong[0]!r} is not a text")
+        return value.values()
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("integer out of range")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("not a finite number")
+    if not isinstance(value, int | float | str | None):
         raise ValueError(f"{type(value).__name__} is none of JSON's types")
-    return value
+    return ()
 
 
 def _settled(value: Any) -> Any:
