@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from kvbench.cache.attending import AttendingLayer
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.cache_layers import DummyLayer
 
 # Tokens by which a buffer grows while decoding: one copy per block, at most one block of slack.

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kvbench.cache.attending import AttendingLayer, attend_one_by_one
 from kvbench.cache.base import BLOCK, LayerCache, StoredLayer
 from kvbench.cache.rows import RowsLayer
+from kvbench.models.attending_layer import AttendingLayer, attend_one_by_one
 from kvbench.ops.softmax import Scaling
 
 Counts = tuple[int, int, int]  # bytes held and read in a step, and those of fixed size among the held ones

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from kvbench.benchmarks import Sample
-from kvbench.cache.attending import AttendingLayer
 from kvbench.cache.base import StoredLayer
 from kvbench.evaluation.prefill_passes import Compressed, num_layers
 from kvbench.evaluation.prompts import Prompt, together, tokenise
@@ -15,6 +14,7 @@ from kvbench.evaluation.settings import Setting, is_full
 from kvbench.evaluation.turns import conversations
 from kvbench.methods import FullKV
 from kvbench.methods.base.method import Method
+from kvbench.models.attending_layer import AttendingLayer
 from kvbench.prefill import PrefillPlan
 from kvbench.prefill.plan import by_plan
 from kvbench.records.store import Store

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin
 
 from kvbench.errors import UserError
+from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.cache_layers import DummyLayer, LinearAttentionLayer
 from kvbench.models.layer_kinds import LayerKind, kinds_of
@@ -28,41 +28,27 @@ Ropes = tuple[Rope | None, ...]  # by layer of the model, lowest first; None: it
 _FOUND: WeakKeyDictionary[PreTrainedModel, Ropes] = WeakKeyDictionary()
 
 
-class ProbeLayer(CacheLayerMixin):
+class ProbeLayer(AttendingLayer):
     """Keeps the key of the one token that is read, at position `seen`.
 
     The token attends to itself alone, so that whatever the position, all layers read the same hidden states.
     """
 
-    windowed = True  # no text is too long for it
-
     def __init__(self, seen: int):
         super().__init__()
-        self.seen, self.is_initialized = seen, True
+        self.seen = seen
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Self, Self]:
-        self.keys, self.values = key_states, value_states
-        return self, self
+    @property
+    def windowed(self) -> bool:
+        """No text is too long for it."""
+        return True
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        self.keys, self.values = keys, values
 
     def attend(self, query: Tensor, scaling: object) -> Tensor:
         """The token's own values [1, num_attention_heads, 1, head_dim]."""
         return self.values.repeat_interleave(query.shape[1] // self.values.shape[1], dim=1)
-
-    reread = attend
-
-    def get_seq_length(self) -> int:
-        return self.seen
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.seen + query_length, 0
-
-    def get_max_length(self) -> int:
-        return -1
-
-    get_max_cache_shape = get_max_length  # what transformers 5.2 calls it
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to initialise."""
 
 
 def ropes_of(model: PreTrainedModel) -> Ropes:

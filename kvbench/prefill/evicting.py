@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvbench.cache.attending import AttendingLayer
 from kvbench.errors import UserError
+from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.layer_kinds import check_continues
 from kvbench.models.rope_growth import growth_of
 from kvbench.ops.attention import dense_attention

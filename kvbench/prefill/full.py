@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.attending import AttendingLayer
 from kvbench.cache.base import NoCache, StoredLayer
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
+from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.layer_kinds import LayerKind, compressed_layers, kinds_at, kinds_of
 from kvbench.models.positions import positions_after

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.attending import AttendingLayer
 from kvbench.cache.base import StoredLayer, storage_bytes
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
 from kvbench.errors import UserError
+from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.layer_kinds import check_continues
 from kvbench.models.positions import positions_after

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from kvbench.cache.attending import AttendingLayer
 from kvbench.cache.base import LayerCache, StoredLayer
 from kvbench.cache.kept_positions import Marks
 from kvbench.cache.sliding_window import WindowLayer, fixed_bytes
+from kvbench.models.attending_layer import AttendingLayer
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling

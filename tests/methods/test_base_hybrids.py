@@ -5,7 +5,6 @@ from functools import cache
 import pytest
 import torch
 
-from kvbench.cache.attending import AttendingLayer
 from kvbench.cache.base import LayerCache
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.reserve_ratio import ReserveRatio
@@ -13,6 +12,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.cache_checks import check_bytes
 from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.prefill_passes import SharedPass
+from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.layer_kinds import compressed_layers, kinds_of
 from kvbench.prefill import ContextFrame, FullPrefill, Needs, Reconstruction, reconstruct
 from tests.support.every_method import LAYERS, PRUNED, check_kept, setting

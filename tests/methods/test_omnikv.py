@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kvbench.cache.attending import attend_one_by_one
 from kvbench.cache.dense import DenseLayer
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.methods import FullKV, OmniKV
 from kvbench.methods.omnikv import FilterLayer, ReadingLayer
+from kvbench.models.attending_layer import attend_one_by_one
 from kvbench.ops.softmax import Softmax
 from kvbench.prefill import Needs, prefill
 from tests.support.quantised import TOLERANCE

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.cache.attending import AttendingLayer, attend_one_by_one
 from kvbench.cache.base import LayerCache, StoredLayer
 from kvbench.cache.beside import Beside
 from kvbench.cache.reserve_ratio import ReserveRatio
@@ -21,6 +20,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.integrations.generate.setting import check_plan, setting_of
 from kvbench.methods import Method
 from kvbench.methods.base.method import as_given
+from kvbench.models.attending_layer import AttendingLayer, attend_one_by_one
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.layer_kinds import LayerKind, check_continues, kinds_of
 from kvbench.models.probe import ropes_of
