@@ -110,10 +110,9 @@ def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
     check_typed_overrides(overrides)
     hydra = GlobalHydra.instance()
     parser = OverridesParser.create(hydra.config_loader() if hydra.is_initialized() else None)
-    parsed = {
-        one.get_key_element(): values_of(one) for one in parser.parse_overrides(list(overrides))
-    }  # the last counts
-    return [list(job) for job in product(*parsed.values())]
+    parsed = parser.parse_overrides(list(overrides))
+    by_key = {override.get_key_element(): values_of(override) for override in parsed}  # the last of a key counts
+    return [list(job) for job in product(*by_key.values())]
 
 
 def values_of(override: Override) -> list[str]:
@@ -145,10 +144,9 @@ def stated(group: str, key: str) -> dict[str, str]:
 
 def parent(group: str, name: str) -> str | None:
     """The choice of a config group that the file of another one begins with: `defaults: [PARENT@_here_]`."""
-    file = read_yaml(_files(group)[name])
-    entries = file.get("defaults") if isinstance(file, Mapping) else None
-    found = (str(entry).removesuffix("@_here_") for entry in entries or () if str(entry).endswith("@_here_"))
-    return next(found, None)
+    entries = _leaves(file_of(group, name)).get("defaults")
+    names = entries if isinstance(entries, list) else []
+    return next((str(entry).removesuffix("@_here_") for entry in names if str(entry).endswith("@_here_")), None)
 
 
 def file_of(group: str, name: str) -> Path:
@@ -189,13 +187,18 @@ def titled(label: str) -> str:
     return label if path is None else f"{_text(path, 'method', 'title') or name}{space}{rest}"
 
 
-@cache
 def _text(path: Path, group: str, key: str) -> str:
     """A text of a YAML file, which Hydra places under `group` or, in files of a folder of one's own, under its name."""
-    file = read_yaml(path)
-    texts = flat(file) if isinstance(file, Mapping) else {}
+    texts = _leaves(path)
     places = (key, f"{group}.{key}", f"{group}.{path.stem}.{key}")
     return next((str(texts[place]) for place in places if texts.get(place)), "")
+
+
+@cache
+def _leaves(path: Path) -> Mapping[str, object]:
+    """`flat` of a YAML file; nothing of one that is no mapping."""
+    file = read_yaml(path)
+    return flat(file) if isinstance(file, Mapping) else {}
 
 
 def flat(node: Mapping[str, Any], path: str = "") -> dict[str, object]:

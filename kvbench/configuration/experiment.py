@@ -55,10 +55,10 @@ class Experiment:
             raise UserError(f"experiment.x={self.x!r} is the axis of a curve: it needs show=curve, not {self.show}")
 
     @classmethod
-    def of(cls, node: "Mapping[str, Any] | Experiment | None") -> "Experiment | None":
+    def of(cls, node: Mapping[str, Any] | None) -> "Experiment | None":
         """The experiment of a configuration's `experiment` section; None where there is none."""
-        if node is None or isinstance(node, Experiment):
-            return node
+        if node is None:
+            return None
         check_fields("experiment", node, cls)
         return cls(**node)
 

@@ -33,7 +33,7 @@ class Recording:
 
 class RecordedSteps(Steps):
     """A step is recorded after each change of the rows or their buffers, and repeated while all caches have tokens
-    `ahead` (see `Pack.ahead`); Python launches the others.
+    `ahead` (see `RowsLayer.ahead`); Python launches the others.
     `choose`: numbers for each row by the logits alone, the tokens first. They are recorded with the step, and the
     tokens go where the next one reads them.
     """

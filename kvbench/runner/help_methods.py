@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kvbench.config import CONF, choices, parent, stated
+from kvbench.config import CONF, choices, file_of, parent, stated
 
 # The order of the groups; others that files state follow, and what states none stands under OTHERS.
 GROUPS = (
@@ -50,7 +50,7 @@ def family(name: str) -> list[str]:
 
 
 def _bundled(name: str) -> bool:
-    return (CONF / "method" / f"{name}.yaml").exists()
+    return file_of("method", name).is_relative_to(CONF)
 
 
 def _method_of(name: str, described: dict[str, str]) -> str:

@@ -10,6 +10,7 @@ from kvbench.records import load
 from tests.support.command import command_line
 from tests.support.paths import ROOT
 
+STORAGE = ROOT / "tests" / "plugin_example" / "kvbench_example" / "rounded_values.py"
 METHODS = {
     "outside_scorer.FarVotes": [],
     # it quantises values, so the first rule, FullKV's tokens at a budget of the whole prompt, does not apply
@@ -21,16 +22,18 @@ METHODS = {
 @pytest.fixture(params=METHODS)
 def name(request, tmp_path, monkeypatch) -> str:
     """The class of a file in the working directory, which is where the guide puts it."""
-    file = f"{request.param.partition('.')[0]}.py"
-    shutil.copy(ROOT / "tests" / "support" / file, tmp_path / file)
+    file = ROOT / "tests" / "support" / f"{request.param.partition('.')[0]}.py"
+    for each in (file, STORAGE) if file.stem == "outside_storage" else (file,):
+        shutil.copy(each, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     return request.param
 
 
 def test_it_imports_from_kvbench_methods_alone(name, tmp_path):
-    (file,) = tmp_path.glob("*.py")
-    assert set(re.findall(r"^from (kvbench\S*) import", file.read_text(encoding="utf-8"), re.M)) == {"kvbench.methods"}
+    for file in tmp_path.glob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        assert set(re.findall(r"^from (kvbench\S*) import", text, re.M)) == {"kvbench.methods"}
 
 
 def test_every_rule_that_applies_holds(name, capsys):

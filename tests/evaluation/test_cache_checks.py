@@ -5,8 +5,8 @@ import torch
 
 from kvbench.evaluation.cache_checks import RuleBroken, check_bytes
 from kvbench.methods import Selection
+from tests.plugin_example.kvbench_example.rounded_values import RoundedLayer, RoundedValues
 from tests.support.every_method import N, state
-from tests.support.outside_storage import RoundedLayer, RoundedValues
 
 
 def cache() -> RoundedLayer:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 
@@ -50,8 +50,14 @@ class Shape:
 
 def kernel(name: str, module: str | None = None) -> Callable:
     """A function of the module of that name, or of another one, in whichever folder of kernels it lies."""
-    (path,) = (path for folder in PACKAGE.rglob("kernels") for path in folder.glob(f"{module or name}.py"))
-    return getattr(import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)), name)
+    return getattr(import_module(_kernel_modules()[module or name]), name)
+
+
+@cache
+def _kernel_modules() -> dict[str, str]:
+    """Names as Python imports them, by the names of the files."""
+    paths = [path.relative_to(PACKAGE.parent).with_suffix("") for path in PACKAGE.rglob("kernels/*.py")]
+    return {path.name: ".".join(path.parts) for path in paths}
 
 
 def calls(shape: Shape) -> Iterator[tuple[str, Callable[[], object]]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.cache.reserve_ratio import ReserveRatio
-from kvbench.evaluation.record import MethodRun, identity
+from kvbench.evaluation.record import MethodRun, identity, present
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.measure import Measurement
 from kvbench.records.schema import build
@@ -98,7 +98,7 @@ def _counted(first: Measurement | None, setting: Setting, n: int) -> dict[str, A
         "floored": setting.floored(n, len(first.layers)),
         "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
         **ratio.fields(one.windows),
-        **({"state_bytes": one.states} if one.states else {}),
+        **present(state_bytes=one.states or None),
         "stored_bytes": one.kept,
         "full_bytes": one.full,
         "memory": first.memory,

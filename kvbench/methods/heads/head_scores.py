@@ -13,6 +13,7 @@ from kvbench.errors import UserError
 from kvbench.prefill import LayerState
 from kvbench.utils.regular_files import open_regular, read_text
 from kvbench.utils.text import in_one_line
+from kvbench.utils.versions import Versioned, parts
 
 Heads = Literal["query_heads", "kv_heads"]
 KIND = "head scores"
@@ -89,12 +90,6 @@ def _checked(path: str, over: Heads, rows: list[list[float]], model: str, about:
     return HeadScores(path, over, tuple(tuple(map(float, row)) for row in rows), model, about)
 
 
-def calibrations(part: object) -> list[HeadScores]:
-    """The calibration files that a method, or a part of it, has read: each once, though parts may share a part."""
-    files: list[HeadScores] = []
-    for value in getattr(part, "__dict__", {}).values():  # a NamedTuple has none
-        if isinstance(value, HeadScores):
-            files.append(value)
-        elif type(value).__module__.startswith("kvbench.methods"):
-            files += calibrations(value)
-    return list({id(file): file for file in files}.values())
+def calibrations(method: Versioned) -> list[HeadScores]:
+    """The calibration files that a method and its parts have read."""
+    return [value for part in parts(method) for value in vars(part).values() if isinstance(value, HeadScores)]
