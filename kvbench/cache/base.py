@@ -195,10 +195,16 @@ class Growing:
     def append(self, rows: Tensor) -> None:
         t = rows.shape[-2]
         if self.length + t > self.buffer.shape[-2]:
-            room = self.buffer.new_zeros(*self.buffer.shape[:-2], t + self.block - 1, self.buffer.shape[-1])
-            self.buffer = torch.cat([self.view, room], dim=-2)
+            self.reserve(t + self.block - 1)
         self.buffer.narrow(-2, self.length, t).copy_(rows)
         self.length += t
+
+
+def unfolded(new: Tensor, heads: int) -> Tensor:
+    """New tokens [rows, num_key_value_heads, …] for `heads` heads that store them: where the GQA groups were unfolded,
+    every query head gets its own copy, [rows, heads, …]."""
+    copies = heads // new.shape[1]
+    return new.repeat_interleave(copies, dim=1) if copies > 1 else new
 
 
 def filled(*stores: Growing | Tensor | None) -> int:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.base import Growing, LayerCache, unfolded
 from kvbench.cache.packed import Packed
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import dense_attention
@@ -37,11 +37,8 @@ class DenseLayer(LayerCache):
         return Packed.dense(self.k.view[0], self.v.view[0], self.seen, self.kept)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        group = self.k.buffer.shape[1] // keys.shape[1]  # unfolded: every query head gets its own copy
-        if group > 1:  # else it would be a copy
-            keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
-        self.k.append(keys)
-        self.v.append(values)
+        for store, new in ((self.k, keys), (self.v, values)):
+            store.append(unfolded(new, store.buffer.shape[1]))
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         return dense_attention(query, self.k.view, self.v.view, scaling)

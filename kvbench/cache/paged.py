@@ -68,7 +68,6 @@ class PagedLayer(LayerCache):
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         """Append one token, [1, num_key_value_heads, 1, head_dim]."""
-        number, place = divmod(self.length, self.page)
         heads, capacity, width = self.rows.shape
         if self.length == capacity:
             room = -capacity % self.page + ROOM * self.page
@@ -76,12 +75,7 @@ class PagedLayer(LayerCache):
         d = keys.shape[3]
         own = self.rows[:, self.length]  # [heads, 2 · head_dim]
         own[:, :d], own[:, d:] = keys[0, :, 0], values[0, :, 0]
-        if place == 0:
-            self.bounds.append(torch.cat([keys[0], keys[0]], dim=2))
-        else:
-            low, high = self.bounds.view[:, number].split(d, dim=1)
-            torch.minimum(low, keys[0, :, 0], out=low)
-            torch.maximum(high, keys[0, :, 0], out=high)
+        extend_bounds(self.bounds, keys[0], self.length, self.page)
         self.length += 1
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
@@ -141,6 +135,17 @@ def page_bounds(keys: Tensor, page: int) -> Tensor:
     # a page that is not full repeats the last key, which changes no bound
     of_pages = torch.cat([keys, keys[:, -1:].expand(-1, held * page - n, -1)], dim=1).view(heads, held, page, d)
     return torch.cat([of_pages.amin(dim=2), of_pages.amax(dim=2)], dim=2)
+
+
+def extend_bounds(bounds: Growing, key: Tensor, length: int, page: int) -> None:
+    """Take a key [heads, 1, head_dim] into `page_bounds` of the `length` keys before it."""
+    number, place = divmod(length, page)
+    if place == 0:
+        bounds.append(torch.cat([key, key], dim=2))
+        return
+    low, high = bounds.view[:, number].chunk(2, dim=1)
+    torch.minimum(low, key[:, 0], out=low)
+    torch.maximum(high, key[:, 0], out=high)
 
 
 @lru_cache(maxsize=64)

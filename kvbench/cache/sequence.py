@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.base import Growing, LayerCache, unfolded
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.softmax import Scaling
@@ -65,19 +65,6 @@ class RawSequence(Sequence):
         return self.rows.filled_bytes
 
 
-def append_heads(store: Sequence, new: Tensor, heads: int) -> None:
-    """Append new tokens [rows, num_key_value_heads, t, head_dim] to the `heads` heads of a store, those of one row
-    after the other. Where the GQA groups were unfolded, every query head gets its own copy."""
-    store.append(of_heads(new, heads))
-
-
-def of_heads(new: Tensor, heads: int) -> Tensor:
-    """What each of `heads` heads gets of new tokens [rows, num_key_value_heads, t, head_dim]: [heads, t, head_dim]."""
-    own = new.flatten(0, 1)
-    group = heads // len(own)
-    return own.repeat_interleave(group, dim=0) if group > 1 else own
-
-
 class SequenceLayer(LayerCache):
     """A layer of two sequences. Attention reads both in full, so one layer at a time is decompressed."""
 
@@ -101,8 +88,8 @@ class SequenceLayer(LayerCache):
         return self.k.read_bytes + self.v.read_bytes
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        append_heads(self.k, keys, self.heads)
-        append_heads(self.v, values, self.heads)
+        self.k.append(unfolded(keys, self.heads)[0])
+        self.v.append(unfolded(values, self.heads)[0])
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         return dense_attention(query, self.k.read()[None], self.v.read()[None], scaling)

@@ -5,7 +5,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache, filled
+from kvbench.cache.base import Growing, LayerCache, filled, unfolded
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops import softmax
 from kvbench.ops.attention import dense_attention, grouped_logits
@@ -45,11 +45,8 @@ class SlotLayer(LayerCache):
         return filled(*self.stores, self.free)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        copies = self.k.buffer.shape[1] // keys.shape[1]
-        if copies > 1:  # unfolded: every query head gets its own copy
-            keys, values = keys.repeat_interleave(copies, dim=1), values.repeat_interleave(copies, dim=1)
-        self.put(self.k, keys)
-        self.put(self.v, values)
+        for store, new in ((self.k, keys), (self.v, values)):
+            self.put(store, unfolded(new, store.buffer.shape[1]))
         self.put(self.positions, self.seen)
 
     def put(self, store: Growing, new: Tensor | float) -> None:

@@ -27,6 +27,8 @@ class Chunks(OverScoring):
     base: Scoring = field(default_factory=lambda: WindowAttention(kernel=1))
     length: Positive = 10
 
+    copies = True
+
     def __post_init__(self) -> None:
         if not self.base.orders_by_scores or isinstance(self.base, Chunks):
             raise UserError(
@@ -34,10 +36,6 @@ class Chunks(OverScoring):
                 "of each token: base must be another scoring"
             )
         super().__post_init__()
-
-    @property
-    def copies(self) -> bool:
-        return True
 
     def smooth(self, votes: Tensor) -> Tensor:
         scores = self.base.smooth(votes)

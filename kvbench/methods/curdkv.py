@@ -33,9 +33,6 @@ class CUR(Scoring):
 
     per_query_head = False
 
-    def protected(self, budget: int) -> int:
-        return self.window
-
     def votes(self, layer: LayerState) -> Tensor:
         keys = self.shares(layer.keys) if self.leverage != "value" else None
         values = self.shares(layer.values) if self.leverage != "key" else None

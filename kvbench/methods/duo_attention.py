@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
+from kvbench.cache.parts import LayerOfParts
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.methods.base.method import Method
@@ -56,15 +57,12 @@ class DuoAttention(Method):
     recent: Positive = 256
 
     batches = True
+    divisible = False  # the budget determines how many heads stream
 
     def __post_init__(self) -> None:
         self.takes_budget = self.sparsity is None
         self._gates = None if self.gates_file is None else read_head_scores(self.gates_file)
         self._ranked = lru_cache(maxsize=2)(self._ranking)  # every layer reads the same
-
-    @property
-    def divisible(self) -> bool:
-        return False  # the budget determines how many heads stream
 
     def floor(self, n: int, num_layers: int) -> int:
         return min(n, self.sinks + self.recent)
@@ -121,29 +119,19 @@ class DuoAttention(Method):
         return Selection(None, math.ceil(sum(counts) / heads), chosen=chosen).kept(layer, counts=counts)
 
 
-class DuoLayer(LayerCache):
+class DuoLayer(LayerOfParts):
     """KV heads in parts, each a cache of its own with some of them."""
 
     batches = True
 
     def __init__(self, parts: Sequence[tuple[Sequence[int], LayerCache]], seen: int, kept: Kept) -> None:
         """parts: KV heads, ascending, and the cache that holds these."""
-        super().__init__(seen, kept)
-        self.heads, self.parts = [list(heads) for heads, _ in parts], [part for _, part in parts]
+        super().__init__([part for _, part in parts], seen, kept)
+        self.heads = [list(heads) for heads, _ in parts]
         self.tables: list[Tensor] | None = None
 
-    def tensors(self) -> list[Tensor]:
-        return [tensor for part in self.parts for tensor in part.tensors()]
-
     def index_tables(self) -> list[Tensor]:
-        return [*(self.tables or ()), *(table for part in self.parts for table in part.index_tables())]
-
-    def float32_tensors(self) -> list[Tensor]:
-        return [tensor for part in self.parts for tensor in part.float32_tensors()]
-
-    @property
-    def filled_bytes(self) -> int:
-        return sum(part.filled_bytes for part in self.parts)
+        return [*(self.tables or ()), *super().index_tables()]
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         if self.tables is None:

@@ -42,9 +42,6 @@ class ExpectedAttention(Scoring):
     def needs(self) -> Needs:
         return Needs(query_moments=frozenset([self.sinks]))
 
-    def protected(self, budget: int) -> int:
-        return 0
-
     def votes(self, layer: LayerState) -> Tensor:
         attention = self.expected_logits(layer)[..., self.sinks :].softmax(dim=-1).mean(dim=1)
         scores = attention.new_zeros(layer.num_key_value_heads, layer.n)

@@ -31,10 +31,6 @@ class FullKV(Method):
     def layerwise(self) -> bool:
         return not self.storage.joint
 
-    @property
-    def batches(self) -> bool:
-        return self.storage.batches
-
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         if not self.storage.joint:
             return super().compress(state, budget)

@@ -23,9 +23,6 @@ class KeyDiff(Scoring):
     per_query_head = False
     signed = True
 
-    def protected(self, budget: int) -> int:
-        return self.window
-
     def votes(self, layer: LayerState) -> Tensor:
         keys = layer.keys.float()
         anchor = F.normalize(keys, dim=-1).mean(dim=1, keepdim=True)  # [num_key_value_heads, 1, head_dim]

@@ -22,8 +22,5 @@ class KNorm(Scoring):
     per_query_head = False
     signed = True
 
-    def protected(self, budget: int) -> int:
-        return self.window
-
     def votes(self, layer: LayerState) -> Tensor:
         return -layer.keys.float().norm(dim=-1)

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.coded.blockwise import BlockwiseLayer
+from kvbench.cache.coded.layer import BlockwiseLayer
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.cache.coded.transform import TransformSequence
 from kvbench.methods.facts import Launches, values

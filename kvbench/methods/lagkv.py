@@ -55,10 +55,6 @@ class LagKV(Method):
     def floor(self, n: int, num_layers: int) -> int:
         return max(self.minimum_budget, self._whole(n))
 
-    @property
-    def batches(self) -> bool:
-        return self.storage.batches
-
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         return self.storage.store(layer, self.select(layer, budget))
 

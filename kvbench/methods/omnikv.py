@@ -43,17 +43,12 @@ class OmniKV(Method):
     wait: NonNegative = 1
     by: Literal["attention", "logits"] = "attention"
 
+    layerwise = False  # layers read what the filter before them chose
+    divisible = False  # a layer holds everything, whatever its budget
+
     def __post_init__(self) -> None:
         if not self.filters or self.filters != sorted(set(self.filters)) or self.filters[-1] >= self.of:
             raise UserError(f"filters={self.filters} must be ascending numbers of layers below of={self.of}")
-
-    @property
-    def layerwise(self) -> bool:
-        return False  # layers read what the filter before them chose
-
-    @property
-    def divisible(self) -> bool:
-        return False  # a layer holds everything, whatever its budget
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         return 1.0

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.coded.blockwise import BlockwiseLayer
+from kvbench.cache.coded.layer import BlockwiseLayer
 from kvbench.cache.coded.low_rank import LowRankSequence, thin_factors, thin_share
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.methods.facts import Launches

@@ -37,13 +37,11 @@ class Quest(Method):
     min_pages: Positive = 3
     last_page: Literal["always", "competes"] = "always"
 
+    divisible = False  # a layer holds everything, whatever its budget
+
     @property
     def minimum_budget(self) -> int:
         return self.min_pages * self.page
-
-    @property
-    def divisible(self) -> bool:
-        return False  # a layer holds everything, whatever its budget
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         return 1.0

@@ -60,10 +60,6 @@ class ScoreThreshold(Method):
         )
         self.needs = self._eviction.needs
 
-    @property
-    def batches(self) -> bool:
-        return self.storage.batches
-
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if layer.n <= self.recent(layer):
             return self.storage.store(layer, Selection.everything(layer))

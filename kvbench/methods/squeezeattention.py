@@ -42,6 +42,8 @@ class SqueezeAttention(Method):
     surplus: Literal["return", "waste"] = "return"
     policy: Method = field(default_factory=StreamingLLM)
 
+    layerwise = False  # budgets depend on the states of all layers
+
     def __post_init__(self) -> None:
         name = type(self.policy).__name__
         if not self.policy.takes_budget:
@@ -56,10 +58,6 @@ class SqueezeAttention(Method):
         self.needs = Needs(hidden_similarity=True) | self.policy.needs
         self.compress_at = self.policy.compress_at
         self.full_cache_tokens = self.policy.full_cache_tokens
-
-    @property
-    def layerwise(self) -> bool:
-        return False  # budgets depend on the states of all layers
 
     @property
     def minimum_budget(self) -> int:

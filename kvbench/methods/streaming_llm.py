@@ -75,10 +75,6 @@ class StreamingLLM(Method):
     def layerwise(self) -> bool:
         return not self.storage.joint
 
-    @property
-    def batches(self) -> bool:
-        return self.storage.batches
-
     def select(self, layer: LayerState, budget: int) -> Selection:
         """The sinks and the recent tokens, the same set for all heads."""
         if budget >= layer.n:

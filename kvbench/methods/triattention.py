@@ -40,9 +40,6 @@ class TriAttention(Scoring):
     def __post_init__(self) -> None:
         self.needs = Needs(window=self.observed)
 
-    def protected(self, budget: int) -> int:
-        return 0
-
     def votes(self, layer: LayerState) -> Tensor:
         scores = self.raw(layer)
         deviation = scores.std(dim=1, keepdim=True, correction=0).clamp_min(SMALLEST)

@@ -5,7 +5,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from kvbench.ops.code_table import look_up
+from kvbench.ops.small_codes import look_up
 
 E4M3 = torch.float8_e4m3fn
 LARGEST = 448.0

@@ -7,7 +7,7 @@ from torch.overrides import TorchFunctionMode
 
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.methods.think.sequence import ThinKeysLayer
+from kvbench.methods.think import ThinKeysLayer
 
 KV, D, K = 2, 8, 12
 KEPT = Kept(K, 2 * KV * K, 2 * KV * K)

@@ -88,7 +88,7 @@ def test_heads_of_different_lengths_are_what_each_is_alone(name):
     cache = STORAGES[name].store(layer, Selection(None, 20, chosen=chosen))
     query = torch.randn(1, 6, 1, 32)
     out = cache.attend(query, layer.scaling)
-    for number, head in enumerate(cache.heads):
+    for number, head in enumerate(cache.parts):
         assert_close(
             out[:, number * 3 : number * 3 + 3], head.attend(query[:, number * 3 : number * 3 + 3], layer.scaling)
         )

@@ -35,7 +35,7 @@ def test_each_head_is_what_it_is_alone(name, heads):
         out = cache.attend(query, layer.scaling)
     check_bytes([cache])
     assert cache.kept.per_head == tuple(chosen.sum(1).tolist()) and cache.get_seq_length() == N + 3
-    for number, head in enumerate(cache.heads):
+    for number, head in enumerate(cache.parts):
         alone = head.attend(query[:, number * group : (number + 1) * group], layer.scaling)
         assert_close(out[:, number * group : (number + 1) * group], alone)
     assert cache.filled_bytes == cache.read_bytes <= cache.nbytes

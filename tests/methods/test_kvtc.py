@@ -126,7 +126,7 @@ def test_heads_of_different_lengths_are_what_each_is_alone():
     query = torch.randn(1, 6, 1, DIM)
     cache.update(torch.randn(1, 2, 1, DIM), torch.randn(1, 2, 1, DIM))
     out = cache.attend(query, layer.scaling)
-    for number, head in enumerate(cache.heads):
+    for number, head in enumerate(cache.parts):
         own = slice(number * 3, number * 3 + 3)
         assert_close(out[:, own], head.attend(query[:, own], layer.scaling))
 

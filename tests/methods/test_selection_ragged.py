@@ -15,7 +15,7 @@ from kvbench.methods import Method
 from kvbench.methods.kivi.storage import Kivi
 from kvbench.methods.minicache.storage import MiniCache
 from kvbench.methods.selection import Selection
-from kvbench.methods.spindlekv.codebook import Codebook
+from kvbench.methods.spindlekv.codebook.storage import Codebook
 from kvbench.methods.storage.base import require_ragged
 from kvbench.methods.storage.dense import Dense
 from tests.support import launch_counts

@@ -13,7 +13,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from kvbench.methods.kvcompose.scoring import WHOLE
+from kvbench.methods.kvcompose import WHOLE
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops.column_sums import column_sums
 from kvbench.prefill import LayerState, PrefillState

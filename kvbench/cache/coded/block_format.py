@@ -20,15 +20,11 @@ class BlockSequence(CodedSequence):
 
     def __init__(self, rows: Tensor, form: BlockFormat, rotated: Rotation | None = None, seed: int = 0):
         """rows [heads, len, head_dim]; `rotated` names a rotation of each row, of this `seed`."""
-        self.dtype, self.width, self.form = rows.dtype, rows.shape[-1], form
+        self.dtype, (self.heads, _, self.width), self.form = rows.dtype, rows.shape, form
         self.kind, self.seed = rotated, seed
         rows = self._rotated(rows)
         self.shared = None if form.largest is None else shared_scale(rows, form.largest)  # [heads, 1, 1]
         self.parts = [Growing(self._coded(rows))]
-
-    @property
-    def head_dim(self) -> int:
-        return int(self.width)
 
     def encoded(self, rows: Tensor) -> list[Tensor]:
         return [self._coded(self._rotated(rows))]
@@ -43,11 +39,6 @@ class BlockSequence(CodedSequence):
         if self.kind is not None:
             rows = rows @ self._rotation(rows.device)
         return rows if self.shared is None else rows * self.shared
-
-    @property
-    def share(self) -> float:
-        raw = len(self.parts[0].buffer) * self.length * self.width * self.dtype.itemsize
-        return float(self.filled_bytes / max(raw, 1))
 
     def _rotated(self, rows: Tensor) -> Tensor:
         return rows if self.kind is None else rows.float() @ self._rotation(rows.device).T

@@ -23,14 +23,10 @@ class Float8Sequence(CodedSequence):
 
     def __init__(self, rows: Tensor, scale: Scale):
         """rows [heads, len, head_dim]; `scale` names what shares one."""
-        self.dtype, self.kind = rows.dtype, scale
+        self.dtype, (self.heads, _, self.width), self.kind = rows.dtype, rows.shape, scale
         # float32 [heads, 1, 1 or head_dim]
         self.shared = None if scale in ("unit", "token") else scale_of(rows, scale)
         self.parts = [Growing(part) for part in self.encoded(rows)]
-
-    @property
-    def head_dim(self) -> int:
-        return int(self.parts[0].buffer.shape[-1])
 
     def encoded(self, rows: Tensor) -> list[Tensor]:
         if self.kind == "token":
@@ -49,10 +45,6 @@ class Float8Sequence(CodedSequence):
         return rows if self.shared is None else rows * self.shared
 
     from_codes = to_codes
-
-    @property
-    def share(self) -> float:
-        return float(self.filled_bytes / max(self.parts[0].view.numel() * self.dtype.itemsize, 1))
 
 
 def scale_of(rows: Tensor, kind: Scale) -> Tensor:

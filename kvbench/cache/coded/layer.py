@@ -1,39 +1,45 @@
-"""Layer caches that attend to codes, with or without room that a decoding step can be repeated in."""
+"""Layer caches of keys and values that are restored a block of tokens at a time. No row is written back restored."""
 
 import torch
 from torch import Tensor
 
-from kvbench.cache.base import BLOCK
-from kvbench.cache.coded.sequence import CodedSequence
+from kvbench.cache.base import BLOCK, unfolded
+from kvbench.cache.coded.sequence import BlockwiseSequence, CodedSequence
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.cache.rows import RowsLayer
-from kvbench.cache.sequence import SequenceLayer, of_heads
+from kvbench.cache.sequence import SequenceLayer
 from kvbench.ops import softmax
 from kvbench.ops.softmax import Scaling
 
 
-def attention(
-    query: Tensor,
-    keys: CodedSequence,
-    values: CodedSequence,
-    count: int,
-    scaling: Scaling,
-    hidden: Tensor | None = None,
-) -> Tensor:
-    """Of one query per head, [1, num_attention_heads, 1, head_dim], in float32 in 16-bit models too.
+class BlockwiseLayer(SequenceLayer):
+    """Keys and values of the same tokens, in stores whose parts may not grow row by row.
 
-    Over the first `count` tokens, or those of them that are not `hidden`, bool [count].
+    They have no room in which a decoding step could be repeated, unlike those of a `CodedLayer`.
     """
-    grouped = query.view(len(keys.parts[0].buffer), -1, query.shape[-1]).float()
-    logits = softmax.capped_(keys.logits(grouped, softmax.plain(scaling), count), scaling)
-    if hidden is not None:
-        logits.masked_fill_(hidden, float("-inf"))
-    weights = softmax.weights(logits, scaling)
-    return values.weighted_sum(weights).to(query.dtype).view(query.shape)
+
+    k: BlockwiseSequence
+    v: BlockwiseSequence
+
+    def __init__(self, keys: BlockwiseSequence, values: BlockwiseSequence, seen: int, kept: Kept):
+        super().__init__(keys, values, keys.heads, seen, kept)
+
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        """Attention of one query per head, [1, num_attention_heads, 1, head_dim], in float32 in 16-bit models too."""
+        return self.attention(query, self.k.length, scaling)
+
+    def attention(self, query: Tensor, count: int, scaling: Scaling, hidden: Tensor | None = None) -> Tensor:
+        """`attend` over the first `count` tokens, or those of them that are not `hidden`, bool [count]."""
+        grouped = query.view(self.heads, -1, query.shape[-1]).float()
+        logits = softmax.capped_(self.k.logits(grouped, softmax.plain(scaling), count), scaling)
+        if hidden is not None:
+            logits.masked_fill_(hidden, float("-inf"))
+        weights = softmax.weights(logits, scaling)
+        return self.v.weighted_sum(weights).to(query.dtype).view(query.shape)
 
 
-class CodedLayer(SequenceLayer, RowsLayer):
-    """Coded keys and values of the same tokens, quantised as they arrive. No row is written back decoded.
+class CodedLayer(BlockwiseLayer, RowsLayer):
+    """Coded keys and values of the same tokens, quantised as they arrive.
 
     With room for further tokens the number of tokens is on the device, too, and attention covers the room.
     """
@@ -44,7 +50,7 @@ class CodedLayer(SequenceLayer, RowsLayer):
     fuses = False  # tables of codes and rotations would be made in every step
 
     def __init__(self, keys: CodedSequence, values: CodedSequence, seen: int, kept: Kept):
-        super().__init__(keys, values, len(keys.parts[0].buffer), seen, kept)
+        super().__init__(keys, values, seen, kept)
         self.end: Tensor | None = None  # int64 [1], the place of the next token; None before there was room for one
 
     def index_tables(self) -> list[Tensor]:
@@ -66,7 +72,7 @@ class CodedLayer(SequenceLayer, RowsLayer):
         """One token."""
         assert self.end is not None, "`make_room` made it"
         for store, new in ((self.k, keys), (self.v, values)):
-            store.put(of_heads(new, self.heads), self.end)
+            store.put(unfolded(new, self.heads)[0], self.end)
         self.end += 1
 
     @property
@@ -94,7 +100,7 @@ class CodedLayer(SequenceLayer, RowsLayer):
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         if self.end is None:
-            return attention(query, self.k, self.v, self.k.length, scaling)
+            return super().attend(query, scaling)
         count = self.k.length + self.room
         hidden = torch.arange(count, device=query.device) >= self.end
-        return attention(query, self.k, self.v, count, scaling, hidden)
+        return self.attention(query, count, scaling, hidden)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, filled
-from kvbench.cache.coded.blockwise import BlockwiseSequence
 from kvbench.cache.coded.positions import KeyPositions
+from kvbench.cache.coded.sequence import BlockwiseSequence
 from kvbench.cache.coded.transform import principal_axes
 
 

@@ -1,4 +1,4 @@
-"""Keys or values held as codes, of which a block of tokens is decoded at a time."""
+"""Keys or values that are restored a block of tokens at a time: any store, and codes of single rows."""
 
 from abc import abstractmethod
 
@@ -18,24 +18,75 @@ def blocks(length: int, elements: int, device: torch.device) -> list[slice]:
     return [slice(start, min(start + step, length)) for start in range(0, max(length, 1), step)]
 
 
-class CodedSequence(Sequence):
+class BlockwiseSequence(Sequence):
+    """Rows that are restored from one to another, in float32.
+
+    dtype   of the rows that came
+    heads   that it has
+    width   channels of a row
+    """
+
+    dtype: torch.dtype
+    heads: int
+    width: int
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Rows held."""
+
+    @abstractmethod
+    def decoded(self, tokens: slice) -> Tensor:
+        """Rows start … stop - 1, float32 [heads, t, head_dim]."""
+
+    def restored(self) -> Tensor:
+        """All rows, float32 [heads, len, head_dim]."""
+        return self.decoded(slice(0, self.length))
+
+    def read(self) -> Tensor:
+        limit = torch.finfo(self.dtype).max
+        return self.restored().clamp_(-limit, limit).to(self.dtype)
+
+    def logits(self, query: Tensor, scaling: float, count: int) -> Tensor:
+        """Products of float32 query [heads, g, head_dim] with `count` rows, times `scaling`: [heads, g, count].
+
+        They may be more rows than there are, where room was reserved.
+        """
+        unread = query.new_empty(())  # beta=0: nothing is added; one kernel for product and scaling
+        parts = [
+            torch.baddbmm(unread, query, self.decoded(block).mT, beta=0, alpha=scaling) for block in self.blocks(count)
+        ]
+        return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """The sum of the first rows under float32 weights [heads, g, count]: [heads, g, head_dim]."""
+        parts = [weights[..., block] @ self.decoded(block) for block in self.blocks(weights.shape[-1])]
+        return torch.stack(parts).sum(dim=0) if len(parts) > 1 else parts[0]
+
+    def blocks(self, count: int) -> list[slice]:
+        """Ranges of `count` rows to restore one after the other."""
+        return blocks(count, self.heads * self.width, self.tensors()[0].device)
+
+    @property
+    def share(self) -> float:
+        return float(self.filled_bytes / max(self.heads * self.length * self.width * self.dtype.itemsize, 1))
+
+
+class CodedSequence(BlockwiseSequence):
     """Rows held as codes: row i is M(scale_i · c_i) with decoded codes c_i, a scale per token and a fixed linear map M.
 
     Attention stays in the space of the codes: a query goes through the transpose of M once, a weighted sum of rows
     through M once, and scales multiply logits and weights.
 
-    dtype   of the rows that came
     parts   what is stored of each row: codes first
     shared  what is stored once for all rows
     """
 
-    dtype: torch.dtype
     parts: list[Growing]
     shared: Tensor | None = None
 
     @property
     def length(self) -> int:
-        """Rows held."""
         return int(self.parts[0].length)
 
     @abstractmethod
@@ -80,38 +131,13 @@ class CodedSequence(Sequence):
         return rows
 
     def logits(self, query: Tensor, scaling: float, count: int) -> Tensor:
-        """Products of float32 query [heads, g, head_dim] with `count` rows, times `scaling`: [heads, g, count].
-
-        These may be more than there are: of those that were reserved.
-        """
-        query = self.to_codes(query)
-        unread = query.new_empty(())  # beta=0: nothing is added; one kernel for product and scaling
-        parts = [
-            torch.baddbmm(unread, query, self.decoded(block).mT, beta=0, alpha=scaling) for block in self._blocks(count)
-        ]
-        logits = torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
-        scale = self.scale(count)
+        logits, scale = super().logits(self.to_codes(query), scaling, count), self.scale(count)
         return logits if scale is None else logits.mul_(scale[:, None])
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """The sum of the first rows under float32 weights [heads, g, count]: [heads, g, head_dim]."""
-        count = weights.shape[-1]
-        scale = self.scale(count)
-        scaled = weights if scale is None else weights * scale[:, None]
-        parts = [scaled[..., block] @ self.decoded(block) for block in self._blocks(count)]
-        return self.from_codes(torch.stack(parts).sum(dim=0) if len(parts) > 1 else parts[0])
+        scale = self.scale(weights.shape[-1])
+        return self.from_codes(super().weighted_sum(weights if scale is None else weights * scale[:, None]))
 
-    def read(self) -> Tensor:
-        rows, scale = self.decoded(slice(0, self.length)), self.scale(self.length)
-        rows = rows if scale is None else rows * scale[..., None]
-        limit = torch.finfo(self.dtype).max
-        return self.from_codes(rows).clamp_(-limit, limit).to(self.dtype)
-
-    def _blocks(self, count: int) -> list[slice]:
-        codes = self.parts[0].buffer
-        return blocks(count, len(codes) * self.head_dim, codes.device)
-
-    @property
-    @abstractmethod
-    def head_dim(self) -> int:
-        """Channels of a row."""
+    def restored(self) -> Tensor:
+        rows, scale = super().restored(), self.scale(self.length)
+        return self.from_codes(rows if scale is None else rows * scale[..., None])

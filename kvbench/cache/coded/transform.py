@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, filled
-from kvbench.cache.coded.blockwise import BlockwiseSequence
 from kvbench.cache.coded.positions import KeyPositions
+from kvbench.cache.coded.sequence import BlockwiseSequence
 from kvbench.ops.bit_allocation import allocate
 
 ELEMENT = 16  # bits of a number beside the codes, where a model is served: axes are as dear in a float32 run
@@ -77,9 +77,9 @@ class TransformSequence(BlockwiseSequence):
     def append(self, rows: Tensor) -> None:
         self.last.append(rows)
 
-    def blocks(self, like: Tensor) -> list[slice]:
+    def blocks(self, count: int) -> list[slice]:
         """One block, as the stream is inflated at once."""
-        return [slice(0, self.length)]
+        return [slice(0, count)]
 
     def decoded(self, tokens: slice) -> Tensor:
         low, step = self.normal.float()

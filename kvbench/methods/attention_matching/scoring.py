@@ -36,9 +36,6 @@ class ReferenceAttention(Scoring):
     def needs(self) -> Needs:
         return Needs(window=self.references)
 
-    def protected(self, budget: int) -> int:
-        return self.window
-
     def votes(self, layer: LayerState) -> Tensor:
         name = "reference attention", self.references, self.window, self.sinks
         return self.keep_sinks(layer.once(name, lambda: self._squares(layer)).clone())

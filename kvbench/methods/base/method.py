@@ -58,7 +58,7 @@ class Method(Stated, ABC):
 
         What says no is compressed and decodes first, while no batch is held. It decides no more than that order.
         """
-        return False
+        return self._storage is not None and self._storage.batches
 
     @property
     def divisible(self) -> bool:
@@ -78,10 +78,9 @@ class Method(Stated, ABC):
         return False
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """What `Storage.least_share` says of a method's storage; a method without one that holds rows as they are says
-        1, and 0 where nothing is known beforehand."""
-        storage: Storage | None = getattr(self, "storage", None)
-        return 0.0 if storage is None else storage.least_share(element_bytes, layer)
+        """`Storage.least_share` of the method's storage. A method without one returns 1 where it holds rows as they
+        are, and 0 where nothing is known beforehand."""
+        return 0.0 if self._storage is None else self._storage.least_share(element_bytes, layer)
 
     @property
     def counts_groups(self) -> bool:
@@ -91,8 +90,12 @@ class Method(Stated, ABC):
     @property
     def unfolds(self) -> bool:
         """Whether query heads that select for themselves have copies of their own of what they keep."""
-        storage: Storage | None = getattr(self, "storage", None)
-        return storage is None or storage.unfolds
+        return self._storage is None or self._storage.unfolds
+
+    @property
+    def _storage(self) -> Storage | None:
+        """The field of this name, which many methods have."""
+        return getattr(self, "storage", None)
 
     def plan(self, n: int, num_layers: int, budget: int | float) -> PrefillPlan:
         """The forward pass to run over a prompt of n tokens. Settings with equal plans share one pass."""

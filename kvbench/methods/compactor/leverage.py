@@ -34,9 +34,6 @@ class LeverageScore(Scoring):
     per_query_head = False
     while_decoding = False  # the positions of the tokens that are left are not known
 
-    def protected(self, budget: int) -> int:
-        return self.window
-
     def votes(self, layer: LayerState) -> Tensor:
         return self.keep_sinks(self.between(layer, 0, 0))
 

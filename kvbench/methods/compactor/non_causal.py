@@ -39,9 +39,6 @@ class NonCausalAttention(Scoring):
     def blocks(self, skip: int, leave: int) -> Blocks:
         return Blocks(self.block, skip, leave, self.filled)
 
-    def protected(self, budget: int) -> int:
-        return self.window
-
     def votes(self, layer: LayerState) -> Tensor:
         return self.keep_sinks(self.between(layer, 0, 0))
 

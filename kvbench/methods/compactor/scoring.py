@@ -58,9 +58,6 @@ class Compactor(Scoring):
         self.orders_by_scores = self.blending is not None
         self.needs = Needs(block_sums=frozenset([self.attention.blocks(self.sinks, self.window)]))
 
-    def protected(self, budget: int) -> int:
-        return self.window
-
     def votes(self, layer: LayerState) -> Tensor:
         return self.blended(layer, COMPARED if self.blending is None else self.blending)
 

@@ -45,6 +45,7 @@ class ChunkedEviction(Method):
 
     compress_at = "in_prefill"
     full_cache_tokens = 0  # chunks after the first have not seen all tokens
+    layerwise = False  # a layer's later chunks depend on what the layers below it dropped
 
     def __post_init__(self) -> None:
         policy = self.policy
@@ -68,10 +69,6 @@ class ChunkedEviction(Method):
     @property
     def minimum_budget(self) -> int:
         return self.policy.minimum_budget
-
-    @property
-    def layerwise(self) -> bool:
-        return False  # a layer's later chunks depend on what the layers below it dropped
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         return self.policy.least_share(element_bytes, layer)

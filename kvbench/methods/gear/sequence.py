@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing
-from kvbench.cache.coded.blockwise import BlockwiseSequence
+from kvbench.cache.coded.sequence import BlockwiseSequence
 from kvbench.methods.gear.low_rank import low_rank
 from kvbench.ops.small_codes import code_table, pack_codes, unpack_codes
 

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.coded.blockwise import BlockwiseLayer
+from kvbench.cache.coded.layer import BlockwiseLayer
 from kvbench.errors import UserError
 from kvbench.methods.facts import Launches, values
 from kvbench.methods.gear.sequence import GearSequence, KeyPart, Recipe, ValuePart

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, filled
-from kvbench.cache.coded.blockwise import BlockwiseSequence
 from kvbench.cache.coded.positions import KeyPositions
+from kvbench.cache.coded.sequence import BlockwiseSequence
 from kvbench.methods.kvquant.fitted_levels import fitted_levels
 from kvbench.ops.small_codes import codes_together, pack_codes, unpack_codes
 
@@ -41,7 +41,7 @@ class NonUniformSequence(BlockwiseSequence):
         self.dtype, (self.heads, _, self.width), self.bits = rows.dtype, rows.shape, bits
         self.side = outside(self.heads * self.width, outliers)
         self.raw = rows[:, :sinks].clone()
-        x = self.flat(self.coded(rows, 0))
+        x = self.flat(self.unrotated(rows, 0))
         self.fit(x[sinks:], outliers)
         quotients = self.quotients(x, *self.normal(x))
         wanted = torch.ones_like(quotients, dtype=torch.bool)
@@ -49,12 +49,12 @@ class NonUniformSequence(BlockwiseSequence):
         self.levels = fitted_levels(quotients, wanted, 2**bits)
         self.parts = [Growing(part) for part in self.encoded(x)]
 
-    def coded(self, rows: Tensor, start: int) -> Tensor:
-        """What is coded of rows [heads, t, head_dim], the first of which is row `start`: float32."""
+    def unrotated(self, rows: Tensor, start: int) -> Tensor:
+        """Rows [heads, t, head_dim] as they are coded, the first of which is row `start`: float32, keys before RoPE."""
         return rows.float()
 
-    def restored(self, rows: Tensor, tokens: slice) -> Tensor:
-        """The inverse of `coded`."""
+    def rotated(self, rows: Tensor, tokens: slice) -> Tensor:
+        """The inverse of `unrotated`."""
         return rows
 
     @abstractmethod
@@ -91,7 +91,7 @@ class NonUniformSequence(BlockwiseSequence):
         return int(self.parts[0].length)
 
     def append(self, rows: Tensor) -> None:
-        for store, part in zip(self.parts, self.encoded(self.flat(self.coded(rows, self.length))), strict=True):
+        for store, part in zip(self.parts, self.encoded(self.flat(self.unrotated(rows, self.length))), strict=True):
             store.append(part)
 
     def decoded(self, tokens: slice) -> Tensor:
@@ -100,7 +100,7 @@ class NonUniformSequence(BlockwiseSequence):
         table = self.levels[codes_together(self.bits, codes.device)]
         x = unpack_codes(codes, self.bits, table) * scale.float() + offset.float()
         x.scatter_(1, channels.long(), outliers.float())
-        rows = self.restored(x.unflatten(1, (self.heads, -1)).transpose(0, 1), tokens)
+        rows = self.rotated(x.unflatten(1, (self.heads, -1)).transpose(0, 1), tokens)
         first = tokens.start or 0
         if first < self.raw.shape[1]:
             rows[:, : self.raw.shape[1] - first] = self.raw[:, first : first + rows.shape[1]].float()
@@ -143,10 +143,10 @@ class NonUniformKeys(NonUniformSequence):
         self.positions = positions
         super().__init__(rows, bits, outliers, sinks)
 
-    def coded(self, rows: Tensor, start: int) -> Tensor:
+    def unrotated(self, rows: Tensor, start: int) -> Tensor:
         return self.positions.undo(rows.float(), start)
 
-    def restored(self, rows: Tensor, tokens: slice) -> Tensor:
+    def rotated(self, rows: Tensor, tokens: slice) -> Tensor:
         return self.positions.redo(rows, tokens.start or 0)
 
     def fit(self, x: Tensor, outliers: float) -> None:

@@ -42,9 +42,6 @@ class KVzip(Scoring):
         self._how = Reconstruction(self.chunk, self.lead, self.sinks, requests)
         self.needs = Needs(reconstructions=frozenset([self._how]))
 
-    def protected(self, budget: int) -> int:
-        return 0
-
     def votes(self, layer: LayerState) -> Tensor:
         return layer.reconstruction[self._how].scores
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, LayerCache, filled
-from kvbench.cache.paged import page_bounds
+from kvbench.cache.paged import extend_bounds, page_bounds
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.softmax import Scaling, plain
@@ -46,15 +46,10 @@ class HybridLayer(LayerCache):
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         """Append one token, [1, num_key_value_heads, 1, head_dim]."""
-        number, place = divmod(self.k.length, self.page)
+        if self.bounds is not None:
+            extend_bounds(self.bounds, keys[0], self.k.length, self.page)
         self.k.append(keys)
         self.v.append(values)
-        if self.bounds is not None and place == 0:
-            self.bounds.append(torch.cat([keys[0], keys[0]], dim=2))
-        elif self.bounds is not None:
-            low, high = self.bounds.view[:, number].chunk(2, dim=1)
-            torch.minimum(low, keys[0, :, 0], out=low)
-            torch.maximum(high, keys[0, :, 0], out=high)
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention of one query per head."""

@@ -42,16 +42,14 @@ class RocketKV(Method):
     split: Fraction | None = None
     dense_layers: NonNegative = 0
 
+    divisible = False  # a layer holds more than its budget
+
     def __post_init__(self) -> None:
         self.needs = Needs(window=self.window)
 
     @property
     def minimum_budget(self) -> int:
         return self.window + 1
-
-    @property
-    def divisible(self) -> bool:
-        return False  # a layer holds more than its budget
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         return 1.0

@@ -22,17 +22,11 @@ class AroundContext(Scoring):
 
     needs = Needs(context=True)
     per_query_head = False
-
-    @property
-    def minimum_budget(self) -> int:
-        return 1  # a smaller budget than what always stays is exceeded
+    minimum_budget = 1  # a smaller budget than what always stays is exceeded
 
     @property
     def always(self) -> int:
         return self.sinks
-
-    def protected(self, budget: int) -> int:
-        return 0
 
     def votes(self, layer: LayerState) -> Tensor:
         votes = torch.full((layer.num_key_value_heads, layer.n), float("inf"), device=layer.keys.device)

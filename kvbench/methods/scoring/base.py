@@ -13,17 +13,19 @@ MOST_PROTECTED = 2**20  # tokens; a scoring that protects more of every budget n
 
 
 class Scoring(Stated, ABC):
-    """Importance of prompt tokens, from prefill observations. A new scoring is one class with `protected` and `votes`.
+    """Importance of prompt tokens, from prefill observations. A new scoring is one class with `votes`.
 
-    `needs` names the observations that `votes` reads; without any, keys and values are there. A scoring that reads
-    these alone has no scores for single query heads: `per_query_head` is False. `signed` scorings have negative votes.
-    `orders_by_scores` is False for those with an `order` of their own.
+    The first `sinks` and the last `window` tokens always stay: a scoring may have fields of these names. `needs` names
+    the observations that `votes` reads; without any, keys and values are there. A scoring that reads these alone has no
+    scores for single query heads: `per_query_head` is False. `signed` scorings have negative votes. `orders_by_scores`
+    is False for those with an `order` of their own.
     """
 
     orders_by_scores: bool = True
     per_query_head: bool = True
     signed: bool = False
     sinks: int = 0
+    window: int = 0
 
     @cached_property
     def needs(self) -> Needs:
@@ -35,9 +37,9 @@ class Scoring(Stated, ABC):
         attention of all queries so far, but no other observation."""
         return self.needs == Needs(window=self.needs.window, column_sums=self.needs.column_sums)
 
-    @abstractmethod
     def protected(self, budget: int) -> int:
         """How many trailing tokens of the prompt are always kept, out of `budget` per head."""
+        return self.window
 
     @abstractmethod
     def votes(self, layer: LayerState) -> Tensor:

@@ -27,9 +27,6 @@ class Random(Scoring):
 
     per_query_head = False
 
-    def protected(self, budget: int) -> int:
-        return self.window
-
     def votes(self, layer: LayerState) -> Tensor:
         generator = numpy.random.default_rng([self.seed, layer.index, layer.n])
         heads = layer.num_key_value_heads

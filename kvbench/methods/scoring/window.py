@@ -29,6 +29,3 @@ class Window(Scoring):
     @cached_property
     def needs(self) -> Needs:
         return Needs(window=self.window)
-
-    def protected(self, budget: int) -> int:
-        return self.window

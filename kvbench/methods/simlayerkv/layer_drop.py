@@ -39,6 +39,8 @@ class RandomLayers(Method):
     window: Positive = 1024
     storage: Storage = field(default_factory=Dense)
 
+    divisible = False  # the budget determines how many layers are trimmed
+
     def __post_init__(self) -> None:
         if not self.start < self.stop:
             raise UserError(f"start={self.start:g} must be below stop={self.stop:g}: both are fractions of the depth")
@@ -46,14 +48,6 @@ class RandomLayers(Method):
         refuse_union(self.storage, "RandomLayers")
         self.needs = self.storage.needs
         self.takes_budget = self.layers is None
-
-    @property
-    def divisible(self) -> bool:
-        return False  # the budget determines how many layers are trimmed
-
-    @property
-    def batches(self) -> bool:
-        return self.storage.batches
 
     def floor(self, n: int, num_layers: int) -> int:
         short = min(n, self.sinks + self.window)

@@ -1,15 +1,12 @@
 """SimLayerKV (arXiv 2410.13846): lazy layers, which attend to sinks and recent tokens, keep only those."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
-from kvbench.cache.dense import DenseLayer
 from kvbench.errors import UserError
 from kvbench.methods.allocation.weighted import refuse_weighted
 from kvbench.methods.base.method import Method
@@ -17,15 +14,13 @@ from kvbench.methods.eviction.eviction import Eviction
 from kvbench.methods.facts import values
 from kvbench.methods.full import FullKV
 from kvbench.methods.selection import Selection, sinks_and_recent
+from kvbench.methods.simlayerkv.layer_cache import FirstDecodeDecision, FirstDecodeLayer, Store
 from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops.attention_mass import attention_mass
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState, Needs, PrefillState
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
-
-# Makes the cache of one layer from its prefill state.
-Store = Callable[[LayerState], LayerCache]
 
 
 @checked
@@ -63,6 +58,8 @@ class SimLayerKV(Method):
     include_current: bool = True
     others: Method = field(default_factory=FullKV)
     storage: Storage = field(default_factory=Dense)
+
+    divisible = False  # the budget does not change what a lazy layer keeps
 
     def __post_init__(self) -> None:
         if not isinstance(self.others, FullKV | Eviction):
@@ -118,10 +115,6 @@ class SimLayerKV(Method):
     @property
     def batches(self) -> bool:
         return self.variant != "decode" and self.storage.batches and self.others.batches
-
-    @property
-    def divisible(self) -> bool:
-        return False  # the budget does not change what a lazy layer keeps
 
     def floor(self, n: int, num_layers: int) -> int:
         return self.others.floor(n, num_layers) if self.delta is not None else min(n, self.sinks + self.recent)
@@ -205,98 +198,3 @@ def layers_to_trim(n: int, short: int, budget: int, num_layers: int) -> int:
     if short >= n or budget >= n:
         return 0
     return min(num_layers, -(-num_layers * (n - budget) // (n - short)))
-
-
-class FirstDecodeDecision:
-    """Collects the score of each of `num_layers` layers at the first decoded token, then compresses all of them.
-
-    measure(queries [num_attention_heads, 1, head_dim], keys [num_key_value_heads, n + 1, head_dim], scaling) returns
-    a layer's score; decide(scores) returns the `Store` of each layer's prompt.
-    """
-
-    def __init__(
-        self,
-        num_layers: int,
-        measure: Callable[[Tensor, Tensor, Scaling], Tensor],
-        decide: Callable[[list[float]], Sequence[Store]],
-    ):
-        self.num_layers, self.measure, self.decide = num_layers, measure, decide
-        self.scored: list[tuple[FirstDecodeLayer, Tensor]] = []
-
-    def add(self, layer: "FirstDecodeLayer", score: Tensor) -> None:
-        """Take one layer's score; the last one triggers the decision."""
-        self.scored.append((layer, score))
-        if len(self.scored) < self.num_layers:
-            return
-        # one synchronisation for all layers, which may lie on different devices
-        scores = torch.stack([score.cpu() for _, score in self.scored]).tolist()
-        for (scored, _), store in zip(self.scored, self.decide(scores), strict=True):
-            scored.compress(store)
-
-
-class FirstDecodeLayer(LayerCache):
-    """Full keys and values until the first decoded token was attended to; then the cache that a `Store` makes.
-
-    The first decoded token attends to the whole prompt in every layer, so compression takes effect at the second.
-    The store receives the prompt alone; the first decoded token is appended to what it makes.
-    """
-
-    def __init__(self, layer: LayerState, decision: FirstDecodeDecision) -> None:
-        kept = Selection.everything(layer).kept(layer)
-        super().__init__(layer.n, kept)
-        self.inner: LayerCache = DenseLayer(layer.keys, layer.values, layer.n, kept)
-        self.prompt = layer.n
-        fields = ("scaling", "num_attention_heads", "rope", "index", "num_layers", "marks")
-        self.state_fields = {name: getattr(layer, name) for name in fields}
-        self.decision: FirstDecodeDecision | None = decision  # None from the first decoded token on
-        self.score: Tensor | None = None  # of the first decoded token, until every reader has attended
-
-    def tensors(self) -> list[Tensor]:
-        return self.inner.tensors()
-
-    def index_tables(self) -> list[Tensor]:
-        return self.inner.index_tables()
-
-    def float32_tensors(self) -> list[Tensor]:
-        return self.inner.float32_tensors()
-
-    @property
-    def filled_bytes(self) -> int:
-        return self.inner.filled_bytes
-
-    @property
-    def read_bytes(self) -> int:
-        return self.inner.read_bytes
-
-    def append(self, keys: Tensor, values: Tensor) -> None:
-        self.inner.update(keys, values)
-
-    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        out = self.inner.attend(query, scaling)
-        if self.decision is not None:
-            self.score = self.decision.measure(query[0], self.inner.k.view[0], scaling)
-            if not self.unread:
-                self._decide()
-        return out
-
-    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
-        out = self.inner.reread(query, scaling)
-        if self.was_read():
-            self._decide()
-        return out
-
-    def _decide(self) -> None:
-        if self.decision is not None and self.score is not None:
-            decision, score = self.decision, self.score
-            self.decision = self.score = None
-            decision.add(self, score)
-
-    def compress(self, store: Store) -> None:
-        """Replace the full cache by the one that `store` makes of the prompt."""
-        keys, values = self.inner.k.view, self.inner.v.view  # [1, num_key_value_heads, n + 1, head_dim]
-        # copies: the store may keep its arguments, and the buffer behind the view has slack
-        prompt = [x[0, :, : self.prompt].clone() for x in (keys, values)]
-        self.inner = store(LayerState(*prompt, **self.state_fields))
-        self.kept, self.late_bytes = self.inner.kept, self.inner.nbytes
-        self.late_bytes_16 = self.inner.bytes_in_16_bits(keys.element_size())
-        self.inner.update(keys[:, :, self.prompt :], values[:, :, self.prompt :])

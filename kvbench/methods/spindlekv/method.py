@@ -19,8 +19,8 @@ from kvbench.methods.facts import values
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.selection import Selection
 from kvbench.methods.spindlekv.allocation import LinearPyramid
-from kvbench.methods.spindlekv.codebook import Codebook
 from kvbench.methods.spindlekv.codebook.coding import CoveredLayer
+from kvbench.methods.spindlekv.codebook.storage import Codebook
 from kvbench.methods.spindlekv.ranked_selection import Ranks
 from kvbench.methods.spindlekv.ratio_search import find_budget
 from kvbench.methods.spindlekv.scoring import WindowAverage

@@ -9,10 +9,9 @@ from torch import Tensor
 from kvbench.cache.base import Growing
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.methods.turboquant.lloyd_max import midpoints, normal_levels
-from kvbench.ops.code_table import look_up
 from kvbench.ops.not_finite import nan_for_infinity
 from kvbench.ops.rotation import Rotation, rotation
-from kvbench.ops.small_codes import code_table, pack_codes, unpack_codes
+from kvbench.ops.small_codes import code_table, look_up, pack_codes, unpack_codes
 
 HALF = torch.finfo(torch.float16)
 STEP = 2.0**-24  # float16's smallest number above 0
@@ -22,7 +21,7 @@ class SmallCodes(CodedSequence):
     """Rows as packed codes of 2, 3 or 4 bits and some float16 numbers for each row."""
 
     def __init__(self, rows: Tensor, bits: int):
-        self.dtype, self.bits, self.width = rows.dtype, bits, rows.shape[-1]
+        self.dtype, (self.heads, _, self.width), self.bits = rows.dtype, rows.shape, bits
         codes, *numbers = self.encoded(rows)
         self.parts = [Growing(codes.to(torch.uint8)), *(Growing(x.half()) for x in numbers)]
 
@@ -36,10 +35,6 @@ class SmallCodes(CodedSequence):
     @abstractmethod
     def levels(self) -> tuple[float, ...]:
         """What codes 0, 1, … mean."""
-
-    @property
-    def head_dim(self) -> int:
-        return int(self.width)
 
     def decoded(self, tokens: slice) -> Tensor:
         codes = self.parts[0].buffer[:, tokens]
@@ -105,10 +100,8 @@ class UniformSequence(SmallCodes):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         return super().weighted_sum(weights) + weights @ self.parts[2].buffer[:, : weights.shape[-1]].float()
 
-    def read(self) -> Tensor:
-        limit = torch.finfo(self.dtype).max
-        rows = self.decoded(slice(0, self.length)) * self.scale(self.length)[..., None] + self.parts[2].view
-        return rows.clamp_(-limit, limit).to(self.dtype)
+    def restored(self) -> Tensor:
+        return super().restored() + self.parts[2].view
 
 
 @lru_cache(maxsize=64)

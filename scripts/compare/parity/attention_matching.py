@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from kvbench.methods import Eviction, Matched, MatchingPursuit, ReferenceAttention
-from kvbench.methods.attention_matching.biased_attention import biased_attention
-from kvbench.methods.attention_matching.layer_cache import BiasedLayer
+from kvbench.methods.attention_matching.layer_cache import BiasedLayer, biased_attention
 from scripts.compare.parity.agreement import Agreement
 from scripts.compare.parity.checkout import LenientModule, commit, load
 from scripts.compare.parity.tensors import DTYPES, LAYOUTS, Layer, random_layer, real_layers

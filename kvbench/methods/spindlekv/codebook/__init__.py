@@ -1,5 +1,1 @@
 """The codebook: a storage, the covers that code it, its layer cache and the pack of a batch."""
-
-from kvbench.methods.spindlekv.codebook.storage import Codebook
-
-__all__ = ["Codebook"]

@@ -12,10 +12,19 @@ from kvbench.errors import UserError
 from kvbench.methods.eviction.eviction import Eviction
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.storage.dense import Dense
-from kvbench.methods.tova.scoring import LastQuery
 from kvbench.ops.softmax import Scaling
-from kvbench.prefill import LayerState
+from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import checked
+
+
+@checked
+class LastQuery(Scoring):
+    """Attention of the prompt's last token to all tokens, itself included; none is protected (Oren et al. 2024)."""
+
+    needs = Needs(window=1)
+
+    def votes(self, layer: LayerState) -> Tensor:
+        return layer.window_votes(1)
 
 
 @checked

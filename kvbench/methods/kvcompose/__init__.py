@@ -1,1 +1,0 @@
-"""KVCompose: scores of a second reading, and composite tokens."""

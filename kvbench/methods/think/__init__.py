@@ -1,1 +1,0 @@
-"""ThinK: keys without the channels that queries use least."""

@@ -1,1 +1,0 @@
-"""TOVA: the attention of the last query."""
