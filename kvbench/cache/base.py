@@ -26,13 +26,13 @@ def bytes_in_16_bits(tensors: Iterable[Tensor], others: Iterable[Tensor], elemen
 
     Those with as many bytes a number are the model's, but for the `others` among them.
     """
-    apart = {tensor.untyped_storage().data_ptr() for tensor in others}
+    unscaled = {tensor.untyped_storage().data_ptr() for tensor in others}
     sizes = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()
-        scaled = element_bytes > 2 and tensor.is_floating_point() and tensor.element_size() == element_bytes
-        whole = storage.nbytes()
-        sizes[storage.data_ptr()] = whole * 2 // element_bytes if scaled and storage.data_ptr() not in apart else whole
+        of_model = tensor.is_floating_point() and tensor.element_size() == element_bytes
+        scaled = element_bytes > 2 and of_model and storage.data_ptr() not in unscaled
+        sizes[storage.data_ptr()] = storage.nbytes() * 2 // element_bytes if scaled else storage.nbytes()
     return sum(sizes.values())
 
 

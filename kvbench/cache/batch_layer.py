@@ -122,7 +122,7 @@ class BatchLayer(AttendingLayer):
         if len(outputs) == 1:
             return outputs[0]
         order = [row for part in self.parts for row in part.rows]
-        of_rows = dict(zip(order, (one for out in outputs for one in out.split(1)), strict=True))
+        of_rows = dict(zip(order, (row for out in outputs for row in out.split(1)), strict=True))
         return torch.cat([of_rows[row] for row in range(len(self.rows))])
 
     def _count(self, part: Part) -> None:

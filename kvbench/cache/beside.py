@@ -18,7 +18,7 @@ class Beside:
 
     def __init__(self, tensors: Iterable[Tensor] = ()):
         behind = {storage.data_ptr(): storage for storage in (tensor.untyped_storage() for tensor in tensors)}
-        self._storages = [_Storage(ptr, one.nbytes(), StorageWeakRef(one)) for ptr, one in behind.items()]
+        self._storages = [_Storage(ptr, storage.nbytes(), StorageWeakRef(storage)) for ptr, storage in behind.items()]
 
     def __len__(self) -> int:
         return len(self._storages)
@@ -26,4 +26,4 @@ class Beside:
     def bytes_without(self, tensors: Iterable[Tensor]) -> int:
         """Bytes of the storages that none of `tensors` lies in; one that has been freed is none of theirs."""
         others = {tensor.untyped_storage().data_ptr() for tensor in tensors}
-        return sum(one.nbytes for one in self._storages if one.reference.expired() or one.address not in others)
+        return sum(held.nbytes for held in self._storages if held.reference.expired() or held.address not in others)

@@ -50,5 +50,5 @@ class Cuts:
 
 def close_cuts(layers: Sequence[Cuts | None]) -> int | None:
     """At how many cuts of all layers and heads rounding could keep another token; None where no layer's are known."""
-    found = [cuts.close().cpu() for cuts in layers if cuts is not None]
-    return int(torch.stack(found).sum()) if found else None
+    counts = [cuts.close().cpu() for cuts in layers if cuts is not None]
+    return int(torch.stack(counts).sum()) if counts else None

@@ -45,5 +45,5 @@ class LinearState(StoredLayer, LinearAttentionLayer):
 
 
 def _together(states: Sequence[Tensor | None]) -> Tensor | None:
-    there = [state for state in states if state is not None]
-    return torch.cat(there) if there else None
+    present = [state for state in states if state is not None]
+    return torch.cat(present) if present else None

@@ -195,18 +195,18 @@ class Packed(RowsLayer):
 
     def _tables(self, kv_heads: int) -> Tables:
         """`kv_heads` is num_key_value_heads."""
-        every = list(self.segments)
+        segments = list(self.segments)
         sources = [
             row * kv_heads + head * kv_heads // len(packed.segments)
             for row, packed in enumerate(self.rows)
             for head in range(len(packed.segments))
         ]
         numbers = [
-            [*(s.start for s in every), len(self.keys)],
-            [*(s.length + self.grown for s in every), 0],
+            [*(s.start for s in segments), len(self.keys)],
+            [*(s.length + self.grown for s in segments), 0],
             [*sources, 0],
-            [*(s.masked for s in every), 0],
-            [*(s.bits for s in every), 0],
+            [*(s.masked for s in segments), 0],
+            [*(s.bits for s in segments), 0],
         ]
         starts, *others = torch.tensor(numbers, dtype=torch.int32, device=self.keys.device)
         return Tables(starts, *(table[:-1] for table in others))
@@ -235,5 +235,5 @@ def offsets(sizes: Sequence[int]) -> list[int]:
 def flat_positions(mask: Tensor, count: int) -> Tensor:
     """Indices [count] of the `count` true elements of mask [n], as `nonzero` has them but without a wait."""
     slots = mask.cumsum(0) * mask  # from 1; the others share slot 0, which is left out
-    every = torch.arange(len(mask), device=mask.device)
-    return every.new_empty(count + 1).scatter_(0, slots, every)[1:]
+    places = torch.arange(len(mask), device=mask.device)
+    return places.new_empty(count + 1).scatter_(0, slots, places)[1:]

@@ -73,8 +73,8 @@ class PagedLayer(LayerCache):
             room = -capacity % self.page + ROOM * self.page
             self.rows = torch.cat([self.rows, self.rows.new_zeros(heads, room, width)], dim=1)  # zeros: they are read
         d = keys.shape[3]
-        own = self.rows[:, self.length]  # [heads, 2 · head_dim]
-        own[:, :d], own[:, d:] = keys[0, :, 0], values[0, :, 0]
+        row = self.rows[:, self.length]  # [heads, 2 · head_dim]
+        row[:, :d], row[:, d:] = keys[0, :, 0], values[0, :, 0]
         extend_bounds(self.bounds, keys[0], self.length, self.page)
         self.length += 1
 
@@ -95,11 +95,11 @@ class PagedLayer(LayerCache):
         rows = rows.view(query.shape[1], 1, -1, width)
         keys, values = rows.split(width // 2, dim=3)
         tokens = (chosen * page)[..., None] + _multiples(page, 1, query.device)
-        there = (tokens < self.length).view(query.shape[1], 1, 1, -1)
+        held = (tokens < self.length).view(query.shape[1], 1, 1, -1)
         if isinstance(scaling, Softmax):
-            own, of_own, values = (x.transpose(0, 1) for x in (query.view(-1, 1, 1, width // 2), keys, values))
-            return bent_attention(own, of_own, values, scaling, there.transpose(0, 1))
-        out = sdpa(query.view(-1, 1, 1, width // 2), keys, values, scaling, there)
+            query_rows, key_rows, values = (x.transpose(0, 1) for x in (query.view(-1, 1, 1, width // 2), keys, values))
+            return bent_attention(query_rows, key_rows, values, scaling, held.transpose(0, 1))
+        out = sdpa(query.view(-1, 1, 1, width // 2), keys, values, scaling, held)
         return out.view(query.shape)
 
     def choose(self, query: Tensor) -> Tensor:
@@ -149,5 +149,5 @@ def extend_bounds(bounds: Growing, key: Tensor, length: int, page: int) -> None:
 
 
 @lru_cache(maxsize=64)
-def _multiples(count: int, of: int, device: torch.device) -> Tensor:
-    return (torch.arange(count) * of).to(device)
+def _multiples(count: int, step: int, device: torch.device) -> Tensor:
+    return (torch.arange(count) * step).to(device)

@@ -103,18 +103,18 @@ class ReserveRatio:
         """
         if not window_bytes:
             return self
-        whole = self.full_bytes + window_bytes
+        total = self.full_bytes + window_bytes
         ratios = {name: getattr(self, name) for name in ("r", "r_corrected", "r_bytes")}
-        every = {name: (value * self.full_bytes + window_bytes) / whole for name, value in ratios.items()}
-        return replace(self, **every, full_bytes=whole)
+        means = {name: (value * self.full_bytes + window_bytes) / total for name, value in ratios.items()}
+        return replace(self, **means, full_bytes=total)
 
     def fields(self, window_bytes: int = 0) -> dict[str, Any]:
         """The fields of a record: `over_all`, and beside them what is of the compressed layers alone."""
-        every = self.over_all(window_bytes)
-        fields = asdict(every)
+        overall = self.over_all(window_bytes)
+        fields = asdict(overall)
         del fields["full_bytes"]
         if window_bytes:
-            floor = window_bytes / every.full_bytes
+            floor = window_bytes / overall.full_bytes
             alone = {"r_full": self.r, "r_bytes_full": self.r_bytes, "r_bytes_floor": floor}
             fields |= alone | {"window_bytes": window_bytes}
         return fields

@@ -107,7 +107,7 @@ class DuoAttention(Method):
     def _ranking(self, gates: tuple[tuple[float, ...], ...]) -> list[Head]:
         """All heads, the first to stream first."""
         clipped = {Head(at, head): min(max(g, 0), 1) for at, row in enumerate(gates) for head, g in enumerate(row)}
-        return sorted(clipped, key=lambda one: (clipped[one], -one.layer, -one.head))
+        return sorted(clipped, key=lambda head: (clipped[head], -head.layer, -head.head))
 
     def _kept(self, layer: LayerState, streaming: Sequence[int]) -> Kept:
         heads, n = layer.num_key_value_heads, layer.n
@@ -149,5 +149,5 @@ class DuoLayer(LayerOfParts):
             part.attend(grouped.index_select(1, heads).flatten(1, 2), of_kv_heads(scaling, heads, len(back)))
             for part, heads in zip(self.parts, tables, strict=True)
         ]
-        every = torch.cat(outputs, dim=1).unflatten(1, (len(back), -1))
-        return every.index_select(1, back).flatten(1, 2)
+        joined = torch.cat(outputs, dim=1).unflatten(1, (len(back), -1))
+        return joined.index_select(1, back).flatten(1, 2)

@@ -64,12 +64,12 @@ class HeadKV(HeadBudgets):
 
     def _tokens(self, c: int, most: int, scores: tuple[tuple[float, ...], ...]) -> list[tuple[int, ...]]:
         """The tokens that each head of each layer selects of `most`."""
-        every = [score for row in scores for score in row]
+        all_scores = [score for row in scores for score in row]
         q = c // self.beta
-        shares = [score / sum(every) * q * len(every) + (c - q) for score in every]
+        shares = [score / sum(all_scores) * q * len(all_scores) + (c - q) for score in all_scores]
         if self.surplus == "waste":
             counts = [min(round(share), most) for share in shares]
         else:
-            counts = largest_remainder(water_filled(shares, most), c * len(every))
+            counts = largest_remainder(water_filled(shares, most), c * len(all_scores))
         heads = len(scores[0])
         return [tuple(counts[start : start + heads]) for start in range(0, len(counts), heads)]

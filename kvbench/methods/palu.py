@@ -67,6 +67,6 @@ class Palu(Storage):
     ) -> LowRankSequence:
         """Of float32 rows [heads, k, head_dim]."""
         vectors = rows.unflatten(0, (-1, group)).transpose(1, 2).flatten(2)  # [groups, k, group · head_dim]
-        parts = [thin_factors([own], self.rank) for own in vectors]
+        parts = [thin_factors([matrix], self.rank) for matrix in vectors]
         left, right = torch.stack([left for left, _ in parts]), torch.stack([right for _, (right,) in parts])
         return LowRankSequence(left.to(dtype), right.to(dtype).contiguous(), True, len(rows), positions)

@@ -96,8 +96,8 @@ class PyramidInfer(Method):
         reached = None if layer.positions is None else layer.positions[None]
         positions = kept_positions(reached, layer.seen, layer.marks)
         kept = Kept.tokens(layer.n, layer.n, layer.seen, layer.num_key_value_heads, positions=positions)
-        whole = self.takes_budget and budget >= layer.seen  # nothing to save: FullKV
-        if self.decode == "none" or whole:
+        full = self.takes_budget and budget >= layer.seen  # nothing to save: FullKV
+        if self.decode == "none" or full:
             return DenseLayer(layer.keys, layer.values, layer.seen, kept)
         share = self.gen_compress_ratio * cosine(index, num_layers, self.gen_decay_ratio)
         return ThinningLayer(

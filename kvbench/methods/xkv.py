@@ -49,10 +49,10 @@ class XKV(Storage):
     def store_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
         caches: list[LayerCache] = []
         for start in range(0, len(layers), self.layers):
-            own = slice(start, start + self.layers)
+            group = slice(start, start + self.layers)
             for place in range(start, min(start + self.layers, len(layers)) - 1):
                 check_same_tokens(place, selections[place : place + 2], "XKV decomposes each token with")
-            caches += self._store_group(layers[own], selections[own])
+            caches += self._store_group(layers[group], selections[group])
         return caches
 
     def most_share(self, tokens: int) -> float:
@@ -70,14 +70,14 @@ class XKV(Storage):
     def _store_group(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
         rows = [selection.of(layer.keys) for layer, selection in zip(layers, selections, strict=True)]
         positions = [
-            KeyPositions(fixed_rotation(layer.rope, "XKV"), own.indices, own.count(layer), layer.seen, x.device)
-            for layer, own, x in zip(layers, selections, rows, strict=True)
+            KeyPositions(fixed_rotation(layer.rope, "XKV"), s.indices, s.count(layer), layer.seen, x.device)
+            for layer, s, x in zip(layers, selections, rows, strict=True)
         ]
-        before = [own.undo(x.float(), 0) for own, x in zip(positions, rows, strict=True)]
+        before = [position.undo(x.float(), 0) for position, x in zip(positions, rows, strict=True)]
         keys = self._sequences(before, self.key_rank, layers, positions)
         rows = [selection.of(layer.values).float() for layer, selection in zip(layers, selections, strict=True)]
         values = self._sequences(rows, self.value_rank, layers, [None] * len(layers))
-        size = sum(own.share for own in [*keys, *values]) / (2 * len(layers))
+        size = sum(sequence.share for sequence in [*keys, *values]) / (2 * len(layers))
         return [
             BlockwiseLayer(k, v, layer.n, selection.kept(layer, r3=size))
             for k, v, layer, selection in zip(keys, values, layers, selections, strict=True)
@@ -94,9 +94,9 @@ class XKV(Storage):
         dtype, device = layers[0].keys.dtype, rows[0].device
         left, rights = thin_factors([x.transpose(0, 1).flatten(1).to(device) for x in rows], share)
         left = left.to(dtype)[None]
-        made = []
+        sequences = []
         for place, (x, right, of_keys) in enumerate(zip(rows, rights, positions, strict=True)):
             common = left.to(x.device)
             basis = right.to(x.device, dtype)[None].clone(memory_format=torch.contiguous_format)
-            made.append(LowRankSequence(common, basis, place == 0 or common is not left, len(x), of_keys))
-        return made
+            sequences.append(LowRankSequence(common, basis, place == 0 or common is not left, len(x), of_keys))
+        return sequences

@@ -15,16 +15,16 @@ def allocate(variances: Tensor, rows: int, side: int, budget: float) -> Tensor:
     """
     steps = 4.0 ** -torch.arange(MOST, dtype=torch.float64) * 0.75
     gains = variances.clamp(min=0)[:, None] * steps  # [components, bits], of each further bit
-    best, found = 0.0, torch.zeros(len(variances), dtype=torch.int64)
+    best, bits = 0.0, torch.zeros(len(variances), dtype=torch.int64)
     for coded in range(1, len(variances) + 1):
         affordable = int((budget - coded * side) // rows)
         if affordable < coded:
             break
-        own = gains[:coded].flatten()
-        order = own.sort(descending=True, stable=True).indices[:affordable]
-        order = order[own[order] > 0]
-        gain = float(own[order].sum())
+        candidates = gains[:coded].flatten()
+        order = candidates.sort(descending=True, stable=True).indices[:affordable]
+        order = order[candidates[order] > 0]
+        gain = float(candidates[order].sum())
         if gain > best:
-            best, found = gain, torch.zeros(len(variances), dtype=torch.int64)
-            found[:coded] = torch.bincount(order // MOST, minlength=coded)
-    return found
+            best, bits = gain, torch.zeros(len(variances), dtype=torch.int64)
+            bits[:coded] = torch.bincount(order // MOST, minlength=coded)
+    return bits

@@ -88,10 +88,10 @@ def add_tiled(
     for head, key in enumerate(keys):
         key = key.float()  # once per head, not once per tile
         rows = slice(head * group, (head + 1) * group)
-        own = of_heads(scaling, rows)
+        head_scaling = of_heads(scaling, rows)
         for at, end, seen in tiles:
             first = length if at < seeing else start + at  # where nothing is to be masked, behind all keys
-            attention, lse[rows, at:end] = causal_probabilities(queries[rows, at:end], key[:seen], first, own)
+            attention, lse[rows, at:end] = causal_probabilities(queries[rows, at:end], key[:seen], first, head_scaling)
             if weights is None:
                 sums[rows, :seen] += attention.sum(dim=1)
             else:
@@ -104,11 +104,11 @@ def add_known(
 ) -> None:
     """`add_tiled` for causal queries whose log-sum-exps are known: one pass over the logits of a tile."""
     grouped, of_rows = (x.unflatten(0, (len(keys), -1)) for x in (queries, lse))  # [num_key_value_heads, group, q, …]
-    for key, query, known, total in zip(
+    for key, query, log_sums, total in zip(
         keys.float(), grouped, of_rows, sums.unflatten(0, (len(keys), -1)), strict=True
     ):
         for at in range(0, query.shape[1], TILE):
-            rows, rest = query[:, at : at + TILE].float(), known[:, at : at + TILE, None]
+            rows, rest = query[:, at : at + TILE].float(), log_sums[:, at : at + TILE, None]
             first = start + at  # position of the tile's first query
             seen = first + rows.shape[1]
             for left in range(0, seen, KEYS):

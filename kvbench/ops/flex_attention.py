@@ -79,21 +79,21 @@ def causal_blocks(q: int, length: int, window: int | None, device: torch.device)
 
     window = length if window is None else window
     # In tensors: Python's numbers would be part of the compiled code.
-    own = torch.arange(length - q, length, device=device)
-    before = own - window
+    positions = torch.arange(length - q, length, device=device)
+    before = positions - window
 
     def sees(row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (j <= own[i]) & (j > before[i])
+        return (j <= positions[i]) & (j > before[i])
 
     first = length - q + BLOCK * torch.arange(-(-q // BLOCK), device=device)[:, None]  # query of a block
     last = (first + BLOCK - 1).clamp(max=length - 1)
     low = BLOCK * torch.arange(-(-length // BLOCK), device=device)  # key of a block
     high = low + BLOCK - 1
     some = (low <= last) & (high > first - window)
-    whole = (first + BLOCK <= length) & (high < length)  # neither queries nor keys of the block are beyond the end
-    every = whole & (high <= first) & (low > last - window)
+    inside = (first + BLOCK <= length) & (high < length)  # neither queries nor keys of the block are beyond the end
+    all_seen = inside & (high <= first) & (low > last - window)
     parts = []
-    for blocks in (some & ~every, every):
+    for blocks in (some & ~all_seen, all_seen):
         parts.append(blocks.sum(dim=1, dtype=torch.int32)[None, None])
         parts.append(blocks.int().argsort(dim=1, descending=True, stable=True).int()[None, None])
     return BlockMask.from_kv_blocks(*parts, BLOCK_SIZE=BLOCK, mask_mod=sees, seq_lengths=(q, length))

@@ -27,5 +27,5 @@ def from_float8(x: Tensor) -> Tensor:
 @cache
 def _pairs() -> Tensor:
     """The numbers behind every two bytes, the lower first: float32 [65536, 2]."""
-    one = torch.arange(256, dtype=torch.uint8).view(E4M3).float()
-    return torch.stack([one.repeat(256), one.repeat_interleave(256)], dim=1)
+    numbers = torch.arange(256, dtype=torch.uint8).view(E4M3).float()
+    return torch.stack([numbers.repeat(256), numbers.repeat_interleave(256)], dim=1)

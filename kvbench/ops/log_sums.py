@@ -80,10 +80,10 @@ def attention_in_parts(query: Tensor, parts: Sequence[tuple[Tensor, Tensor]], sc
     if isinstance(scaling, Softmax) or query.is_cuda or not all(flash_on_cpu(query, *part) for part in parts):
         return None
     last = len(parts) - 1
-    found = [cpu(query, *part, scaling, causal=at == last) for at, part in enumerate(parts)]
-    whole = torch.stack([lse for _, lse in found]).logsumexp(dim=0)
-    shares = torch.stack([part * (lse - whole).exp_()[..., None] for part, lse in found])  # at least float32
-    return Parts(shares.sum(dim=0).to(query.dtype), [lse for _, lse in found])
+    attended = [cpu(query, *part, scaling, causal=at == last) for at, part in enumerate(parts)]
+    total = torch.stack([lse for _, lse in attended]).logsumexp(dim=0)
+    shares = torch.stack([part * (lse - total).exp_()[..., None] for part, lse in attended])  # at least float32
+    return Parts(shares.sum(dim=0).to(query.dtype), [lse for _, lse in attended])
 
 
 def flash_on_cpu(query: Tensor, keys: Tensor, values: Tensor) -> bool:

@@ -89,13 +89,15 @@ def _on_cpu(
         at = (slice(block.row, block.row + block.rows), slice(block.head, block.head + block.heads))
         if not block.length:
             continue
-        own = of_heads(scaling, at[1])
+        block_scaling = of_heads(scaling, at[1])
         if hidden[block.segment]:
             assert bits is not None and bit_starts is not None, "they come with `masked`"
             seen = bits[int(bit_starts[block.segment]) :]
-            out[at] = _seen_by_bits(query[at], block.of(keys), block.of(values), own, seen, hidden[block.segment])
+            out[at] = _seen_by_bits(
+                query[at], block.of(keys), block.of(values), block_scaling, seen, hidden[block.segment]
+            )
         else:
-            out[at] = dense_attention(query[at], block.of(keys), block.of(values), own)
+            out[at] = dense_attention(query[at], block.of(keys), block.of(values), block_scaling)
     return out
 
 

@@ -16,8 +16,8 @@ def padded_attention(
     """
     rows, num_heads, q, _ = query.shape
     starts, lengths, heads, _, longest = segments
-    every = torch.arange(rows * num_heads, device=query.device)
-    segment = torch.searchsorted(heads[1:], every, right=True)  # of every query head
+    query_heads = torch.arange(rows * num_heads, device=query.device)
+    segment = torch.searchsorted(heads[1:], query_heads, right=True)  # of every query head
     count = lengths[segment][:, None]  # [rows · heads, 1]
     place = torch.arange(longest, device=query.device)
     # what lies behind a segment may be no number: its own last token stands there instead
@@ -29,7 +29,7 @@ def padded_attention(
         masked, bit_starts, bits = visible
         assert masked is not None and bit_starts is not None and bits is not None, "they come together"
         bound = masked[segment][:, None]
-        within = every - heads[segment]  # the group
+        within = query_heads - heads[segment]  # the group
         byte = bit_starts[segment][:, None] + within[:, None] * ((bound + 7) // 8) + place // 8
         bit = bits[byte.clamp(max=len(bits) - 1)] >> (place % 8).to(torch.uint8) & 1
         seen &= ((place >= bound) | bit.bool())[:, None]

@@ -39,10 +39,10 @@ class Signature:
         for name, hint in self.hints.items():
             fields = get_type_hints(hint, include_extras=True) if _is_group(hint) else {"": hint}
             for field, kind in fields.items():
-                of = self._torch_type(kind, name)
-                if self.mutates & {name, f"{name}.{field}"} and of.startswith("Tensor"):
-                    of = of.replace("Tensor", f"Tensor(a{len(parts)}!)")
-                parts.append(f"{of} {name}{field and '_'}{field}")
+                torch_type = self._torch_type(kind, name)
+                if self.mutates & {name, f"{name}.{field}"} and torch_type.startswith("Tensor"):
+                    torch_type = torch_type.replace("Tensor", f"Tensor(a{len(parts)}!)")
+                parts.append(f"{torch_type} {name}{field and '_'}{field}")
         return f"{self.name}({', '.join(parts)}) -> {self._returned()}"
 
     def complete(self, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -13,8 +13,8 @@ _AS_ONE = {1: torch.float32, 2: torch.complex64, 4: torch.complex128}
 def look_up(table: Tensor, codes: Tensor) -> Tensor:
     """The rows of table [entries, width] float32, width 1, 2 or 4, at int32 codes [..., m]: [..., m · width]."""
     entries = table.view(_AS_ONE[table.shape[1]])[:, 0]
-    found = entries.index_select(0, codes.flatten())
-    return found.view(torch.float32).view(*codes.shape[:-1], codes.shape[-1] * table.shape[1])
+    rows = entries.index_select(0, codes.flatten())
+    return rows.view(torch.float32).view(*codes.shape[:-1], codes.shape[-1] * table.shape[1])
 
 
 PER_WORD = {2: 4, 3: 8, 4: 2}  # codes that fill whole bytes
@@ -57,5 +57,5 @@ def codes_together(bits: int, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _multiples(count: int, of: int, device: torch.device) -> Tensor:
-    return (torch.arange(count, dtype=torch.int32) * of).to(device)
+def _multiples(count: int, step: int, device: torch.device) -> Tensor:
+    return (torch.arange(count, dtype=torch.int32) * step).to(device)

@@ -29,7 +29,7 @@ def varlen_attends(query: Tensor) -> bool:
 @cache
 def _takes_lengths() -> bool:
     """Whether this torch's kernel takes lengths shorter than the places of the sequences, and a number of splits."""
-    arguments = {one.name for one in torch.ops.aten._flash_attention_forward.default._schema.arguments}
+    arguments = {argument.name for argument in torch.ops.aten._flash_attention_forward.default._schema.arguments}
     return {"seqused_k", "num_splits"} <= arguments
 
 

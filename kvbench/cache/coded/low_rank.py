@@ -18,9 +18,9 @@ class LowRankSequence(BlockwiseSequence):
     channels of a group's heads, one head after the other.
     """
 
-    def __init__(self, left: Tensor, right: Tensor, own: bool, heads: int, positions: KeyPositions | None):
-        """own: whether this sequence lists `left`; positions of keys, whose product is before RoPE."""
-        self.left, self.right, self.own, self.heads, self.positions = left, right, own, heads, positions
+    def __init__(self, left: Tensor, right: Tensor, owner: bool, heads: int, positions: KeyPositions | None):
+        """owner: whether this sequence lists `left`; positions of keys, whose product is before RoPE."""
+        self.left, self.right, self.owner, self.heads, self.positions = left, right, owner, heads, positions
         self.dtype = right.dtype
         self.width = right.shape[0] * right.shape[2] // heads
         self.later = Growing(right.new_empty(heads, 0, self.width))
@@ -42,17 +42,17 @@ class LowRankSequence(BlockwiseSequence):
         return torch.cat([rows, self.later.view[:, max(start - coded, 0) : max(stop - coded, 0)].float()], dim=1)
 
     def tensors(self) -> list[Tensor]:
-        stored = [self.right, self.later.buffer, *([self.left] if self.own else [])]
+        stored = [self.right, self.later.buffer, *([self.left] if self.owner else [])]
         return stored if self.positions is None else [*stored, self.positions.stored]
 
     @property
     def filled_bytes(self) -> int:
-        own = filled(self.right, self.later, self.left if self.own else None)
-        return own + (0 if self.positions is None else self.positions.stored.nbytes)
+        nbytes = filled(self.right, self.later, self.left if self.owner else None)
+        return nbytes + (0 if self.positions is None else self.positions.stored.nbytes)
 
     @property
     def read_bytes(self) -> int:
-        return self.filled_bytes + (0 if self.own else self.left.nbytes)
+        return self.filled_bytes + (0 if self.owner else self.left.nbytes)
 
 
 def thin_factors(vectors: Sequence[Tensor], share: float) -> tuple[Tensor, list[Tensor]]:
@@ -63,7 +63,7 @@ def thin_factors(vectors: Sequence[Tensor], share: float) -> tuple[Tensor, list[
     """
     x = torch.cat(list(vectors), dim=1)
     axes = principal_axes(x).axes[:, : rank_of(share, x.shape[1], len(x))]
-    return x @ axes, list(axes.T.split([own.shape[1] for own in vectors], dim=1))
+    return x @ axes, list(axes.T.split([part.shape[1] for part in vectors], dim=1))
 
 
 def rank_of(share: float, channels: int, tokens: int) -> int:

@@ -108,14 +108,14 @@ class QuantisedSequence(Sequence):
     @classmethod
     def joined(cls, parts: Several[Self]) -> Self:
         """The heads of all parts, of one kind, as those of one sequence."""
-        every = copy(parts[0])
-        every.parts = [
+        sequence = copy(parts[0])
+        sequence.parts = [
             Growing(torch.cat(same), block=1)
-            for same in zip(*([own.view for own in part.parts] for part in parts), strict=True)
+            for same in zip(*([store.view for store in part.parts] for part in parts), strict=True)
         ]
-        every.ring = copy(parts[0].ring)
-        every.ring.buffer = torch.cat([part.ring.buffer for part in parts])
-        return every
+        sequence.ring = copy(parts[0].ring)
+        sequence.ring.buffer = torch.cat([part.ring.buffer for part in parts])
+        return sequence
 
     def keep(self, heads: Tensor) -> None:
         """Keep these heads and drop the others."""

@@ -25,14 +25,14 @@ class SkipLayers(Allocation):
         return "some layers stay whole" if not self.spread else ""
 
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
-        whole = set(self.layers)
-        if not whole < set(range(num_layers)):
+        skipped = set(self.layers)
+        if not skipped < set(range(num_layers)):
             raise UserError(
                 f"layers={self.layers} must be some of this model's layers 0 to {num_layers - 1}, and not all of them"
             )
-        others = num_layers - len(whole)
+        others = num_layers - len(skipped)
         total = others * budget
         if self.spread:
-            total = max(num_layers * budget - len(whole) * n, others * (window + 1))
+            total = max(num_layers * budget - len(skipped) * n, others * (window + 1))
         shares = iter(largest_remainder([total / others] * others, total))
-        return [n if layer in whole else next(shares) for layer in range(num_layers)]
+        return [n if layer in skipped else next(shares) for layer in range(num_layers)]

@@ -58,5 +58,5 @@ def refuse_weighted(allocation: Allocation | None, method: str) -> None:
 
 def shares(weights: Sequence[float], total: int) -> list[float]:
     """`total` divided in proportion to the weights; equally where all are 0."""
-    whole = sum(weights)
-    return [total * weight / whole if whole else total / len(weights) for weight in weights]
+    total_weight = sum(weights)
+    return [total * weight / total_weight if total_weight else total / len(weights) for weight in weights]

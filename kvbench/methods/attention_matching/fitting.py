@@ -29,22 +29,22 @@ def _factor(gram: Tensor, ridge: float) -> Tensor:
     return torch.linalg.cholesky(gram)
 
 
-def mass_weights(own: Tensor, total: Tensor, least: float, most: float, steps: int, ridge: float) -> Tensor:
-    """Weights in [least, most] by which the masses own [r, k] add up to about total [r]; float64 [k].
+def mass_weights(kept: Tensor, total: Tensor, least: float, most: float, steps: int, ridge: float) -> Tensor:
+    """Weights in [least, most] by which the masses kept [r, k] add up to about total [r]; float64 [k].
 
     The least squares without bounds, moved into the bounds, then `steps` of projected gradient descent, whose step is
     one over the largest eigenvalue.
     """
-    own, total = own.double(), total.double()
-    weights = least_squares(own, total[:, None], ridge)[:, 0].clamp_(least, most)
+    kept, total = kept.double(), total.double()
+    weights = least_squares(kept, total[:, None], ridge)[:, 0].clamp_(least, most)
     if steps:
-        direction = own.new_ones(own.shape[1])
+        direction = kept.new_ones(kept.shape[1])
         for _ in range(ITERATIONS):
-            direction = own.mT @ (own @ direction)
+            direction = kept.mT @ (kept @ direction)
             direction /= direction.norm()
-        step = 1 / (own @ direction).square().sum()
+        step = 1 / (kept @ direction).square().sum()
         for _ in range(steps):
-            weights = (weights - step * (own.mT @ (own @ weights - total))).clamp_(least, most)
+            weights = (weights - step * (kept.mT @ (kept @ weights - total))).clamp_(least, most)
     return weights
 
 
@@ -57,40 +57,40 @@ def matched_values(logits: Tensor, bias: Tensor, outputs: Tensor, ridge: float) 
 
 
 def matching_pursuit(
-    of: Tensor, first: Tensor, count: int, step: int, least: float, most: float, ridge: float
+    mass: Tensor, first: Tensor, count: int, step: int, least: float, most: float, ridge: float
 ) -> Tensor:
-    """Indices of `count` columns of the masses `of` [r, len], in the order of orthogonal matching pursuit.
+    """Indices of `count` columns of the masses `mass` [r, len], in the order of orthogonal matching pursuit.
 
     Columns are added `step` at a time: those with the largest products with the residual, the sum of all columns less
     the columns so far times their weights. These are of least squares, moved into [least, most] afterwards. The columns
     `first` are there from the beginning. λ as in `least_squares`, from all columns.
     """
-    total, chosen = of.sum(dim=1).double(), first
-    damping = ridge * of.square().sum(dim=0).amax().double()
-    own = total.new_empty(len(of), count)  # the chosen columns
+    total, chosen = mass.sum(dim=1).double(), first
+    damping = ridge * mass.square().sum(dim=0).amax().double()
+    picked = total.new_empty(len(mass), count)  # the chosen columns
     factor = total.new_zeros(count, count)  # the Cholesky factor of their products, row by row
     done, residual = 0, total
     while True:
         if (end := len(chosen)) > done:
-            own[:, done:end] = of[:, chosen[done:]]
-            _extend(factor, own[:, :end], done, damping)
-            done, columns = end, own[:, :end]
+            picked[:, done:end] = mass[:, chosen[done:]]
+            _extend(factor, picked[:, :end], done, damping)
+            done, columns = end, picked[:, :end]
             weights = torch.cholesky_solve((columns.mT @ total)[:, None], factor[:done, :done])[:, 0].clamp_(
                 least, most
             )
             residual = total - columns @ weights
         if done >= count:
             return chosen
-        products = of.mT @ residual.to(of)
+        products = mass.mT @ residual.to(mass)
         products[chosen] = float("-inf")
         best = products.sort(descending=True, stable=True).indices
         chosen = torch.cat([chosen, best[: min(step, count - done)]])
 
 
-def _extend(factor: Tensor, own: Tensor, done: int, damping: Tensor) -> None:
-    """Rows `done`, … of the factor, for the columns of own [r, k] after the first `done`."""
-    old, new = own[:, :done], own[:, done:]
-    end = own.shape[1]
+def _extend(factor: Tensor, picked: Tensor, done: int, damping: Tensor) -> None:
+    """Rows `done`, … of the factor, for the columns of picked [r, k] after the first `done`."""
+    old, new = picked[:, :done], picked[:, done:]
+    end = picked.shape[1]
     across = torch.linalg.solve_triangular(factor[:done, :done], old.mT @ new, upper=False)
     rest = new.mT @ new - across.mT @ across
     rest.diagonal().add_(damping)

@@ -42,13 +42,13 @@ class ReferenceAttention(Scoring):
 
     def _squares(self, layer: LayerState) -> Tensor:
         """The mean square of each query head's attention, float32 [num_attention_heads, n]; 0 outside."""
-        found = layer.keys.new_zeros(layer.num_attention_heads, layer.n, dtype=torch.float32)
+        squares = layer.keys.new_zeros(layer.num_attention_heads, layer.n, dtype=torch.float32)
         between = slice(self.sinks, layer.n - self.window)
         group = layer.num_attention_heads // layer.num_key_value_heads
         for head, queries in enumerate(layer.last_queries(self.references)):
             logits = grouped_logits(queries, layer.keys[head // group, between], layer.scaling)
-            found[head, between] = logits.softmax(dim=1).square_().mean(dim=0)
-        return found
+            squares[head, between] = logits.softmax(dim=1).square_().mean(dim=0)
+        return squares
 
     def smooth(self, votes: Tensor) -> Tensor:
         return votes.sqrt()
@@ -82,14 +82,14 @@ class MatchingPursuit(ReferenceAttention):
         queries = layer.last_queries(self.references).unflatten(0, (heads, -1)).flatten(1, 2)
         keys = layer.keys[:, self.sinks : layer.n - window]
         tokens = [counts] * heads if isinstance(counts, int) else counts.tolist()
-        found = order.clone()
+        pursued = order.clone()
         for head, row in enumerate(order):
-            of = masses(grouped_logits(queries[head], keys[head * len(keys) // heads], layer.scaling))
+            mass = masses(grouped_logits(queries[head], keys[head * len(keys) // heads], layer.scaling))
             first = row[self.sinks : max(sure, self.sinks)] - self.sinks  # sinks come first in `order`
-            count = min(max(tokens[head] - self.sinks, len(first)), of.shape[1])
+            count = min(max(tokens[head] - self.sinks, len(first)), mass.shape[1])
             if count:
                 bounds = math.exp(self.least_bias), math.exp(self.most_bias)
-                chosen = matching_pursuit(of, first, count, self.step, *bounds, self.ridge)
+                chosen = matching_pursuit(mass, first, count, self.step, *bounds, self.ridge)
                 rest = row[~torch.isin(row, chosen + self.sinks)]
-                found[head] = torch.cat([rest[: self.sinks], chosen + self.sinks, rest[self.sinks :]])
-        return found
+                pursued[head] = torch.cat([rest[: self.sinks], chosen + self.sinks, rest[self.sinks :]])
+        return pursued

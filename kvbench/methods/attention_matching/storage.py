@@ -75,10 +75,10 @@ class Matched(Storage):
         for head, indices in enumerate(selection.indices.expand(heads, -1)):
             fitted = (indices >= between.start) & (indices < between.stop)
             chosen = indices[fitted] - between.start
-            own = head * layer.num_key_value_heads // heads
-            every = layer.keys[own, between], layer.values[own, between]
-            if 0 < len(chosen) < len(every[0]):
-                bias[head, fitted], values[head, fitted] = self.fit(queries[head], *every, chosen, layer.scaling)
+            kv_head = head * layer.num_key_value_heads // heads
+            context = layer.keys[kv_head, between], layer.values[kv_head, between]
+            if 0 < len(chosen) < len(context[0]):
+                bias[head, fitted], values[head, fitted] = self.fit(queries[head], *context, chosen, layer.scaling)
         kept = selection.kept(layer, r3=1 + 1 / (2 * head_dim))
         return BiasedLayer(keys, values, bias, layer.n, kept)
 
@@ -91,9 +91,9 @@ class Matched(Storage):
         queries [r, head_dim]; keys, values [len, head_dim] are what the chosen ones stand for.
         """
         logits = grouped_logits(queries, keys, scaling)  # [r, len]
-        of = masses(logits)
+        mass = masses(logits)
         bounds = math.exp(self.least_bias), math.exp(self.most_bias)
-        weights = mass_weights(of[:, chosen], of.sum(dim=1), *bounds, self.steps, self.ridge)
+        weights = mass_weights(mass[:, chosen], mass.sum(dim=1), *bounds, self.steps, self.ridge)
         bias = weights.log().to(keys.dtype)  # as it is stored: the values make up for its rounding
         outputs = logits.softmax(dim=1) @ values.float()
         fitted = matched_values(logits[:, chosen], bias, outputs, self.ridge)

@@ -67,30 +67,30 @@ class Preference(WeightedAllocation):
             return [min(int(part + mean) + 1, most) + window for part in shares(weights, total)]
         if n <= budget + window:
             return [n] * m
-        found = [most] * m
+        limits = [most] * m
         for layer in range(m):
             so_far = spread_once(shares(weights[: layer + 1], total), total, most)
-            found[: layer + 1] = map(min, found, so_far)
-        return [share + window for share in found]
+            limits[: layer + 1] = map(min, limits, so_far)
+        return [share + window for share in limits]
 
 
-def spread_once(wanted: Sequence[float], total: int, most: int) -> list[int]:
+def spread_once(exact: Sequence[float], total: int, most: int) -> list[int]:
     """The released code's rounding of shares that sum to `total`; some may exceed `most`.
 
     Shares are rounded down and cut to `most`. What was cut off, and then what is missing from `total`, is divided
     equally between those below `most`, the remainder by one each from the first on.
     """
-    found = [int(share) for share in wanted]
-    cut = sum(max(share - most, 0) for share in found)
-    found = [min(share, most) for share in found]
-    found = raised(found, cut, most)
-    return raised(found, total - sum(found), most)
+    rounded = [int(share) for share in exact]
+    cut = sum(max(share - most, 0) for share in rounded)
+    rounded = [min(share, most) for share in rounded]
+    rounded = raised(rounded, cut, most)
+    return raised(rounded, total - sum(rounded), most)
 
 
-def raised(found: Sequence[int], more: int, most: int) -> list[int]:
-    """`more` divided between the shares below `most`, which may then exceed it; lost where there is none."""
-    free = [layer for layer, share in enumerate(found) if share < most]
-    result = list(found)
+def raised(parts: Sequence[int], more: int, most: int) -> list[int]:
+    """`more` divided between the parts below `most`, which may then exceed it; lost where there is none."""
+    free = [layer for layer, part in enumerate(parts) if part < most]
+    result = list(parts)
     for place, layer in enumerate(free):
         result[layer] += more // len(free) + (place < more % len(free))
     return result

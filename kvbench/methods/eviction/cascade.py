@@ -60,12 +60,12 @@ class Cascade(LayerStream):
             held.cut(roomy.select(held.state, index, self.num_layers, self.budget).mask(held.state).any(dim=1))
 
     def finish(self, count: Callable[[LayerState], None]) -> None:
-        given = self.method.with_budgets(replace(self.method.budgets, weights=self.weights))
+        final = self.method.with_budgets(replace(self.method.budgets, weights=self.weights))
         while self.held:
             layer = self.held[0].whole()
             count(layer)
             del self.held[0]
-            self.caches.append(self._compressed(given, layer, len(self.caches)))
+            self.caches.append(self._compressed(final, layer, len(self.caches)))
             count(layer)
             del layer
 

@@ -59,8 +59,9 @@ class DecodeCompression(Stated):
 
     @property
     def protocol(self) -> DecodingProtocol:
-        of = "prompt" if self.budget is not None else self.of
-        return DecodingProtocol(of == "seen", of, "prefill_end" if self.prompt == "cut" else "while_decoding")
+        ratio_of = "prompt" if self.budget is not None else self.of
+        compress_at = "prefill_end" if self.prompt == "cut" else "while_decoding"
+        return DecodingProtocol(ratio_of == "seen", ratio_of, compress_at)
 
 
 def whole_tokens(budget: float) -> int:

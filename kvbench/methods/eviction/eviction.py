@@ -118,9 +118,9 @@ class Eviction(Method):
 
     def with_budgets(self, budgets: Budgets) -> "Eviction":
         """This eviction with numbers of one prompt. Its parts are checked already."""
-        given = copy(self)
-        given.budgets = budgets
-        return given
+        eviction = copy(self)
+        eviction.budgets = budgets
+        return eviction
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         when = self.decode_compression

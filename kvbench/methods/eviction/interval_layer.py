@@ -29,12 +29,12 @@ def interval_layer(
 ) -> "IntervalLayer":
     """The cache of a prompt's layer for a method that decides with `select` what stays of the prompt and with `keep`
     what stays while decoding. `batches`: see `LayerCache`."""
-    n, whole = layer.seen, when.prompt == "whole"
+    n, uncut = layer.seen, when.prompt == "whole"
 
     def choose(state: LayerState, seen: int) -> Tensor | None:
         return keep(state, when.target(budget, seen, n), seen)
 
-    selection = Selection.everything(layer) if whole else select(layer, whole_tokens(budget))
+    selection = Selection.everything(layer) if uncut else select(layer, whole_tokens(budget))
     return IntervalLayer(layer, selection, when, choose, needs, batches)
 
 

@@ -116,9 +116,9 @@ class ValuePart(Part):
         return vectors.unflatten(1, (self.heads, -1)).transpose(0, 1)
 
     def spread(self, of_groups: Tensor, tokens: slice) -> Tensor:
-        own = of_groups[tokens]  # [t, groups]
-        group = self.heads * self.width // own.shape[1]
-        return self.back(own.repeat_interleave(group, dim=1))
+        numbers = of_groups[tokens]  # [t, groups]
+        group = self.heads * self.width // numbers.shape[1]
+        return self.back(numbers.repeat_interleave(group, dim=1))
 
     def put_outliers(self, rows: Tensor, tokens: slice) -> Tensor:
         vectors = self.arranged(rows).scatter(1, self.places[tokens].long(), self.numbers[tokens].float())
@@ -131,11 +131,11 @@ class GearSequence(BlockwiseSequence):
     def __init__(self, rows: Tensor, kind: type[Part], prompt: Recipe, later: Recipe, buffer: int):
         """`prompt` is how the prompt's rows [heads, len, head_dim] are compressed, `later` those of decoded tokens."""
         self.dtype, self.kind, self.later, self.limit = rows.dtype, kind, later, buffer
-        self.heads, whole, self.width = rows.shape
+        self.heads, coded, self.width = rows.shape
         if kind is KeyPart and prompt.group:
-            whole -= whole % prompt.group
-        self.parts = [kind(rows[:, :whole], prompt)] if whole else []
-        self.raw = Growing(rows[:, whole:].clone())
+            coded -= coded % prompt.group
+        self.parts = [kind(rows[:, :coded], prompt)] if coded else []
+        self.raw = Growing(rows[:, coded:].clone())
 
     @property
     def length(self) -> int:

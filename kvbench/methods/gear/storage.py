@@ -73,10 +73,10 @@ class GEAR(Storage):
         if layer is None or not layer.tokens:
             return coded_share(self.bits, self.bits, element_bytes)
         tokens, token = layer.tokens, layer.heads * layer.head_dim
-        whole = tokens - tokens % (self.group or 1)  # keys that are compressed
-        keys = self._bytes(whole, token, layer, element_bytes) if whole else 0.0
+        coded = tokens - tokens % (self.group or 1)  # keys that are compressed
+        keys = self._bytes(coded, token, layer, element_bytes) if coded else 0.0
         values = self._bytes(token, tokens, layer, element_bytes)
-        return (keys + (tokens - whole) * token * element_bytes + values) / (2 * tokens * token * element_bytes)
+        return (keys + (tokens - coded) * token * element_bytes + values) / (2 * tokens * token * element_bytes)
 
     def _bytes(self, numbers: int, vectors: int, layer: KeptLayer, element_bytes: int) -> float:
         """Of a prompt's compressed keys, or values: vectors of so many numbers with scales and outliers of their own,

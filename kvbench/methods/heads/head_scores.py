@@ -41,17 +41,17 @@ class HeadScores:
 
         Raises UserError for a file of a model of another shape than that of `layer`.
         """
-        own = layer.num_attention_heads if self.over == "query_heads" else layer.num_key_value_heads
-        shape, expected = (len(self.scores), len(self.scores[0])), (layer.num_layers, own)
+        in_file = layer.num_attention_heads if self.over == "query_heads" else layer.num_key_value_heads
+        shape, expected = (len(self.scores), len(self.scores[0])), (layer.num_layers, in_file)
         if shape != expected:
             raise UserError(
                 f"{self.path} has numbers for {shape[0]} layers of {shape[1]} {self.over.replace('_', ' ')}, but this "
                 f"model has {expected[0]} of {expected[1]}: it was made for another model"
             )
-        if heads > own:
+        if heads > in_file:
             raise UserError(f"{self.path} has scores of KV heads: granularity=query_head needs scores of query heads")
-        group = own // heads
-        return [[sum(row[i : i + group]) / group for i in range(0, own, group)] for row in self.scores]
+        group = in_file // heads
+        return [[sum(row[i : i + group]) / group for i in range(0, in_file, group)] for row in self.scores]
 
 
 def read_head_scores(path: str) -> HeadScores:

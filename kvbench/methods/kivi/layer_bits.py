@@ -25,12 +25,12 @@ def read_layer_bits(path: str) -> list[LayerBits]:
         raise UserError(f"layers_file={path} cannot be read: {error}") from None
     if not isinstance(layers, dict) or not layers or list(layers) != list(range(len(layers))):
         raise UserError(f"layers_file={path} must be a mapping of the layers 0, 1, … in order")
-    found = []
+    bits = []
     for number, layer in layers.items():
         sides: list[Any] = [
             layer.get(f"nbits_{side}") if isinstance(layer, dict) else None for side in ("key", "value")
         ]
         if not all(type(value) is int and value in get_args(Bits) for value in sides):
             raise UserError(f"layers_file={path}: layer {number} needs nbits_key and nbits_value, each 2, 4 or 8")
-        found.append(LayerBits(*sides))
-    return found
+        bits.append(LayerBits(*sides))
+    return bits

@@ -114,8 +114,8 @@ class QuantisedLayer(SequenceLayer, RowsLayer):
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         heads = query.reshape(1, -1, *query.shape[2:])
         longest = self.k.length + self.room
-        own = of_rows(scaling, self._sequences)
-        return attention(heads, self.k, self.v, self.lengths, longest, own).view_as(query)
+        of_all_rows = of_rows(scaling, self._sequences)
+        return attention(heads, self.k, self.v, self.lengths, longest, of_all_rows).view_as(query)
 
     def keep(self, rows: Sequence[int]) -> None:
         count = self.k.heads // self._sequences

@@ -57,14 +57,14 @@ def quantised_attention(
     logits = _logits(grouped, keys.codes, keys.scale.float(), keys.minimum.float(), keys.bits, group)
     logits.append(grouped @ keys.rows.float().mT)
     place = torch.arange(coded + recent, device=query.device)  # room for coded keys, and the ring
-    there = torch.where(place < coded, place < older_keys, place - coded + older_keys < length)
-    logits = softmax.capped_(torch.cat(logits, dim=-1), scaling).masked_fill_(~there, float("-inf"))
+    valid = torch.where(place < coded, place < older_keys, place - coded + older_keys < length)
+    logits = softmax.capped_(torch.cat(logits, dim=-1), scaling).masked_fill_(~valid, float("-inf"))
     weights = softmax.weights(logits, scaling)  # [heads, query heads, coded + recent]
 
-    def of_tokens(tokens: Tensor, there: Tensor) -> Tensor:
+    def of_tokens(tokens: Tensor, valid: Tensor) -> Tensor:
         """The weights of these tokens [heads, query heads, tokens], 0 of those that are not there."""
         places = torch.where(tokens < older_keys, tokens, tokens - older_keys + coded)
-        return weights.index_select(-1, places.clamp_(0, coded + recent - 1)) * there
+        return weights.index_select(-1, places.clamp_(0, coded + recent - 1)) * valid
 
     slots = torch.arange(values.rows.shape[1], device=query.device)
     tokens = length - 1 - (length - 1 - slots) % ring  # the last one that is in each row of the ring
@@ -106,8 +106,9 @@ def _weighted_sum(weights: Tensor, codes: Tensor, scale: Tensor, bits: int, grou
         write_planes(packed, bits, values.unbind())
         sums.append([scaled[..., block] @ plane for plane in values.float().unbind()])
     total = torch.stack([reduce(add, parts) for parts in zip(*sums, strict=True)], dim=2)
-    own = total.view(heads, groups, g, planes, groups, -1).diagonal(dim1=1, dim2=4)  # [heads, g, planes, part, groups]
-    return own.permute(0, 1, 4, 2, 3).flatten(3)
+    # of each group's products those with its own codes, [heads, g, planes, part, groups]
+    matched = total.view(heads, groups, g, planes, groups, -1).diagonal(dim1=1, dim2=4)
+    return matched.permute(0, 1, 4, 2, 3).flatten(3)
 
 
 def _blocks(length: int, elements: int) -> list[slice]:

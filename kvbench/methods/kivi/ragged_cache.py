@@ -102,9 +102,9 @@ class RaggedQuantisedLayer(SequenceLayer):
             self.tables = self._tables(group, query.device)
         numbers = torch.add(*self.tables, alpha=length)
         runs, shifts, starts, lengths, of_heads = numbers.split([2 * heads, 4 * heads, heads + 1, heads, heads + 1])
-        every = torch.arange(sum(counts) + heads * length, dtype=torch.int32, device=query.device)
-        run = torch.searchsorted(runs, every, right=True)
-        places = shifts.view(2, -1)[:, run] + every
+        slots = torch.arange(sum(counts) + heads * length, dtype=torch.int32, device=query.device)
+        run = torch.searchsorted(runs, slots, right=True)
+        places = shifts.view(2, -1)[:, run] + slots
         keys, values = (
             torch.cat([older.read(), recent.read().flatten(0, 1)]).index_select(0, rows)
             for older, recent, rows in zip(self.older, (self.k, self.v), places, strict=True)

@@ -14,7 +14,7 @@ def ring_append(key_rows: Tensor, value_rows: Tensor, lengths: Tensor, keys: Ten
     """
     slot = lengths[:1] % ring
     for store, new in ((key_rows, keys), (value_rows, values)):
-        own = new.flatten(0, 1)
-        copies = len(store) // len(own)
-        store.index_copy_(1, slot.long(), own.repeat_interleave(copies, dim=0) if copies > 1 else own)
+        per_head = new.flatten(0, 1)
+        copies = len(store) // len(per_head)
+        store.index_copy_(1, slot.long(), per_head.repeat_interleave(copies, dim=0) if copies > 1 else per_head)
     lengths += 1

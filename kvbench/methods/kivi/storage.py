@@ -87,7 +87,7 @@ class Kivi(Storage):
         pairs = [self._uniform]
         if self._by_layer is not None:
             pairs = [self._by_layer[layer.index]] if layer and layer.index < len(self._by_layer) else self._by_layer
-        return min(share(own.keys, TOKENS, raw[0]) + share(own.values, CHANNELS, raw[1]) for own in pairs) / 2
+        return min(share(pair.keys, TOKENS, raw[0]) + share(pair.values, CHANNELS, raw[1]) for pair in pairs) / 2
 
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         if selection.ragged:

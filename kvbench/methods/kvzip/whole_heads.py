@@ -63,11 +63,11 @@ class WholeHeads(HeadBudgets):
         context = layer.n - budget.window - budget.least
         order = sorted(
             ((score, at, head) for at, row in enumerate(scores) for head, score in enumerate(row)),
-            key=lambda one: (-one[0], one[1:]),
+            key=lambda entry: (-entry[0], entry[1:]),
         )
         count = self._whole([score for score, *_ in order], context, budget.model, layer.n)
-        whole = {(at, head) for _, at, head in order[:count]}
-        return [budget.least + context * ((layer.index, head) in whole) for head in range(heads)]
+        kept_whole = {(at, head) for _, at, head in order[:count]}
+        return [budget.least + context * ((layer.index, head) in kept_whole) for head in range(heads)]
 
     def _whole(self, ranked: list[float], context: int, budget: float, n: int) -> int:
         """How many heads, of which `ranked` has the scores, the largest first, keep all tokens of the context."""

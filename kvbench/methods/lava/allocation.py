@@ -38,10 +38,10 @@ class ScoreEntropy(WeightedAllocation):
             )
 
     def weight(self, layer: LayerState, scores: Callable[[], Tensor]) -> Tensor:
-        found = scores().double()
-        found = found.masked_fill(found.isinf(), 0.0)
-        spread = found / found.sum().clamp_min(torch.finfo(torch.float64).tiny)
-        return torch.special.entr(spread).sum() / math.log(found.numel())
+        values = scores().double()
+        values = values.masked_fill(values.isinf(), 0.0)
+        spread = values / values.sum().clamp_min(torch.finfo(torch.float64).tiny)
+        return torch.special.entr(spread).sum() / math.log(values.numel())
 
     def divide(self, weights: Sequence[float], budget: int, n: int, window: int) -> list[int]:
         if self.alloc == "exact":

@@ -68,8 +68,8 @@ class MergedSequence(Sequence):
         return torch.cat([prompt, tail], dim=1) if tail.shape[1] else prompt
 
     def tensors(self) -> list[Tensor]:
-        own = [self.magnitudes, *self.retained.tensors(), *self.tail.tensors()]
-        return self.shared.tensors() + own if self.owner else own
+        unshared = [self.magnitudes, *self.retained.tensors(), *self.tail.tensors()]
+        return self.shared.tensors() + unshared if self.owner else unshared
 
     @property
     def filled_bytes(self) -> int:
@@ -205,13 +205,13 @@ class MiniCache(Storage):
         merged = unmerged.sort(dim=1, stable=True).indices[:, : n - indices.shape[1]]  # the other tokens, in order
 
         def parts(member: int) -> Parts:
-            own = rows[member]
+            layer_rows = rows[member]
             magnitudes = lengths[member].gather(1, merged)
-            if own.dtype.itemsize < 4:  # the length of a float16 vector may pass float16
-                magnitudes.clamp_(max=torch.finfo(own.dtype).max)
-            magnitudes = magnitudes.to(own.device, own.dtype)
-            tail = sequence(own.new_empty(heads, 0, head_dim))
-            return Parts(magnitudes, sequence(gather(own, indices.to(own.device)), recent=False), tail)
+            if layer_rows.dtype.itemsize < 4:  # the length of a float16 vector may pass float16
+                magnitudes.clamp_(max=torch.finfo(layer_rows.dtype).max)
+            magnitudes = magnitudes.to(layer_rows.device, layer_rows.dtype)
+            tail = sequence(layer_rows.new_empty(heads, 0, head_dim))
+            return Parts(magnitudes, sequence(gather(layer_rows, indices.to(layer_rows.device)), recent=False), tail)
 
         directions = gather(slerp(x, y, cosine, self.t), merged)
         shared = SharedDirections(sequence(directions.to(rows[0].dtype)), pack_bits(unmerged), n)

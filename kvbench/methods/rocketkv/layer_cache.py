@@ -73,13 +73,13 @@ class HybridLayer(LayerCache):
         grouped = query[0, :, 0].unflatten(0, (len(stored), -1)).float()  # [heads, g, head_dim]
         sizes = grouped.abs()
         best = sizes.sum(dim=1).sort(dim=1, descending=True, stable=True).indices[:, : self.channels]
-        own = grouped.gather(2, best[:, None].expand(-1, grouped.shape[1], -1))  # [heads, g, channels]
+        picked = grouped.gather(2, best[:, None].expand(-1, grouped.shape[1], -1))  # [heads, g, channels]
         columns = best
         if self.bounds is not None:
-            columns = torch.where(own.sum(dim=1) > 0, best + grouped.shape[2], best)
+            columns = torch.where(picked.sum(dim=1) > 0, best + grouped.shape[2], best)
         part = stored.gather(2, columns[:, None].expand(-1, stored.shape[1], -1)).float()
         # fewer channels make smaller products: the softmax is as much sharper (SparQ attention, equation 8)
-        share = (own.abs().sum(dim=2, keepdim=True) / sizes.sum(dim=2, keepdim=True)).nan_to_num(1)
-        logits = own @ part.mT * plain(scaling) / share.sqrt()
+        share = (picked.abs().sum(dim=2, keepdim=True) / sizes.sum(dim=2, keepdim=True)).nan_to_num(1)
+        logits = picked @ part.mT * plain(scaling) / share.sqrt()
         by_token = logits.repeat_interleave(self.page, dim=2)[..., : self.k.length]
         return by_token.softmax(dim=2).mean(dim=1)

@@ -90,6 +90,6 @@ class OnlyLazyLayers(SimLayerKV):
     def trims(self, scores: list[float], n: int = 0, budget: int = 0) -> list[bool]:
         lazy = self.lazy(scores, n, budget)
         if self.delta is not None:
-            return [not one for one in lazy]
+            return [not is_lazy for is_lazy in lazy]
         least = sorted(range(len(scores)), key=lambda layer: (scores[layer], -layer))[: sum(lazy)]
         return [layer in least for layer in range(len(scores))]

@@ -171,8 +171,8 @@ class SpindleKV(Method):
             places = [key.layer for key in changed]
             for index in places:
                 covers.pop(index, None)  # before the next one is made
-            made = storage.cover_all([state.layers[index] for index in places], select(places, kept))
-            for key, covered in zip(changed, made, strict=True):
+            covered_layers = storage.cover_all([state.layers[index] for index in places], select(places, kept))
+            for key, covered in zip(changed, covered_layers, strict=True):
                 covers[key.layer] = key, covered
                 sizes[key] = covered.kept, covered.nbytes
 

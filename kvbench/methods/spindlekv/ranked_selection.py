@@ -33,10 +33,10 @@ class Ranks:
         selections: list[Selection] = []
         left = iter(tokens)
         for ranks in self.ranks:
-            own = list(islice(left, len(ranks)))
-            most = torch.tensor([count - self.window for count in own], dtype=torch.int32)
+            counts = list(islice(left, len(ranks)))
+            most = torch.tensor([count - self.window for count in counts], dtype=torch.int32)
             chosen = ranks < most.to(ranks.device, non_blocking=True)[:, None, None]
-            for mask, count, positions in zip(chosen, own, positions_of_layers(chosen, self.marks), strict=True):
+            for mask, count, positions in zip(chosen, counts, positions_of_layers(chosen, self.marks), strict=True):
                 selections.append(Selection(None, count, chosen=mask, limit=count, equal=True, histogram=positions))
         return selections
 

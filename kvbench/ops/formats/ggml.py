@@ -30,9 +30,9 @@ class Q8_0(GgmlFormat):
         scale = divided(blocks.abs().amax(dim=-1), 127)
         steps = blocks * inverse(scale)[..., None]
         magnitude = steps.abs()
-        whole = magnitude.floor()
-        whole += 2 * (magnitude - whole) >= 1  # half a step away from zero
-        return Coded(half_bytes(scale), (whole * steps.sign()).int() & 255)
+        integers = magnitude.floor()
+        integers += 2 * (magnitude - integers) >= 1  # half a step away from zero
+        return Coded(half_bytes(scale), (integers * steps.sign()).int() & 255)
 
 
 class Symmetric(GgmlFormat):
@@ -122,4 +122,4 @@ def extreme(blocks: Tensor) -> Tensor:
     return blocks.gather(-1, blocks.abs().max(dim=-1, keepdim=True).indices)[..., 0]
 
 
-GGML = {made.name: made for made in (Q8_0(), Q5_1(), Q5_0(), Q4_1(), Q4_0(), IQ4_NL())}
+GGML = {form.name: form for form in (Q8_0(), Q5_1(), Q5_0(), Q4_1(), Q4_0(), IQ4_NL())}

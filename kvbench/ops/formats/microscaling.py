@@ -71,8 +71,8 @@ class NVFP4(BlockFormat):
 
 
 MICROSCALING = {
-    made.name: made
-    for made in (
+    form.name: form
+    for form in (
         MX("mxfp8_e4m3", E4M3),
         MX("mxfp8_e5m2", E5M2),
         MX("mxfp6_e2m3", E2M3),

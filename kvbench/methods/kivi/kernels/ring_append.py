@@ -17,9 +17,9 @@ def ring_append_kernel(
     source = head // copies
     new = source // kv_heads * stride_row + source % kv_heads * stride_head + tl.arange(0, WIDTH)
     slot = length % ring * D + tl.arange(0, WIDTH)
-    there = tl.arange(0, WIDTH) < D
-    tl.store(key_rows + head * key_head + slot, tl.load(keys + new, mask=there), mask=there)
-    tl.store(value_rows + head * value_head + slot, tl.load(values + new, mask=there), mask=there)
+    within = tl.arange(0, WIDTH) < D
+    tl.store(key_rows + head * key_head + slot, tl.load(keys + new, mask=within), mask=within)
+    tl.store(value_rows + head * value_head + slot, tl.load(values + new, mask=within), mask=within)
     tl.store(lengths + head, length + 1)
 
 

@@ -17,14 +17,14 @@ def merged_rows_kernel(
 ) -> None:  # fmt: skip
     """One program a head and BLOCK tokens. A row's place among its kind is the number of such tokens before it."""
     head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK
-    own = bits + head * bytes_
+    head_bits = bits + head * bytes_
     before = 0  # retained tokens before `first`
     for start in range(0, first, COUNT):
         token = start + tl.arange(0, COUNT)
-        byte = tl.load(own + token // 8, mask=token < first, other=0).to(tl.int32)
+        byte = tl.load(head_bits + token // 8, mask=token < first, other=0).to(tl.int32)
         before += tl.sum((byte >> (token % 8)) & 1, 0)
     token = first + tl.arange(0, BLOCK)
-    byte = tl.load(own + token // 8, mask=token < n, other=0).to(tl.int32)
+    byte = tl.load(head_bits + token // 8, mask=token < n, other=0).to(tl.int32)
     bit = (byte >> (token % 8)) & 1
     rank = before + tl.cumsum(bit, 0) - bit  # retained tokens before each
     channel = tl.arange(0, WIDTH)

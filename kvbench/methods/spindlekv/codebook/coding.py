@@ -32,11 +32,11 @@ class Rows:
         `books` of each layer; streams of `heads` KV heads.
         """
         layers, streams, n = counts.shape
-        every = torch.arange(heads * n, device=counts.device).view(heads, 1, n)
+        all_rows = torch.arange(heads * n, device=counts.device).view(heads, 1, n)
         # above one copy only where each stream has its own book
-        every = every.expand(heads, streams // heads, n).reshape(books, -1).expand(layers, -1, -1)
+        all_rows = all_rows.expand(heads, streams // heads, n).reshape(books, -1).expand(layers, -1, -1)
         counts = counts.view(layers, books, -1)
-        index, counts, lengths = compact(counts > 0, most * streams // books, every, counts)
+        index, counts, lengths = compact(counts > 0, most * streams // books, all_rows, counts)
         return cls(index.flatten(0, 1), lengths.flatten(), counts.flatten(0, 1))
 
 
@@ -55,8 +55,8 @@ class Covered:
     def layer(self, place: int, kept: Kept, nbytes: int) -> "CoveredLayer":
         count = len(self.layers)
         index, *covers = (x.unflatten(0, (count, -1))[place] for x in (self.rows.index, *self.keys, *self.values))
-        own = self.layers[place], self.wanted[place], self.raw[place], index, Covers(*covers[:3]), Covers(*covers[3:])
-        return CoveredLayer(*own, self.sizes[place], kept, nbytes)
+        tokens = self.layers[place], self.wanted[place], self.raw[place], index
+        return CoveredLayer(*tokens, Covers(*covers[:3]), Covers(*covers[3:]), self.sizes[place], kept, nbytes)
 
 
 @dataclass(eq=False)
@@ -94,8 +94,8 @@ def cover(
     def covered(x: Tensor, theta: float) -> Covers:
         x = x.view(*rows.index.shape, -1)
         parts = set_groups(len(x), cover_bytes(*x.shape[1:]), x.device)
-        found = [greedy_covers(x[own], rows.lengths[own], rows.counts[own], float(theta)) for own in parts]
-        return found[0] if len(found) == 1 else Covers(*map(torch.cat, zip(*found, strict=True)))
+        covers = [greedy_covers(x[part], rows.lengths[part], rows.counts[part], float(theta)) for part in parts]
+        return covers[0] if len(covers) == 1 else Covers(*map(torch.cat, zip(*covers, strict=True)))
 
     keys = covered(keys_before_rope(layers, index), thetas[0])
     values = covered(gathered([layer.values for layer in layers], index), thetas[1])
@@ -104,15 +104,15 @@ def cover(
 
 def read_sizes(covered: Sequence[Covered]) -> None:
     """The sizes of covers on one device, with one wait for it."""
-    known = [_known(group) for group in covered]
-    numbers = iter(read(*(part for parts in known for part in parts)))
-    for group, parts in zip(covered, known, strict=True):
+    unread = [_size_tensors(group) for group in covered]
+    numbers = iter(read(*(part for parts in unread for part in parts)))
+    for group, parts in zip(covered, unread, strict=True):
         count = len(group.layers)
         of_layers = [_parted(next(numbers), count) for _ in parts]
         group.sizes = [Sizes(*of_layer) for of_layer in zip(*of_layers, strict=True)]
 
 
-def _known(group: Covered) -> list[Tensor]:
+def _size_tensors(group: Covered) -> list[Tensor]:
     """What `Sizes` has, each of all layers."""
     count, heads = group.raw.shape[:2]
     kept = group.wanted.any(dim=2)  # [layers, streams, n]
@@ -136,9 +136,9 @@ def _parted(numbers: list[int], count: int) -> list[list[int]]:
 
 def gathered(sides: Sequence[Tensor], index: Sequence[Tensor]) -> Tensor:
     """Rows index [len] of each layer's vectors [num_key_value_heads, n, head_dim], one layer after the other."""
-    out = sides[0].new_empty(sum(len(own) for own in index), sides[0].shape[2])
-    for side, own, to in zip(sides, index, out.split([len(own) for own in index]), strict=True):
-        torch.index_select(side.flatten(0, 1), 0, own, out=to)
+    out = sides[0].new_empty(sum(len(rows) for rows in index), sides[0].shape[2])
+    for side, rows, to in zip(sides, index, out.split([len(rows) for rows in index]), strict=True):
+        torch.index_select(side.flatten(0, 1), 0, rows, out=to)
     return out
 
 

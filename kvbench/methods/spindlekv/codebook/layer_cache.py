@@ -80,10 +80,10 @@ class CodebookLayer(RowsLayer):
         if not others:
             return self
         parts = [self, *others]
-        lengths = [own.streams.tokens for own in parts]
-        k, v = (Side.joined([getattr(own, side) for own in parts], lengths) for side in ("k", "v"))
-        streams, raw = Streams.joined([own.streams for own in parts]), Raw.joined([own.raw for own in parts])
-        rows = [row for own in parts for row in own.rows]
+        lengths = [part.streams.tokens for part in parts]
+        k, v = (Side.joined([getattr(part, side) for part in parts], lengths) for side in ("k", "v"))
+        streams, raw = Streams.joined([part.streams for part in parts]), Raw.joined([part.raw for part in parts])
+        rows = [row for part in parts for row in part.rows]
         return CodebookLayer(k, v, streams, raw, self.prompt, None, self.rope, rows)
 
     def tensors(self) -> list[Tensor]:

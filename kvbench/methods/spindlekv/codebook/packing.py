@@ -22,25 +22,26 @@ class Packing:
     """Covered layers of one kind; what is packed has all of them one after the other."""
 
     def __init__(self, covered: Sequence[CoveredLayer]) -> None:
-        self.covered, self.layers, self.sizes = covered, [own.layer for own in covered], [own.sizes for own in covered]
+        self.covered = covered
+        self.layers, self.sizes = [cover.layer for cover in covered], [cover.sizes for cover in covered]
         first = self.layers[0]
         self.n, self.dtype = first.n, first.keys.dtype
         self.rope = fixed_rotation(first.rope, "a codebook of keys before RoPE")
         self.table = rope_table(self.rope, first.keys.shape[2])
-        self.most = [own.index.shape[1] for own in covered]
-        self.tokens = [sum(own.tokens) for own in self.sizes]  # coded, of all streams of a layer
-        self.lengths = [own.lengths for own in self.sizes]
+        self.most = [cover.index.shape[1] for cover in covered]
+        self.tokens = [sum(sizes.tokens) for sizes in self.sizes]  # coded, of all streams of a layer
+        self.lengths = [sizes.lengths for sizes in self.sizes]
         self.rows = self._first(self.lengths)  # of the coded tokens, in the covers
-        self.index = torch.cat([own.index.flatten() for own in covered])[self.rows]  # rows of a layer's vectors
+        self.index = torch.cat([cover.index.flatten() for cover in covered])[self.rows]  # rows of a layer's vectors
         self.of_layers = self.index.split(self.tokens)
 
     def keys(self, theta: float, reconstruct: bool) -> list[Side]:
-        covers, books = [own.keys for own in self.covered], [own.keys for own in self.sizes]
+        covers, books = [cover.keys for cover in self.covered], [sizes.keys for sizes in self.sizes]
         x = keys_before_rope(self.layers, self.of_layers)
         return self._sides(x, covers, books, bound(theta), reconstruct, self.table.pair)
 
     def values(self, theta: float, reconstruct: bool) -> list[Side]:
-        covers, books = [own.values for own in self.covered], [own.values for own in self.sizes]
+        covers, books = [cover.values for cover in self.covered], [sizes.values for sizes in self.sizes]
         x = gathered([layer.values for layer in self.layers], self.of_layers).float()
         return self._sides(x, covers, books, bound(theta), reconstruct, lambda entries: entries)
 
@@ -54,16 +55,16 @@ class Packing:
         arranged: Callable[[Tensor], Tensor],
     ) -> list[Side]:
         """From x float32 [coded tokens, head_dim] and the entries of each layer's books."""
-        picked = torch.cat([own.entries.flatten() for own in covers])[self._first(books)]  # each within its book
+        picked = torch.cat([cover.entries.flatten() for cover in covers])[self._first(books)]  # each within its book
         entries = x[picked + repeated(offsets(flat(self.lengths)), flat(books), x.device)]
         entries = arranged((F.normalize(entries, dim=-1) if reconstruct else entries).to(self.dtype))
-        references = torch.cat([own.references.flatten() for own in covers])[self.rows]
+        references = torch.cat([cover.references.flatten() for cover in covers])[self.rows]
         magnitudes = [None] * len(covers)
         if reconstruct:
-            magnitudes = joined([[own] for own in x.norm(dim=-1).to(self.dtype).split(self.tokens)])
+            magnitudes = joined([[part] for part in x.norm(dim=-1).to(self.dtype).split(self.tokens)])
         of_layers = zip(
-            joined([[own] for own in entries.split([sum(sizes) for sizes in books])]),
-            joined([[own.sizes] for own in covers]),
+            joined([[part] for part in entries.split([sum(sizes) for sizes in books])]),
+            joined([[cover.sizes] for cover in covers]),
             books,
             self._references(references, books),
             magnitudes,
@@ -73,22 +74,25 @@ class Packing:
 
     def _references(self, references: Tensor, books: list[list[int]]) -> list[list[Tensor]]:
         """Those of each stream in the type that it needs."""
-        widths = [own.widths(entries) for own, entries in zip(self.sizes, books, strict=True)]
+        widths = [sizes.widths(entries) for sizes, entries in zip(self.sizes, books, strict=True)]
         narrow = {width: self._by_stream(references.to(WIDTHS[width])) for width in {*flat(widths)}}
-        return [[narrow[width][place][stream] for stream, width in enumerate(own)] for place, own in enumerate(widths)]
+        return [[narrow[width][place][stream] for stream, width in enumerate(row)] for place, row in enumerate(widths)]
 
     def streams(self) -> list[Streams]:
         positions = self._by_stream((self.index % self.n).to(smallest_integer(self.n - 1)))
-        stored = joined([[own[s] for s in sizes.placed] for own, sizes in zip(positions, self.sizes, strict=True)])
+        stored = joined([[row[s] for s in sizes.placed] for row, sizes in zip(positions, self.sizes, strict=True)])
         parts = zip(self.sizes, stored, self._bits(), strict=True)
-        return [Streams(own.tokens, placed, own.position_offsets, bits, own.bit_offsets) for own, placed, bits in parts]
+        return [
+            Streams(sizes.tokens, placed, sizes.position_offsets, bits, sizes.bit_offsets)
+            for sizes, placed, bits in parts
+        ]
 
     def _bits(self) -> list[Tensor | None]:
         """Of each layer, which of its coded tokens a head wants, of the streams whose heads differ."""
-        widths = [[width for width in own.bit_widths for _ in range(own.group)] for own in self.sizes]
+        widths = [[width for width in sizes.bit_widths for _ in range(sizes.group)] for sizes in self.sizes]
         if not any(flat(widths)):
             return [None] * len(widths)
-        wanted = torch.cat([own.wanted for own in self.covered])  # [streams, query heads, n]
+        wanted = torch.cat([cover.wanted for cover in self.covered])  # [streams, query heads, n]
         kept = wanted.any(dim=1)
         longest = max(max(own.tokens) for own in self.sizes)
         order, lengths = compact(kept, longest, torch.arange(self.n, device=kept.device).expand_as(kept))
@@ -97,28 +101,30 @@ class Packing:
         bits = pack_bits(seen.flatten(0, 1))  # [streams · query heads, bytes]
         starts = [bits.shape[1] * row for row in range(len(bits))]
         bits = bits.flatten()[first_of_each(starts, flat(widths), bits.device)]
-        return joined([[own] if len(own) else [] for own in bits.split([sum(own) for own in widths])])
+        return joined(
+            [[part] if len(part) else [] for part in bits.split([sum(bytes_of_heads) for bytes_of_heads in widths])]
+        )
 
     def raw(self) -> list[Raw]:
-        windows = [own.windows for own in self.sizes]
-        counts = [sum(own) for own in windows]
-        raw = torch.stack([own.raw for own in self.covered])
+        windows = [sizes.windows for sizes in self.sizes]
+        counts = [sum(of_heads) for of_heads in windows]
+        raw = torch.stack([cover.raw for cover in self.covered])
         chosen = flat_positions(raw.flatten(), sum(counts))
         late = slice(self.n - raw.shape[2], self.n)
         keys = torch.stack([layer.keys[:, late] for layer in self.layers]).flatten(0, 2)[chosen]
         values = torch.stack([layer.values[:, late] for layer in self.layers]).flatten(0, 2)[chosen]
-        sides = (joined([[own] for own in x.split(counts)]) for x in (self.table.pair(keys), values))
+        sides = (joined([[part] for part in x.split(counts)]) for x in (self.table.pair(keys), values))
         return [Raw(*parts) for parts in zip(*sides, windows, strict=True)]
 
     def _first(self, counts: list[list[int]]) -> Tensor:
         """Of [books, most] of all layers, flattened, the first counts[i][b] of each book."""
-        most = [width for width, own in zip(self.most, counts, strict=True) for _ in own]
+        most = [width for width, books in zip(self.most, counts, strict=True) for _ in books]
         return first_of_each(offsets(most), flat(counts), self.layers[0].keys.device)
 
     def _by_stream(self, x: Tensor) -> list[list[Tensor]]:
         """x [coded tokens] of each stream of each layer."""
-        parts = iter(x.split(flat(own.tokens for own in self.sizes)))
-        return [[next(parts) for _ in own.tokens] for own in self.sizes]
+        parts = iter(x.split(flat(sizes.tokens for sizes in self.sizes)))
+        return [[next(parts) for _ in sizes.tokens] for sizes in self.sizes]
 
 
 def joined(lists: Sequence[Sequence[Tensor]]) -> list[Tensor | None]:
@@ -126,12 +132,14 @@ def joined(lists: Sequence[Sequence[Tensor]]) -> list[Tensor | None]:
 
     One copy for all lists, as each of its own would be a kernel of a GPU.
     """
-    made = [own[0].new_empty(sum(map(len, own)), *own[0].shape[1:]) if own else None for own in lists]
-    pairs = zip(made, lists, strict=True)
-    targets = [part for one, own in pairs if one is not None for part in one.split([len(part) for part in own])]
+    outputs = [parts[0].new_empty(sum(map(len, parts)), *parts[0].shape[1:]) if parts else None for parts in lists]
+    targets: list[Tensor] = []
+    for output, parts in zip(outputs, lists, strict=True):
+        if output is not None:
+            targets += output.split([len(part) for part in parts])
     if targets:
-        torch._foreach_copy_([as_bytes(x) for x in targets], [as_bytes(part) for own in lists for part in own])
-    return made
+        torch._foreach_copy_([as_bytes(x) for x in targets], [as_bytes(part) for parts in lists for part in parts])
+    return outputs
 
 
 def as_bytes(x: Tensor) -> Tensor:
@@ -152,4 +160,4 @@ def repeated(numbers: list[int], counts: list[int], device: torch.device) -> Ten
 
 
 def flat(lists: Iterable[list[int]]) -> list[int]:
-    return [number for own in lists for number in own]
+    return [number for part in lists for number in part]

@@ -86,7 +86,7 @@ class Side:
             torch.cat([side.entries for side in sides]),
             torch.cat([side.sizes for side in sides]),
             [capacity for side in sides for capacity in side.capacities],
-            [own for side, of_streams in zip(sides, lengths, strict=True) for own in side.split(of_streams)],
+            [part for side, of_streams in zip(sides, lengths, strict=True) for part in side.split(of_streams)],
             None if first.magnitudes is None else torch.cat([side.magnitudes for side in sides]),
             first.bound,
         )

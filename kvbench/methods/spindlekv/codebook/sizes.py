@@ -70,8 +70,8 @@ class Sizes:
     @cached_property
     def bit_widths(self) -> list[int]:
         """Bytes of the bits of each head of a stream; 0 where all of them want all tokens."""
-        each = zip(self.tokens, self._wanted, strict=True)
-        return [0 if wanted == count * self.group else -(-count // 8) for count, wanted in each]
+        pairs = zip(self.tokens, self._wanted, strict=True)
+        return [0 if wanted == count * self.group else -(-count // 8) for count, wanted in pairs]
 
     @property
     def bit_offsets(self) -> list[int]:

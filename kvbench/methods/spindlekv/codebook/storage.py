@@ -82,20 +82,20 @@ class Codebook(Storage):
 
         Nothing is packed yet. A group of layers is worked on at the same time.
         """
-        each = list(zip(layers, selections, strict=True))
-        sizes = [self._cover_bytes(*one) for one in each]
-        kinds = [(kind(layer), selection.heads(layer)) for layer, selection in each]
-        found = [self._cover(layers[own], selections[own]) for own in layer_groups(layers, sizes, kinds)]
-        for _, covered in groupby(found, lambda group: group.layers[0].keys.device):
+        pairs = list(zip(layers, selections, strict=True))
+        sizes = [self._cover_bytes(layer, selection) for layer, selection in pairs]
+        kinds = [(kind(layer), selection.heads(layer)) for layer, selection in pairs]
+        groups = [self._cover(layers[part], selections[part]) for part in layer_groups(layers, sizes, kinds)]
+        for _, covered in groupby(groups, lambda group: group.layers[0].keys.device):
             read_sizes(list(covered))
-        places = [(group, place) for group in found for place in range(len(group.layers))]
+        places = [(group, place) for group in groups for place in range(len(group.layers))]
         return [self._covered(*where, selection) for where, selection in zip(places, selections, strict=True)]
 
     def pack_all(self, covered: Sequence[CoveredLayer]) -> list[CodebookLayer]:
         """The caches of covered layers, a group of them at the same time."""
-        sizes = [sum(own.sizes.tokens) * PACKING * own.layer.keys.shape[2] for own in covered]
-        kinds = [(kind(own.layer), own.wanted.shape) for own in covered]
-        packed = (self._pack(covered[own]) for own in layer_groups([own.layer for own in covered], sizes, kinds))
+        sizes = [sum(cover.sizes.tokens) * PACKING * cover.layer.keys.shape[2] for cover in covered]
+        kinds = [(kind(cover.layer), cover.wanted.shape) for cover in covered]
+        packed = (self._pack(covered[part]) for part in layer_groups([cover.layer for cover in covered], sizes, kinds))
         return [cache for caches in packed for cache in caches]
 
     def _cover_bytes(self, layer: LayerState, selection: Selection) -> int:
@@ -123,7 +123,10 @@ class Codebook(Storage):
         packing = Packing(covered)
         keys, values = packing.keys(self.theta_k, self.reconstruct), packing.values(self.theta_v, self.reconstruct)
         parts = zip(keys, values, packing.streams(), packing.raw(), covered, strict=True)
-        return [CodebookLayer(k, v, own, raw, packing.n, one.kept, packing.rope) for k, v, own, raw, one in parts]
+        return [
+            CodebookLayer(k, v, streams, raw, packing.n, cover.kept, packing.rope)
+            for k, v, streams, raw, cover in parts
+        ]
 
     def _kept(self, layer: LayerState, selection: Selection, sizes: Sizes) -> Kept:
         """Formula 15 for one layer, over query heads or over KV heads.

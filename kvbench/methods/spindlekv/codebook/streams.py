@@ -20,9 +20,9 @@ class Streams:
 
     @classmethod
     def joined(cls, parts: Sequence["Streams"]) -> "Streams":
-        positions = _behind([Held(own.positions, own.position_offsets) for own in parts])
-        bits = _behind([Held(own.bits, own.bit_offsets) for own in parts])
-        return cls([count for own in parts for count in own.tokens], *positions, *bits)
+        positions = _behind([Held(part.positions, part.position_offsets) for part in parts])
+        bits = _behind([Held(part.bits, part.bit_offsets) for part in parts])
+        return cls([count for part in parts for count in part.tokens], *positions, *bits)
 
     def keep(self, streams: Sequence[int]) -> None:
         """Of other streams nothing is read any more."""
@@ -43,8 +43,8 @@ class Raw:
 
     @classmethod
     def joined(cls, parts: Sequence["Raw"]) -> "Raw":
-        keys, values = (torch.cat([getattr(own, side) for own in parts]) for side in ("keys", "values"))
-        return cls(keys, values, [count for own in parts for count in own.windows])
+        keys, values = (torch.cat([getattr(part, side) for part in parts]) for side in ("keys", "values"))
+        return cls(keys, values, [count for part in parts for count in part.windows])
 
     def keep(self, heads: Sequence[int]) -> None:
         self.keys, self.values = (
@@ -62,8 +62,8 @@ class Held(NamedTuple):
 def _behind(parts: Sequence[Held]) -> Held:
     """Tensors one behind the other, and offsets in them; -1 stays."""
     offsets, start = [], 0
-    for held, own in parts:
-        offsets += [offset if offset < 0 else start + offset for offset in own]
+    for held, part_offsets in parts:
+        offsets += [offset if offset < 0 else start + offset for offset in part_offsets]
         start += 0 if held is None else len(held)
     tensors = [each for each, _ in parts if each is not None]
     return Held(torch.cat(tensors) if tensors else None, offsets)

@@ -60,8 +60,8 @@ def codebook_attention(
         window = slice(place.raw, place.raw + place.window)
         if place.window:
             logits = torch.cat([logits, q @ raw.keys[window].float().T], dim=1)
-        own = softmax.of_heads(scaling, slice(stream * len(q), (stream + 1) * len(q)))
-        weights = softmax.weights(softmax.capped_(logits * softmax.plain(scaling), scaling), own)
+        of_stream = softmax.of_heads(scaling, slice(stream * len(q), (stream + 1) * len(q)))
+        weights = softmax.weights(softmax.capped_(logits * softmax.plain(scaling), scaling), of_stream)
         coded = weights[:, :count]
         if values.magnitudes is not None:
             coded = coded * values.magnitudes[span].float()

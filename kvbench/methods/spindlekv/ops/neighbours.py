@@ -46,11 +46,11 @@ def neighbours(units: Tensor, theta: float) -> Graph:
     m = len(units)
     rows, columns, most = [], [], m * m * DENSE
     for start, flat in _tiles(units, theta, triangle=True):
-        own = flat // (m - start)  # row within the block
-        other = flat - own * (m - start)
-        above = other > own  # each pair once, and no node with itself
-        rows.append((own[above] + start).astype(np.int32))
-        columns.append((other[above] + start).astype(np.int32))
+        row = flat // (m - start)  # row within the block
+        column = flat - row * (m - start)
+        above = column > row  # each pair once, and no node with itself
+        rows.append((row[above] + start).astype(np.int32))
+        columns.append((column[above] + start).astype(np.int32))
         most -= len(rows[-1])
         if most < 0:
             return Bits(units, theta)

@@ -62,13 +62,13 @@ def graph(units: Tensor, theta: float) -> np.ndarray:
 
 def pick(bits: np.ndarray, weights: np.ndarray) -> Picks:
     m = len(weights)
-    own, order = np.zeros(len(bits), np.int64), np.empty(m, np.int64)
+    owners, order = np.zeros(len(bits), np.int64), np.empty(m, np.int64)
     padded = np.zeros(len(bits), np.int32)
     padded[:m] = weights
     degrees = padded.copy()
     add_neighbours(bits, padded, degrees, WORD)
-    picked = cover(bits, padded, degrees, own, order, WORD)
-    return Picks(own[:m], order[:picked])
+    picked = cover(bits, padded, degrees, owners, order, WORD)
+    return Picks(owners[:m], order[:picked])
 
 
 @partial(shared, fastmath=False)  # the sums' order matters
@@ -140,10 +140,10 @@ def mark(
         i = start + r
         for word in range(i // WORD, bits.shape[1]):
             begin = word * WORD
-            own = cosines[r, begin - start :]
+            row = cosines[r, begin - start :]
             above = np.uint32(0)
             for k in range(size):
-                above += values[k] if own[k] > low else np.uint32(0)
+                above += values[k] if row[k] > low else np.uint32(0)
             if above == 0:
                 continue
             if begin <= i:
@@ -152,7 +152,7 @@ def mark(
                 above &= ~(np.uint32(0xFFFFFFFF) << np.uint32(m - begin))  # nodes that there are
             near = np.uint32(0)
             for k in range(size):
-                near += values[k] if own[k] <= high else np.uint32(0)
+                near += values[k] if row[k] <= high else np.uint32(0)
             near &= above
             k = 0
             while near:
@@ -192,16 +192,16 @@ def add_neighbours(bits: np.ndarray, weights: np.ndarray, degrees: np.ndarray, s
     for i in prange(len(weights)):
         degree = np.int32(0)
         for word in range(words):
-            found = bits[i, word]
-            if found:
+            near = bits[i, word]
+            if near:
                 for k in range(size):
-                    degree += np.int32((found >> np.uint32(k)) & np.uint32(1)) * weights[word * WORD + k]
+                    degree += np.int32((near >> np.uint32(k)) & np.uint32(1)) * weights[word * WORD + k]
         degrees[i] += degree
 
 
 @loop
 def cover(
-    bits: np.ndarray, weights: np.ndarray, degrees: np.ndarray, own: np.ndarray, order: np.ndarray, size: int,
+    bits: np.ndarray, weights: np.ndarray, degrees: np.ndarray, owners: np.ndarray, order: np.ndarray, size: int,
 ) -> int:  # fmt: skip
     """Writes each node's entry as a place in `order`, and that order, and returns how many entries there are."""
     nodes, words = bits.shape
@@ -226,36 +226,36 @@ def cover(
             entry += 1
         count = 0
         for word in range(words):
-            found = bits[entry, word] & left[word]
+            near = bits[entry, word] & left[word]
             if word == entry // WORD:
-                found |= np.uint32(1) << np.uint32(entry % WORD)
-            if found:
-                left[word] &= ~found
+                near |= np.uint32(1) << np.uint32(entry % WORD)
+            if near:
+                left[word] &= ~near
                 changed[word * WORD // BLOCK] = True
                 for k in range(WORD):
-                    if (found >> np.uint32(k)) & np.uint32(1):
+                    if (near >> np.uint32(k)) & np.uint32(1):
                         members[count] = word * WORD + k
                         count += 1
         for place in range(count):
             node = members[place]
-            own[node] = picked
+            owners[node] = picked
             degrees[node] = 0
         for place in range(count):
             node = members[place]
             weight = weights[node]
             for word in range(words):
-                found = bits[node, word] & left[word]
-                if found:
+                near = bits[node, word] & left[word]
+                if near:
                     changed[word * WORD // BLOCK] = True
                     for k in range(size):
-                        degrees[word * WORD + k] -= np.int32((found >> np.uint32(k)) & np.uint32(1)) * weight
+                        degrees[word * WORD + k] -= np.int32((near >> np.uint32(k)) & np.uint32(1)) * weight
         order[picked] = entry
         picked += 1
 
 
 @loop
 def largest(x: np.ndarray) -> np.int32:
-    found: np.int32 = x[0]
+    most: np.int32 = x[0]
     for i in range(1, len(x)):
-        found = max(found, x[i])
-    return found
+        most = max(most, x[i])
+    return most

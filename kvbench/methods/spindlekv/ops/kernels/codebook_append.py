@@ -70,7 +70,7 @@ def nearest_entry_kernel(
     ux /= tl.maximum(norm, TINY)[:, None]
     uy /= tl.maximum(norm, TINY)[:, None]
     largest = -float("inf")
-    found = tl.full([], NONE, tl.int32)
+    nearest = tl.full([], NONE, tl.int32)
     first = split * split_entries
     for block in range(first, tl.minimum(first + split_entries, size), BLOCK_N):
         row = block + tl.arange(0, BLOCK_N)
@@ -81,11 +81,11 @@ def nearest_entry_kernel(
         cosine = tl.where(row < size, cosines(x, y, ux, uy), -float("inf"))
         top = tl.max(cosine, 0)
         lowest = tl.min(tl.where(cosine == top, row, NONE), 0)
-        found = tl.where(top > largest, lowest, found)  # ties: the earlier block
+        nearest = tl.where(top > largest, lowest, nearest)  # ties: the earlier block
         largest = tl.maximum(largest, top)
     at = stream * tl.num_programs(1) + split
     tl.store(best + at, largest)
-    tl.store(where + at, found)
+    tl.store(where + at, nearest)
 
 
 @triton.jit(do_not_specialize=["prompt", "splits"])

@@ -83,8 +83,8 @@ def codebook_split_kernel(
     for block in range(first, end, BLOCK_N):
         token = block + tl.arange(0, BLOCK_N)
         filled = token < end
-        own = tl.load(positions + position_start + token, mask=token < listed, other=0).to(tl.int32)
-        position = tl.where(token < listed, own, tl.where(token < tokens, token, prompt + token - tokens))
+        stored = tl.load(positions + position_start + token, mask=token < listed, other=0).to(tl.int32)
+        position = tl.where(token < listed, stored, tl.where(token < tokens, token, prompt + token - tokens))
         turned = filled[:, None] & (half < PAIRS)
         place_t = turns + position[:, None] * (2 * PAIRS) + 2 * half
         cosine = tl.load(place_t, mask=turned, other=1.0)

@@ -85,12 +85,12 @@ def unit_directions(
     norms = tl.sqrt(halves_added(values * values, ROWS, WIDTH))
     scaled = values / tl.maximum(norms, 2.0**-126) * 33554432.0
     # adding and subtracting 1.5 · 2^52 rounds to an integer, halves to even
-    whole = (scaled + 6755399441055744.0 - 6755399441055744.0).to(tl.int32)
-    upper = (whole + 8192) >> 14
-    lower = whole - (upper << 14)
+    rounded = (scaled + 6755399441055744.0 - 6755399441055744.0).to(tl.int32)
+    upper = (rounded + 8192) >> 14
+    lower = rounded - (upper << 14)
     # Equal directions shorter than 1, as zero vectors, are not told by their similarity: theirs is never certain.
     upper = tl.where(norms < 2.0**-126, float("nan"), upper.to(tl.float32))
-    tl.store(steps + at[:, None] * D + lanes, whole, mask=inside)
+    tl.store(steps + at[:, None] * D + lanes, rounded, mask=inside)
     inside = (rows[:, None] < n) & (lanes < PADDED)
     tl.store(halves + at[:, None] * (2 * PADDED) + lanes, upper.to(tl.float16), mask=inside)
     tl.store(halves + at[:, None] * (2 * PADDED) + PADDED + lanes, lower.to(tl.float32).to(tl.float16), mask=inside)
@@ -170,8 +170,8 @@ def exact(
     rows = top + tl.arange(0, TILE)
     columns = first + tl.arange(0, TILE)
     cosines = tl.zeros([TILE, TILE], tl.float64)
-    own = tl.zeros([TILE], tl.float64)
-    other = tl.zeros([TILE], tl.float64)
+    row_squares = tl.zeros([TILE], tl.float64)
+    column_squares = tl.zeros([TILE], tl.float64)
     for lane in range(0, D, LANES):
         lanes = lane + tl.arange(0, LANES)
         a = tl.load(
@@ -185,10 +185,10 @@ def exact(
             other=0,
         ).to(tl.float64)
         cosines = tl.dot(a, b, cosines, out_dtype=tl.float64)
-        own += tl.sum(a * a, 1)
-        other += tl.sum(b * b, 0)
+        row_squares += tl.sum(a * a, 1)
+        column_squares += tl.sum(b * b, 0)
     # equal directions have a squared distance of 0; a vector that is not a number still covers itself, so rounds end
-    near = (cosines > limit.to(tl.float64)) | (own[:, None] + other[None, :] - 2.0 * cosines == 0.0)
+    near = (cosines > limit.to(tl.float64)) | (row_squares[:, None] + column_squares[None, :] - 2.0 * cosines == 0.0)
     return near | (rows[:, None] == columns[None, :])
 
 
