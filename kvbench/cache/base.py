@@ -24,7 +24,7 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
 def bytes_in_16_bits(tensors: Iterable[Tensor], others: Iterable[Tensor], element_bytes: int) -> int:
     """`storage_bytes` of `tensors`, as if the model's numbers had two bytes instead of `element_bytes`.
 
-    Those with as many bytes a number are the model's, but for the `others` among them.
+    Floating-point tensors of `element_bytes` a number belong to the model, except for the `others` among them.
     """
     unscaled = {tensor.untyped_storage().data_ptr() for tensor in others}
     sizes = {}
@@ -37,16 +37,16 @@ def bytes_in_16_bits(tensors: Iterable[Tensor], others: Iterable[Tensor], elemen
 
 
 class StoredLayer(ABC):
-    """What one layer of a model stores of a text, and what counts of it.
+    """What one layer of a model stores of a text, and how it is counted.
 
     kept           what compression retained of the prompt, for the reserve ratio (SpindleKV, formula 15); None for a
                    layer that no method compresses.
-    fixed          whether its size does not grow with the text, under FullKV either.
-    late_bytes     bytes of the prompt in a cache that compresses it only while decoding, counted right after that
-                   (`kept` changes then, too), and as in `bytes_in_16_bits`. None: those of the new cache.
-    triggers       how often a cache that is reduced at intervals while decoding was; None for others.
-    takes_blocks   whether several tokens can be appended at once, each attending to those before it; if not, a block
-                   is read by `attend_one_by_one`.
+    fixed          whether its size does not grow with the text, even under FullKV.
+    late_bytes     bytes of the prompt, counted right after compression, in a cache that compresses only while decoding
+                   (`kept` changes then, too); `late_bytes_16` counts as `bytes_in_16_bits`. None: the new cache's.
+    triggers       number of reductions of a cache that is reduced at intervals while decoding; None for others.
+    takes_blocks   whether several tokens can be appended at once, each attending to those before it. If not,
+                   `attend_one_by_one` reads a block.
     batches        whether it may decode in a batch with others, where sums are rounded differently: nothing that it
                    does to decoded tokens (evicting, coding, quantising) depends on a rounding error.
     """
@@ -64,38 +64,38 @@ class StoredLayer(ABC):
         """Every tensor stored. Tensors shared by two layers are listed by the lower one, since layers are summed."""
 
     def index_tables(self) -> list[Tensor]:
-        """What it holds beside `tensors` and no ratio counts: a few numbers for each head, or less, that say where its
-        tokens lie and do not grow with the text (docs/reserve-ratio.md). `kvbench check` holds them to that."""
+        """Tensors beside `tensors` that no ratio counts: at most a few numbers for each head, which say where its
+        tokens lie and do not grow with the text (docs/reserve-ratio.md). `kvbench check` tests both."""
         return []
 
     def float32_tensors(self) -> list[Tensor]:
-        """Those of `tensors` that are in float32 in a 16-bit model, too: scales, levels, scores. All other numbers that
-        have as many bytes as the model's are taken for the model's."""
+        """The tensors that are float32 in a 16-bit model, too: scales, levels, scores. Any other tensor whose numbers
+        have as many bytes as the model's counts as the model's."""
         return []
 
     def bytes_in_16_bits(self, element_bytes: int) -> int:
-        """`nbytes` of a new cache as if the model's numbers, of `element_bytes`, had two bytes each; codes and
-        `float32_tensors` as they are."""
+        """`nbytes` of a new cache as if the model's numbers, of `element_bytes`, had two bytes each. Codes and
+        `float32_tensors` keep their size."""
         return bytes_in_16_bits(self.tensors(), self.float32_tensors(), element_bytes)
 
     @property
     def filled_bytes(self) -> int:
         """Bytes of `tensors` without the room for further tokens; known to the host.
 
-        A layer whose tensors have such room overrides this. What only the device knows is counted at its largest.
+        A layer whose tensors have such room overrides this. A size that only the device knows counts at its largest.
         """
         return sum(tensor.nbytes for tensor in self.tensors())
 
     @property
     def read_bytes(self) -> int:
-        """Bytes that attention reads in one pass, each tensor once, in the form in which it is stored."""
+        """Bytes that attention reads in one pass: each tensor once, as it is stored."""
         return self.filled_bytes
 
     @property
     def unread_bytes(self) -> int:
-        """Of the `read_bytes` of all passes so far, those that attention did not read, which only the device knows.
+        """Bytes in the `read_bytes` of all passes so far that attention did not read.
 
-        One wait for the device: to be read after decoding.
+        Only the device knows them: reading this waits for it, so read it after decoding.
         """
         return 0
 
@@ -106,14 +106,14 @@ class StoredLayer(ABC):
 
 
 class Row(StoredLayer):
-    """What one sequence holds in a cache of several: it stands among the sequence's caches, where its own was."""
+    """One sequence's part of a cache of several sequences. It replaces the sequence's own cache in its list."""
 
     def __init__(self, kept: Kept | None, held: int = 0, filled: int = 0, fixed: bool = False):
         """held: bytes, room for further tokens included; filled: without this room."""
         self.kept, self.held, self.filled, self.fixed = kept, held, filled, fixed
 
     def tensors(self) -> list[Tensor]:
-        """None of its own."""
+        """The cache of all sequences lists them."""
         return []
 
     @property
@@ -139,7 +139,7 @@ class LayerCache(StoredLayer, AttendingLayer):
 
 
 class NoCache(StoredLayer, DummyLayer):
-    """In the place of a layer that stores nothing: it attends to an earlier layer's keys and values, or to none."""
+    """For a layer that stores nothing: it attends to an earlier layer's keys and values, or to none."""
 
     fixed = takes_blocks = batches = True
 
@@ -148,7 +148,7 @@ class NoCache(StoredLayer, DummyLayer):
 
 
 def held_bytes(caches: Sequence[StoredLayer]) -> int:
-    """Bytes of the storages behind the tensors of `caches`, each once, and of those that are rows of a batch's."""
+    """Bytes of the storages behind the tensors of `caches`, each once, and of the rows of a batch among them."""
     tensors = [tensor for cache in caches for tensor in cache.tensors()]
     return storage_bytes(tensors) + sum(cache.held for cache in caches if isinstance(cache, Row))
 
@@ -156,7 +156,7 @@ def held_bytes(caches: Sequence[StoredLayer]) -> int:
 class Growing:
     """A tensor [..., len, width] that grows by rows at the end, `block` rows at a time; `view` is the filled part.
 
-    Behind it are zeros: attention over the whole buffer multiplies what is there by 0.
+    Zeros follow it: attention over the whole buffer multiplies them by 0.
     """
 
     def __init__(self, rows: Tensor, block: int = BLOCK):
@@ -176,13 +176,13 @@ class Growing:
         return int(self.length * self.row_bytes)
 
     def reserve(self, rows: int) -> None:
-        """Room for so many more rows, at once."""
+        """Make room for `rows` more rows."""
         if self.length + rows > self.buffer.shape[-2]:
             room = self.buffer.new_zeros(*self.buffer.shape[:-2], rows, self.buffer.shape[-1])
             self.buffer = torch.cat([self.view, room], dim=-2)
 
     def put(self, rows: Tensor, place: Tensor) -> None:
-        """Write rows [..., 1, width] to the row `place`, int64 [1] on the device, for which there is room. No count."""
+        """Write rows [..., 1, width] to the row `place`, int64 [1] on the device, within the room. Counts nothing."""
         stored = rows.to(self.buffer.dtype)  # as bytes: torch does not copy every dtype to an index
         self.buffer.view(torch.uint8).index_copy_(-2, place, stored.view(torch.uint8))
 
@@ -208,7 +208,7 @@ def unfolded(new: Tensor, heads: int) -> Tensor:
 
 
 def filled(*stores: Growing | Tensor | None) -> int:
-    """Bytes of tensors, and of the filled parts of those that grow."""
+    """Bytes of tensors, and of the filled parts of growing ones."""
     return sum(
         store.filled_bytes if isinstance(store, Growing) else store.nbytes for store in stores if store is not None
     )

@@ -22,9 +22,9 @@ class HostCounts(NamedTuple):
 
 
 class BatchCache(Cache):
-    """The layers of a batch, and in `sequences` what the caches of each sequence hold and read from now on.
+    """The layers of a batch. `sequences` counts the bytes that each sequence's caches hold and read from now on.
 
-    Caches that are joined are replaced in the lists of their sequences: see `BatchLayer`.
+    A joined cache is replaced in the list of its sequence: see `BatchLayer`.
     """
 
     def __init__(self, sequences: Sequence[list[StoredLayer]]):
@@ -45,7 +45,7 @@ class BatchCache(Cache):
         return layer.update(key_states, value_states)
 
     def count(self, tokens: int) -> None:
-        """Count the pass over `tokens` tokens that has just been made: one step, in some sequences one per token."""
+        """Count the pass over `tokens` tokens that has just been made: one step, or in some sequences one per token."""
         by_sequence = zip(*(layer.counted for layer in self.attending), strict=True)
         states = sum(state.filled_bytes for state in self.states) // len(self.sequences)
         for row, (sequence, layers) in enumerate(zip(self.sequences, by_sequence, strict=True)):
@@ -65,43 +65,42 @@ class BatchCache(Cache):
         self.ended = {place for place, row in enumerate(rows) if row in self.ended}
 
     def make_room(self, tokens: int) -> None:
-        """Room for these tokens at once, in all caches that can have it: see `BatchLayer.make_room`."""
+        """Make room for these tokens in all caches that can have it: see `BatchLayer.make_room`."""
         for layer in self.attending:
             layer.make_room(tokens)
 
     @property
     def joinable(self) -> list[RowsLayer]:
-        """Those of all layers."""
+        """The joinable caches of all layers."""
         return [cache for layer in self.attending for cache in layer.joinable]
 
     @property
     def room(self) -> int:
-        """How many more tokens every cache that can have room has room for."""
+        """Tokens that fit in the room of every cache that can have room."""
         return min((cache.room for cache in self.joinable), default=0)
 
     @property
     def moves(self) -> list[int]:
-        """Another one after tensors of a cache have been replaced: see `RowsLayer.moves`."""
+        """`RowsLayer.moves` of each joinable cache: other numbers once tensors have been replaced."""
         return [cache.moves for cache in self.joinable]
 
     @property
     def ahead(self) -> int:
-        """How many more tokens a repeated step can append to every sequence: see `RowsLayer.ahead`."""
-        ahead: int = min(layer.ahead for layer in self.attending)
-        return ahead
+        """Tokens that repeated steps can still append to every sequence: see `RowsLayer.ahead`."""
+        return int(min(layer.ahead for layer in self.attending))
 
     @property
     def fuses(self) -> bool:
         """Whether the layers of a model can be compiled over these caches: see `RowsLayer.fuses`.
 
-        Not those of a hybrid model, nor those that attend to another layer's keys and values.
+        Hybrid models, and layers that attend to another layer's keys and values, cannot.
         """
         if self.states or any(layer.readers for layer in self.attending):
             return False
         return all(cache.fuses for cache in self.joinable)
 
     def make_way(self) -> None:
-        """What has to be done before a step is recorded or repeated: see `RowsLayer.make_way`."""
+        """Prepare for a step that is recorded or repeated: see `RowsLayer.make_way`."""
         for cache in self.joinable:
             cache.make_way()
 
@@ -112,12 +111,12 @@ class BatchCache(Cache):
         self.count(1)
 
     def counted(self) -> HostCounts:
-        """What the host counts of a batch whose parts have all tokens `ahead`."""
+        """The host's counts of a batch in which every part has tokens `ahead`."""
         ahead = [[part.cache.ahead for part in layer.parts] for layer in self.attending]
         return HostCounts(self.get_seq_length(), ahead, [sequence.passes for sequence in self.sequences])
 
     def restore(self, before: HostCounts) -> None:
-        """Count as before a step that was given up, of which the device did nothing."""
+        """Undo the counts of a step that was given up before the device did any of it."""
         for layer, ahead in zip(self.attending, before.ahead, strict=True):
             for part, tokens in zip(layer.parts, ahead, strict=True):
                 part.cache.advance(part.cache.ahead - tokens)
@@ -127,17 +126,17 @@ class BatchCache(Cache):
 
     @property
     def takes_back(self) -> bool:
-        """Whether the last tokens of a sequence can be taken back, as if they had never come: not from a state."""
+        """Whether the last tokens of a sequence can be taken back, as if they had never come. A state cannot."""
         return not self.states and all(layer.takes_back for layer in self.attending)
 
     def take_back(self, tokens: Sequence[int]) -> None:
-        """Take back the last tokens of each sequence, those after its end, before the host knew of it. A cache of which
-        several sequences differ in that can be read on by none of them."""
+        """Take back the tokens that each sequence read after its end, before the host knew of it. Sequences of one
+        cache that take back different numbers of tokens cannot go on with it."""
         for layer in self.attending:
             layer.take_back(tokens)
 
     def end(self, row: int, passes: int) -> None:
-        """A sequence has ended `passes` passes ago: neither those nor later ones count for it."""
+        """Note that a sequence ended `passes` passes ago: neither those nor later passes count for it."""
         self.sequences[row].take_back(passes)
         self.ended.add(row)
 

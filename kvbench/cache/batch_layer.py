@@ -12,16 +12,16 @@ from kvbench.cache.rows import RowsLayer
 from kvbench.models.attending_layer import AttendingLayer, attend_one_by_one
 from kvbench.ops.softmax import Scaling
 
-Counts = tuple[int, int, int]  # bytes held and read in a step, and those of fixed size among the held ones
+Counts = tuple[int, int, int]  # bytes held and read in a step, and bytes held in layers of fixed size
 
 
 class Part:
     """The rows of a batch that one cache answers."""
 
     def __init__(self, cache: LayerCache, rows: list[int], blocks: bool):
-        """blocks: whether it gets several tokens at once, or one after the other."""
+        """blocks: whether the part gets several tokens at once; else it gets one after the other."""
         self.cache, self.rows, self.blocks = cache, rows, blocks
-        self.waiting: tuple[Tensor, Tensor] | None = None  # new keys and values of a part that gets them one by one
+        self.waiting: tuple[Tensor, Tensor] | None = None  # keys and values to append one by one
 
     def of(self, x: Tensor) -> Tensor:
         """The part's rows of x [rows of the batch, …]."""
@@ -37,7 +37,7 @@ class Part:
             self.waiting = keys, values
 
     def attend(self, query: Tensor, scaling: Scaling, appended: Callable[[], object]) -> Tensor:
-        """`appended` is called after every token of those that waited."""
+        """`appended` is called after each token that waited."""
         if self.waiting is None:
             return self.cache.attend(query, scaling)
         (keys, values), self.waiting = self.waiting, None
@@ -58,16 +58,15 @@ class Part:
 class BatchLayer(AttendingLayer):
     """The caches of one layer, one per sequence, so that a forward pass reads the model's weights once for all.
 
-    All sequences have seen the same number of tokens; each may store any of them. At the first new token, caches of a
-    kind become one: they append with one operation and attend with one, whatever their lengths. In the list of each
-    sequence's caches a `Row` then stands in place of its own, which counts its bytes. The others are updated one by
-    one, as a single cache is.
+    All sequences have seen the same number of tokens; each may store any of them. At the first new token, caches of one
+    kind are joined: they append with one operation and attend with one, whatever their lengths. In the list of each
+    sequence's caches a `Row`, which counts its bytes, then replaces its own. Other caches are updated one by one.
     """
 
     def __init__(self, sequences: Sequence[list[Any]], number: int = 0, blocks: Sequence[bool] | None = None):
         """The caches `number` of `sequences`, the lists of all layers' caches.
 
-        blocks: which rows get several tokens at once, the others one by one; None: those that take blocks.
+        blocks: which rows get several tokens at once; the others get them one by one. None: rows that take blocks.
         """
         super().__init__()
         caches: list[LayerCache] = [layers[number] for layers in sequences]
@@ -76,7 +75,7 @@ class BatchLayer(AttendingLayer):
         self.readers, self.seen = caches[0].readers, caches[0].seen
         self.blocks = [cache.takes_blocks for cache in caches] if blocks is None else list(blocks)
         self.parts = [Part(cache, [row], self.blocks[row]) for row, cache in enumerate(caches)]
-        self.joined = False  # what can be joined has been
+        self.joined = False  # whether all caches that can be joined are
         self.before: list[int] = []  # bytes held before the last block of tokens
         self.counted: list[list[Counts]] = []  # of each row's steps in the last pass: one, or one per token
 
@@ -89,7 +88,7 @@ class BatchLayer(AttendingLayer):
             part.append(part.of(keys), part.of(values))
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        if query.shape[2] == 1:  # nothing waits, and the host's time counts: this runs for every layer and token
+        if query.shape[2] == 1:  # nothing waits; this runs for every layer and token, so the host's time matters
             self.counted = [[counts(row)] for row in self.rows]
             if len(self.parts) == 1:
                 return self.parts[0].cache.attend(query, scaling)
@@ -114,7 +113,7 @@ class BatchLayer(AttendingLayer):
         return self._in_order([part.cache.attend(self._of(part, query), scaling) for part in self.parts])
 
     def _of(self, part: Part, x: Tensor) -> Tensor:
-        """`part.of(x)`; of the only part without counting its rows, so that one compilation is for any number."""
+        """`part.of(x)`. The only part is not asked for its rows, so that one compilation serves any number of them."""
         return x if len(self.parts) == 1 else part.of(x)
 
     def _in_order(self, outputs: list[Tensor]) -> Tensor:
@@ -131,20 +130,22 @@ class BatchLayer(AttendingLayer):
             self.counted[row].append(counts(self.rows[row]))
 
     def _counts(self, number: int, t: int) -> list[Counts]:
-        """Of one step for all t tokens, or of t steps in a row of a sequence that gets them one by one but in whose
-        cache here they are at once: every token adds as much."""
+        """The counts of one step for all t tokens; or of t steps, for a sequence that counts its tokens one by one
+        although its cache here takes them at once. Every token adds the same."""
         row = self.rows[number]
         if self.blocks[number] or t == 1:
             return [counts(row)]
-        first, last = self.before[number], row.filled_bytes
-        return [(held, held, 0) for held in range(first + (last - first) // t, last + 1, (last - first) // t)]
+        before = self.before[number]
+        token, rest = divmod(row.filled_bytes - before, t)
+        assert token and not rest, "every token adds the same number of bytes"
+        return [(before + token * step, before + token * step, 0) for step in range(1, t + 1)]
 
     def tensors(self) -> list[Tensor]:
         return [tensor for part in self.parts for tensor in part.cache.tensors()]
 
     @property
     def joinable(self) -> list[RowsLayer]:
-        """Those of its caches that may be of several rows."""
+        """The caches that can hold several rows."""
         return [part.cache for part in self.parts if isinstance(part.cache, RowsLayer)]
 
     @property
@@ -163,7 +164,7 @@ class BatchLayer(AttendingLayer):
         self.parts = [kept for part in self.parts if (kept := part.keep(rows))]
 
     def make_room(self, tokens: int) -> None:
-        """Join what can be joined, with room for these tokens where that is possible, for a single row too."""
+        """Join what can be joined, even a single row, with room for these tokens where that is possible."""
         if not self.joined:
             self._join(tokens)
         for cache in self.joinable:
@@ -171,7 +172,7 @@ class BatchLayer(AttendingLayer):
 
     @property
     def ahead(self) -> int:
-        """See `RowsLayer.ahead`; 0 where a cache is of no such kind."""
+        """The least `RowsLayer.ahead`; 0 where a cache is no `RowsLayer`."""
         return min(part.cache.ahead if isinstance(part.cache, RowsLayer) else 0 for part in self.parts)
 
     def advance(self, tokens: int) -> None:
@@ -186,7 +187,7 @@ class BatchLayer(AttendingLayer):
         return all(isinstance(part.cache, RowsLayer) and part.cache.takes_back for part in self.parts)
 
     def take_back(self, tokens: Sequence[int]) -> None:
-        """Take back the last tokens of each row, so many as appended one by one."""
+        """Take back the last tokens of each row, which were appended one by one."""
         for part in self.parts:
             for place, row in enumerate(part.rows):
                 if tokens[row]:
@@ -194,7 +195,7 @@ class BatchLayer(AttendingLayer):
         self.seen -= min(tokens)
 
     def _join(self, room: int) -> None:
-        """Make one cache of those of each kind, with room for tokens where that is possible."""
+        """Make one cache of all caches of a kind, with room for tokens where that is possible."""
         self.joined = True
         kinds: list[dict[int, RowsLayer]] = []  # caches that can be joined, by their rows
         parts, self.parts = self.parts, []

@@ -15,28 +15,26 @@ class DecodeBytes:
 
     Layers of fixed size (a sliding window, a state) hold as much under FullKV, which holds all tokens in the others.
 
-    What a pass holds is counted while it attends: its own tokens are there, and nothing was evicted for them yet.
+    A pass is counted while it attends: its own tokens are stored, and nothing has been evicted for them yet.
     """
 
     start: int  # bytes held before the first pass
     passes: int = 0
-    tokens: int = 0  # that the passes read
-    full_tokens: int = 0  # sum over the passes of the tokens read by then: what FullKV holds beside the prompt's
+    tokens: int = 0  # read by the passes
+    full_tokens: int = 0  # sum over the passes of the tokens read by then: FullKV holds them beside the prompt's
     held: int = 0  # sum over the passes of the bytes held
     read: int = 0  # sum over the passes of the bytes that attention reads
     fixed: int = 0  # sum over the passes of the bytes that layers of fixed size hold
     peak: int = field(init=False)  # most bytes held, before the first pass or in one
-    earlier: deque[tuple[int, ...]] = field(
-        init=False, repr=False, compare=False
-    )  # SUMS before each of the last passes
+    # SUMS before each of the last passes
+    earlier: deque[tuple[int, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.peak = self.start
         self.earlier = deque(maxlen=RECENT)
 
     def add(self, tokens: int, held: int, read: int, fixed: int = 0) -> None:
-        """One more pass over `tokens` tokens, which held and read so many bytes in all layers together, `fixed` of
-        the held ones in layers of fixed size."""
+        """Count a pass over `tokens` tokens: bytes held and read in all layers, and held in layers of fixed size."""
         self.earlier.append(_sums(self))
         self.passes += 1
         self.tokens += tokens
@@ -60,7 +58,7 @@ class DecodeBytes:
         prefill_peak  most bytes that prefill and compression held
         full_bytes    FullKV's cache of the prompt of n tokens
         unread        bytes counted as read that attention did not read
-        fixed         of layers of fixed size: bytes of the prompt, and after the last pass
+        fixed         bytes in layers of fixed size, of the prompt and after the last pass
         """
         grows = full_bytes - fixed[0]
         token = grows // n
@@ -90,9 +88,9 @@ class DecodeBytes:
 
 @dataclass(frozen=True)
 class DecodeFigures:
-    """A record's figures of decoding: bytes of all layers, and ratios to FullKV's. docs/records.md says what each is.
+    """A record's figures of decoding: bytes of all layers, and ratios to FullKV's. docs/records.md defines each.
 
-    Ratios are those of sums over the passes, not means of ratios, which would give early passes too much weight.
+    They are ratios of sums over the passes, not means of ratios, which would give early passes too much weight.
     """
 
     decode_tokens: int

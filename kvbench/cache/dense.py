@@ -31,7 +31,7 @@ class DenseLayer(LayerCache):
         return self.k.filled_bytes + self.v.filled_bytes
 
     def for_batch(self) -> LayerCache:
-        """Packed, which has room ahead and joins; a subclass, which may attend in another way, stays as it is."""
+        """A `Packed` cache, which has room ahead and joins others. A subclass, which may attend differently, stays."""
         if type(self) is not DenseLayer:
             return self
         return Packed.dense(self.k.view[0], self.v.view[0], self.seen, self.kept)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# How much other kernels change the gap between two scores at a cut, in units of eps of the model's dtype times the
-# score there: the largest change that measure_cut_rounding.py found (results/benchmarks/cut_rounding.json).
-# Scores are float32 where the model is float64, too. float16 was not measured: it has bfloat16's number.
+# By how much other kernels change the gap between two scores at a cut, in units of eps of the model's dtype times the
+# score there: the largest change that measure_cut_rounding.py measured (results/benchmarks/cut_rounding.json).
+# Scores of a float64 model are float32, too. float16 was not measured and has bfloat16's number.
 CUT_NOISE = {torch.float64: 1.02e11, torch.float32: 190.0, torch.bfloat16: 102.0, torch.float16: 102.0}
 
 
@@ -16,12 +16,12 @@ CUT_NOISE = {torch.float64: 1.02e11, torch.float32: 190.0, torch.bfloat16: 102.0
 class Cuts:
     """The scores [heads, 2] on both sides of each head's cut in one layer: the last one kept and the first dropped.
 
-    They are read when a record is made; until then they stay on their device.
+    They stay on their device until a record is made.
     """
 
     scores: Tensor
     dtype: torch.dtype  # of the model
-    pooled: bool  # equal scores are copies of one, which no rounding tells apart
+    pooled: bool  # whether equal scores are copies of one, which no rounding tells apart
 
     @classmethod
     def of(cls, ranked: Tensor, kept: int | Tensor, dtype: torch.dtype, pooled: bool) -> "Cuts | None":
@@ -40,7 +40,7 @@ class Cuts:
         return cls(scores.masked_fill(none.any(dim=1, keepdim=True), float("nan")), dtype, pooled)
 
     def close(self) -> Tensor:
-        """At how many heads' cuts rounding could keep the other token: int64, on the device."""
+        """The number of heads at whose cut rounding could keep the other token: int64, on the device."""
         kept, dropped = self.scores.double().unbind(dim=1)
         noise = CUT_NOISE[self.dtype] * torch.finfo(self.dtype).eps
         gap = kept - dropped
@@ -49,6 +49,6 @@ class Cuts:
 
 
 def close_cuts(layers: Sequence[Cuts | None]) -> int | None:
-    """At how many cuts of all layers and heads rounding could keep another token; None where no layer's are known."""
+    """The number of cuts in all layers and heads at which rounding could keep another token; None if none is known."""
     counts = [cuts.close().cpu() for cuts in layers if cuts is not None]
     return int(torch.stack(counts).sum()) if counts else None

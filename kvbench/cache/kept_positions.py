@@ -19,15 +19,15 @@ _RUN = re.compile(r"([a-zA-Z])(\d*)")
 class KeptPositions:
     """A histogram of kept positions, on the device that counted it until `text` reads it.
 
-    `text` has one letter for each of min(n, BINS) stretches, and a count behind a letter that is repeated: `Z2a60Z2`
-    kept the first and the last two stretches whole and nothing between. Only a stretch that no head keeps a token of is
-    `a`, and only one that all heads keep whole is `Z`.
+    `text` has one letter for each of min(n, BINS) stretches, and a count after a repeated letter: `Z2a60Z2` keeps the
+    first and the last two stretches whole and nothing between. `a` means that no head keeps a token of the stretch, and
+    `Z` that all heads keep all of it.
     """
 
     def __init__(self, counts: Tensor | None, heads: int, n: int, marks: Marks = ()):
         """counts: kept positions between neighbours of `places(n, marks)`, of all heads together; None: all positions.
 
-        marks   further positions at which counting begins anew: where `share` may be asked to begin or end.
+        marks   further positions at which a range of `share` may begin or end.
         """
         self.counts, self.heads, self.n, self.marks = counts, heads, n, marks
 

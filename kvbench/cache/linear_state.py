@@ -13,8 +13,8 @@ from kvbench.models.cache_layers import LinearAttentionLayer
 class LinearState(StoredLayer, LinearAttentionLayer):
     """A layer's convolution and recurrent states [1, …], which transformers' own code reads and writes.
 
-    Their size is fixed by the model. No method compresses them; each setting has a copy, since what it leaves of other
-    layers changes what this one reads from the first decoded token on. A token that was read cannot be taken back.
+    The model fixes their size. No method compresses them. Each setting has a copy: what it keeps of other layers
+    changes what this one reads from the first decoded token on. A token that was read cannot be taken back.
     """
 
     fixed = takes_blocks = batches = True
@@ -28,7 +28,7 @@ class LinearState(StoredLayer, LinearAttentionLayer):
 
     @classmethod
     def joined(cls, rows: Sequence[Self]) -> Self:
-        """The states [rows, …] of several sequences, whose own layers are not used any more."""
+        """The states [rows, …] of several sequences, whose layers are no longer used."""
         batch = cls(rows[0].number_of_states)
         flags = ("is_conv_states_initialized", "is_recurrent_states_initialized", "has_previous_state")
         for name in (*flags, "conv_kernel_size", "device", "dtype"):

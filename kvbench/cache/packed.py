@@ -1,11 +1,11 @@
 """Packed caches: keys and values of any number of heads and sequences, each of its own length, in one buffer.
 
-A segment is what one stored head of one sequence holds: consecutive rows of the buffers, with room behind them.
-Every segment grows by the same tokens, so one number says how much room is left in all of them.
+A segment holds one stored head of one sequence: consecutive rows of the buffers, followed by room. Every segment grows
+by the same tokens, so one number says how much room is left in all of them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,11 +21,11 @@ from kvbench.ops.softmax import Scaling
 
 @dataclass
 class Segment:
-    """Place and size of one stored head; the numbers are those of the last move."""
+    """Place and size of one stored head, as of the last move."""
 
     start: int  # its first row in the buffers
     length: int  # tokens held
-    masked: int = 0  # first tokens of these that have a bit for each query head of the group
+    masked: int = 0  # first tokens that have a bit for each query head of the group
     bits: int = 0  # its first byte in the bits: [group, ceil(masked / 8)], the first token in the lowest bit
     bit_bytes: int = 0
 
@@ -47,11 +47,11 @@ class Tables:
     sources: Tensor  # the row among new keys [rows · num_key_value_heads, t, head_dim]
     masked: Tensor
     bits: Tensor
-    heads: Tensor | None = field(default=None)  # [segments + 1] the first of its query heads, of those of all rows
+    heads: Tensor | None = None  # [segments + 1] its first query head, among those of all rows
 
 
 class Packed(RowsLayer):
-    """Keys and values [capacity, head_dim] of the segments of `rows`, and bits of those that have some, uint8 [bytes].
+    """Keys and values [capacity, head_dim] of the segments of `rows`, and the bits of some segments, uint8 [bytes].
 
     A row stores num_key_value_heads or num_attention_heads segments.
     """
@@ -62,7 +62,7 @@ class Packed(RowsLayer):
     rows: list[PackedRow]
 
     def __init__(self, keys: Tensor, values: Tensor, rows: Sequence[PackedRow], seen: int, bits: Tensor | None = None):
-        """Without room: the segments fill the buffers."""
+        """There is no room: the segments fill the buffers."""
         super().__init__(seen, rows[0].kept if len(rows) == 1 else None)
         self.keys, self.values, self.rows = keys, values, list(rows)
         self.bits = keys.new_empty(0, dtype=torch.uint8) if bits is None else bits
@@ -72,7 +72,7 @@ class Packed(RowsLayer):
 
     @classmethod
     def dense(cls, keys: Tensor, values: Tensor, seen: int, kept: Kept | None) -> "Packed":
-        """One row of keys, values [heads, len, head_dim]; of a contiguous tensor it is no copy."""
+        """One row of keys, values [heads, len, head_dim]. A contiguous tensor is not copied."""
         heads, length, _ = keys.shape
         row = PackedRow([Segment(head * length, length) for head in range(heads)], kept)
         return cls(keys.flatten(0, 1), values.flatten(0, 1), [row], seen)
@@ -81,7 +81,7 @@ class Packed(RowsLayer):
         return isinstance(other, Packed)
 
     def joined(self, others: Sequence["Packed"], room: int) -> "Packed":
-        """A new cache with `room` for tokens in every segment. The rows are its own from then on."""
+        """A new cache with `room` for tokens in every segment, which takes over the rows."""
         parts = [self, *others]
         capacity = sum(segment.length + part.grown + room for part in parts for segment in part.segments)
         keys, values = (x.new_empty(capacity, x.shape[1]) for x in (self.keys, self.values))
@@ -167,19 +167,19 @@ class Packed(RowsLayer):
         return packed_attention(query, self.keys, self.values, segments, scaling, visible)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """The others' part of the buffers is free after the next move."""
+        """The buffers keep the other rows until the next move."""
         self.rows = [self.rows[row] for row in rows]
         self._forget_tables()
 
     def _move(self, room: int) -> None:
-        """Into new buffers with `room` in every segment."""
+        """Move to new buffers with `room` in every segment."""
         moved = self.joined([], room)
         self.keys, self.values, self.bits, self.room = moved.keys, moved.values, moved.bits, room
         self.grown = 0
         self._forget_tables()
 
     def _forget_tables(self) -> None:
-        """They are made anew, of the segments as they are then."""
+        """The next use makes them anew from the segments."""
         self.tables = None
         self.moves += 1
 
@@ -212,7 +212,7 @@ class Packed(RowsLayer):
         return Tables(starts, *(table[:-1] for table in others))
 
     def _places(self, room: int) -> Tensor:
-        """For every row of new buffers with `room`, the row of these that comes there: any one where there is room."""
+        """For every row of new buffers with `room`, the old row that moves there; any row where there is room."""
         numbers, place = [], 0
         for segment in self.segments:
             size = segment.length + self.grown + room
@@ -224,7 +224,7 @@ class Packed(RowsLayer):
 
 
 def offsets(sizes: Sequence[int]) -> list[int]:
-    """Where each of several things begins that lie behind each other."""
+    """Where each of several consecutive pieces begins."""
     starts, start = [], 0
     for size in sizes:
         starts.append(start)
@@ -234,6 +234,6 @@ def offsets(sizes: Sequence[int]) -> list[int]:
 
 def flat_positions(mask: Tensor, count: int) -> Tensor:
     """Indices [count] of the `count` true elements of mask [n], as `nonzero` has them but without a wait."""
-    slots = mask.cumsum(0) * mask  # from 1; the others share slot 0, which is left out
+    slots = mask.cumsum(0) * mask  # from 1; false elements share slot 0, which is left out
     places = torch.arange(len(mask), device=mask.device)
     return places.new_empty(count + 1).scatter_(0, slots, places)[1:]

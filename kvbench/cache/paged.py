@@ -39,10 +39,10 @@ class PagedLayer(LayerCache):
         super().__init__(seen, kept)
         self.page, self.pages, self.group, self.last_always = page, pages, group, last_always
         self.length = keys.shape[1]
-        self.rows = torch.cat([keys, values], dim=2)  # a page is read by one operation; whole pages once it has grown
+        self.rows = torch.cat([keys, values], dim=2)  # one operation reads a page; growth adds whole pages
         self.bounds = Growing(page_bounds(keys, page), block=ROOM)
         self.shared = torch.zeros((), dtype=torch.int64, device=keys.device)  # pages read, once a KV head, so far
-        self.unshared = 0  # the same, as `read_bytes` counts them
+        self.unshared = 0  # pages read, as `read_bytes` counts them
 
     @property
     def held(self) -> int:
@@ -58,7 +58,7 @@ class PagedLayer(LayerCache):
 
     @property
     def read_bytes(self) -> int:
-        """All bounds, and the pages of a KV head's query heads as if these chose different ones: see `unread_bytes`."""
+        """All bounds, and pages as if the query heads of a KV head chose different ones: see `unread_bytes`."""
         return self.bounds.filled_bytes + self._most * self.page * self._token_bytes
 
     @property
@@ -71,7 +71,9 @@ class PagedLayer(LayerCache):
         heads, capacity, width = self.rows.shape
         if self.length == capacity:
             room = -capacity % self.page + ROOM * self.page
-            self.rows = torch.cat([self.rows, self.rows.new_zeros(heads, room, width)], dim=1)  # zeros: they are read
+            self.rows = torch.cat(
+                [self.rows, self.rows.new_zeros(heads, room, width)], dim=1
+            )  # zeros, as attention reads them
         d = keys.shape[3]
         row = self.rows[:, self.length]  # [heads, 2 · head_dim]
         row[:, :d], row[:, d:] = keys[0, :, 0], values[0, :, 0]
@@ -118,7 +120,7 @@ class PagedLayer(LayerCache):
 
     @property
     def _most(self) -> int:
-        """Pages of a KV head that its query heads read at most."""
+        """The most pages of a KV head that its query heads read."""
         return min(self.group * self.pages, self.held)
 
     def _count(self, chosen: Tensor) -> None:
@@ -128,17 +130,19 @@ class PagedLayer(LayerCache):
 
 
 def page_bounds(keys: Tensor, page: int) -> Tensor:
-    """The smallest, then the largest key of each page and channel, [heads, pages, 2 · head_dim], of keys [heads, n,
-    head_dim]."""
+    """The smallest, then the largest key of each page and channel, [heads, pages, 2 · head_dim].
+
+    keys [heads, n, head_dim].
+    """
     heads, n, d = keys.shape
     held = -(-n // page)
-    # a page that is not full repeats the last key, which changes no bound
+    # an incomplete page repeats the last key, which changes no bound
     of_pages = torch.cat([keys, keys[:, -1:].expand(-1, held * page - n, -1)], dim=1).view(heads, held, page, d)
     return torch.cat([of_pages.amin(dim=2), of_pages.amax(dim=2)], dim=2)
 
 
 def extend_bounds(bounds: Growing, key: Tensor, length: int, page: int) -> None:
-    """Take a key [heads, 1, head_dim] into `page_bounds` of the `length` keys before it."""
+    """Extend the `page_bounds` of `length` keys by the next key [heads, 1, head_dim]."""
     number, place = divmod(length, page)
     if place == 0:
         bounds.append(torch.cat([key, key], dim=2))

@@ -24,10 +24,9 @@ class RaggedLayer(Packed):
     ):
         """keys, values [num_key_value_heads, n, head_dim].
 
-        chosen, bool [heads, n]: the tokens that each head keeps, where heads is num_key_value_heads, or
-        num_attention_heads where every query head stores its own copies. lengths: how many these are; None: one wait
-        for the device, which has to report them. group_bits, bool [heads, group, n]: which query heads of a head's
-        group see its tokens.
+        chosen, bool [heads, n]: the tokens that each head keeps. heads is num_key_value_heads, or num_attention_heads
+        where every query head stores its own copies. lengths: tokens of each head; None: they are read from the device,
+        which takes one wait. group_bits, bool [heads, group, n]: which query heads of a group see a token.
         """
         heads, n = chosen.shape
         lengths = chosen.sum(dim=1).tolist() if lengths is None else lengths
@@ -42,9 +41,9 @@ class RaggedLayer(Packed):
 
 
 class UnionLayer(RaggedLayer):
-    """Per KV head the union of its query heads' kept tokens, and one bit per query head and prompt token.
+    """For each KV head the union of its query heads' kept tokens, and one bit per query head and prompt token.
 
-    The attention output equals that of the unfolded cache; each token of the union is stored once.
+    Attention gives the output of the unfolded cache, but each token of the union is stored once.
     """
 
     def __init__(

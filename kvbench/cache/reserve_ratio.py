@@ -8,12 +8,12 @@ times the model's own cache, so that r can be small where nothing was saved.
 The formula also charges a reference and a magnitude per codebook entry, though every retained vector has its own:
 r_corrected is the mean of r1·(r2 + overhead). r_bytes is measured: stored bytes over FullKV's bytes.
 
-Methods without a codebook express their analytic ratio in the same factors. Quantisation keeps every vector (r2 = 1),
-each smaller: r3 is the bits of a stored vector, with scale and minimum, over those of a raw one. Merging two layers
-leaves one direction for two vectors (r2 = 1/2), plus magnitudes and unmerged tokens (r3).
+Methods without a codebook express their analytic ratio in the same factors. Quantisation keeps every vector (r2 = 1)
+but makes it smaller: r3 is the bits of a stored vector, with scale and minimum, over those of a raw one. Merging two
+layers leaves one direction for two vectors (r2 = 1/2), plus magnitudes and unmerged tokens (r3).
 
-Where some layers have a sliding window or a state of fixed size, all of this is of the layers with full attention,
-which methods compress. `fields` adds the others, which hold as much under every method: r and r_bytes are then of all.
+Where some layers have a sliding window or a state of fixed size, these ratios are of the layers with full attention,
+which methods compress. `fields` adds the other layers, whose size no method changes: r and r_bytes are then of all.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Kept:
     total: int  # vectors there were
     r2: float = 1.0  # codebook entries / retained vectors
     r3: float = 1.0  # size of an entry with references and magnitudes, relative to a raw vector
-    overhead: float | None = None  # what they really add per retained vector, relative to a vector
+    overhead: float | None = None  # references and magnitudes per retained vector, relative to a vector
     positions: KeptPositions | None = None  # None where an entry is pooled from several tokens
     ratio_over: RatioOver = "kv_heads"
     per_head: tuple[int, ...] | None = None  # tokens that each head kept, where each has its own number
@@ -54,7 +54,7 @@ class Kept:
         positions: KeptPositions | None = None,
         ratio_over: RatioOver = "kv_heads",
     ) -> "Kept":
-        """`kept` of n tokens in each of `heads` heads; stored as they are unless r2 or r3 say otherwise."""
+        """`kept` of n tokens in each of `heads` heads, stored unchanged unless r2 or r3 differ from 1."""
         return cls(nominal, 2 * heads * kept, 2 * heads * n, r2, r3, positions=positions, ratio_over=ratio_over)
 
     @property
@@ -82,7 +82,7 @@ class ReserveRatio:
 
     @classmethod
     def of(cls, layers: Sequence[Kept], stored_bytes: int, full_bytes: int) -> "ReserveRatio":
-        """`stored_bytes` is what the compressed layers hold, `full_bytes` the GQA FullKV of the same prompt."""
+        """stored_bytes: held by the compressed layers; full_bytes: by FullKV, with GQA, for the same prompt."""
         if not layers:  # none is compressed
             return cls(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
         return cls(
@@ -97,9 +97,9 @@ class ReserveRatio:
         )
 
     def over_all(self, window_bytes: int) -> "ReserveRatio":
-        """With r, r_corrected and r_bytes of all layers, of which some are not compressed and hold `window_bytes`.
+        """The ratios of all layers, where layers that are not compressed hold `window_bytes`.
 
-        Weighted by FullKV's bytes.
+        r, r_corrected and r_bytes become means weighted by FullKV's bytes.
         """
         if not window_bytes:
             return self
@@ -109,7 +109,7 @@ class ReserveRatio:
         return replace(self, **means, full_bytes=total)
 
     def fields(self, window_bytes: int = 0) -> dict[str, Any]:
-        """The fields of a record: `over_all`, and beside them what is of the compressed layers alone."""
+        """The fields of a record: `over_all`, and the ratios of the compressed layers alone."""
         overall = self.over_all(window_bytes)
         fields = asdict(overall)
         del fields["full_bytes"]

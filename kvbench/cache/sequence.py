@@ -1,4 +1,4 @@
-"""Sequences: stores of keys or values that can be read back as rows, and the layer cache made of two of them."""
+"""Sequences: stores of keys or values that can be read back as rows, and the layer cache of two of them."""
 
 from abc import ABC, abstractmethod
 
@@ -36,7 +36,7 @@ class Sequence(ABC):
 
     @property
     def filled_bytes(self) -> int:
-        """Bytes of `tensors`, without room for further rows: a sequence whose tensors have some overrides this."""
+        """Bytes of `tensors` without room for further rows. A sequence with room overrides this."""
         return sum(tensor.nbytes for tensor in self.tensors())
 
     @property

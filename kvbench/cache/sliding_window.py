@@ -1,4 +1,4 @@
-"""The cache of a layer that attends to a sliding window: it keeps what later tokens can still see, and no more."""
+"""The cache of a layer that attends to a sliding window: it keeps only what later tokens can still see."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import sliding_attention
 from kvbench.ops.softmax import Scaling
 
-SLACK = 64  # tokens behind the window that may be left in the buffers before they are moved
+SLACK = 64  # tokens out of the window that may stay in the buffers before these are moved
 
 
 class Stores(NamedTuple):
@@ -21,8 +21,8 @@ class Stores(NamedTuple):
 class WindowLayer(LayerCache):
     """Keys (after RoPE) and values of the last window - 1 tokens, exactly as transformers' own sliding layers.
 
-    No method compresses it, so `kept` is None unless it stands for a compressed layer. The model's own window makes a
-    prompt of any length fit, in one piece or in chunks.
+    No method compresses it, so `kept` is None unless it stands for a compressed layer. A prompt of any length fits, in
+    one piece or in chunks.
     """
 
     takes_blocks = True
@@ -31,7 +31,7 @@ class WindowLayer(LayerCache):
     fixed = True
 
     def __init__(self, window: int, kept: Kept | None = None, whole: bool = False, readers: int = 0):
-        """`whole`: keep every token, for `cut`."""
+        """whole: keep every token, so that `cut` can be called."""
         super().__init__(0, kept)
         self.window, self.whole, self.readers = window, whole, readers
         self.k: Growing | None = None
@@ -48,7 +48,7 @@ class WindowLayer(LayerCache):
         return layer
 
     def cut(self, end: int) -> "WindowLayer":
-        """The cache that the first `end` tokens leave, without slack: of a `whole` one, or all that it has seen."""
+        """The cache after the first `end` tokens, without slack. Any `end` but the last needs a `whole` cache."""
         keys, values = self._stores
         last = end - self.seen + keys.length  # of the buffers
         if last < min(end, self.window - 1):
@@ -102,7 +102,7 @@ class WindowLayer(LayerCache):
         return sliding_attention(query, keys, values, scaling, self.window)
 
     def _forget(self) -> None:
-        """Tokens that no later query sees count no more; their memory is freed now and then."""
+        """Stop counting tokens that no later query sees. Their memory is freed now and then."""
         if self.whole:
             return
         self.length = min(self.length, self.window - 1)
@@ -112,5 +112,5 @@ class WindowLayer(LayerCache):
 
 
 def fixed_bytes(layers: Iterable[StoredLayer]) -> int:
-    """Bytes that those of `layers` hold whose size does not grow with the text."""
+    """Bytes of the layers whose size does not grow with the text."""
     return sum(layer.filled_bytes for layer in layers if layer.fixed)

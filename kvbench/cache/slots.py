@@ -13,28 +13,29 @@ from kvbench.ops.softmax import Scaling
 
 
 class SlotLayer(LayerCache):
-    """At most `budget` tokens per head, of which each step that has one more drops the one with the lowest rank.
+    """At most `budget` tokens per head: a step that stores one more drops the token with the lowest rank.
 
-    Each head drops its own, or all heads the same: as many as there are rows of positions.
+    Each head drops a token of its own, or all heads drop the same: `positions` has a row for each choice.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, positions: Tensor, seen: int, kept: Kept, budget: int):
         """keys, values [heads, len, head_dim], positions [heads or 1, len], len <= budget."""
         super().__init__(seen, kept)
-        # all are written in place
-        self.k, self.v = Growing(keys[None].clone()), Growing(values[None].clone())
+        self.k, self.v = Growing(keys[None].clone()), Growing(values[None].clone())  # written in place
         self.positions = Growing(positions[..., None].to(torch.int32))
         self.budget = budget
         self.free: Tensor | None = None  # [heads or 1, 1, 1] slots whose tokens were dropped
 
     @abstractmethod
     def ranks(self, query: Tensor, scaling: Scaling) -> Tensor:
-        """The rank of each stored token, [heads or 1, len], after attention of query [1, num_attention_heads, 1,
-        head_dim]. Of several with the lowest one the latest is dropped."""
+        """The rank of each stored token, [heads or 1, len], for query [1, num_attention_heads, 1, head_dim].
+
+        Ties: the latest of the lowest tokens is dropped.
+        """
 
     @property
     def stores(self) -> list[Growing]:
-        """What has a row for each token."""
+        """The tensors with a row for each token."""
         return [self.k, self.v, self.positions]
 
     def tensors(self) -> list[Tensor]:
@@ -50,7 +51,7 @@ class SlotLayer(LayerCache):
         self.put(self.positions, self.seen)
 
     def put(self, store: Growing, new: Tensor | float) -> None:
-        """Write what a store has of a new token, or one number for all heads, to the free slots or to the end."""
+        """Write a new token's part of a store, or one number for all heads, to the free slots or to the end."""
         if self.free is None:
             store.append(new if isinstance(new, Tensor) else torch.full_like(store.buffer[..., :1, :], new))
             return
@@ -69,7 +70,7 @@ class SlotLayer(LayerCache):
         return dense_attention(query, self.k.view, self.v.view, scaling)
 
     def attention(self, query: Tensor, scaling: Scaling) -> Tensor:
-        """What each token gets of the query heads of its group, float32 [heads, group, 1, len]."""
+        """The attention of each query head to each token, float32 [heads, group, 1, len]."""
         keys = self.k.view
         logits = grouped_logits(query[0].unflatten(0, (keys.shape[1], -1)), keys[0], scaling)
         return softmax.weights(logits, scaling)

@@ -12,9 +12,9 @@ SMALLEST = torch.finfo(torch.float32).tiny
 
 
 class BlockSequence(CodedSequence):
-    """Rows whose channels share a scale block by block, rotated before where that is asked for.
+    """Rows whose channels share a scale block by block; they may be rotated first.
 
-    A scale of all rows, where the format needs one (`BlockFormat.largest`), is that of a head's first rows: later ones
+    Where the format needs a scale of all rows (`BlockFormat.largest`), it comes from a head's first rows: later numbers
     beyond it are cut off.
     """
 
@@ -44,7 +44,7 @@ class BlockSequence(CodedSequence):
         return rows if self.kind is None else rows.float() @ self._rotation(rows.device).T
 
     def _rotation(self, device: torch.device) -> Tensor:
-        """Shared by all caches of a model, and no part of one."""
+        """All caches of a model share it; it belongs to none."""
         return rotation(self.kind, self.width, self.seed, device)
 
     def _coded(self, rows: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ DIMS = {"head": (1, 2), "token": 2, "channel": 1}  # of [heads, len, head_dim], 
 class Float8Sequence(CodedSequence):
     """Rows in e4m3, divided by a scale: 1, or the largest absolute value over 448 of a head, a token or a channel.
 
-    The scales of heads and channels are those of the first rows: later ones beyond them are cut off.
+    The scales of heads and channels come from the first rows: later numbers beyond them are cut off.
     """
 
     def __init__(self, rows: Tensor, scale: Scale):

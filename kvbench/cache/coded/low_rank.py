@@ -12,9 +12,9 @@ from kvbench.cache.coded.transform import principal_axes
 
 
 class LowRankSequence(BlockwiseSequence):
-    """Rows left · right of the prompt, and those that came later, as they are.
+    """The prompt's rows as left · right, and later rows unchanged.
 
-    left [groups, t, rank] may belong to another layer, too, which then lists it; right [groups, rank, channels] has the
+    left [groups, t, rank] may be shared with another layer, which then lists it. right [groups, rank, channels] has the
     channels of a group's heads, one head after the other.
     """
 
@@ -56,10 +56,10 @@ class LowRankSequence(BlockwiseSequence):
 
 
 def thin_factors(vectors: Sequence[Tensor], share: float) -> tuple[Tensor, list[Tensor]]:
-    """left [t, rank] and for each of the float32 `vectors` [t, channels] its right [rank, channels], so that their
-    products are nearest to all of them together. The rank is a share of all channels, rounded down, but at least 1.
+    """left [t, rank], and for each of the float32 `vectors` [t, channels] its right [rank, channels], with the products
+    nearest to all vectors together. The rank is a share of all channels, rounded down, but at least 1.
 
-    The truncated singular value decomposition, from the eigenvectors of the channels' products.
+    This is the truncated singular value decomposition, from the eigenvectors of the channels' products.
     """
     x = torch.cat(list(vectors), dim=1)
     axes = principal_axes(x).axes[:, : rank_of(share, x.shape[1], len(x))]

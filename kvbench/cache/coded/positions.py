@@ -7,9 +7,9 @@ from kvbench.ops.rope import Rope
 
 
 class KeyPositions:
-    """Of `length` kept tokens, and of those that follow from position `seen` on.
+    """The positions of `length` kept tokens, and of the tokens that follow from position `seen` on.
 
-    stored   [1 or heads, length] where tokens were dropped, in 16 bits below 32,769 tokens; otherwise empty.
+    stored   [1 or heads, length] where tokens were dropped, in 16 bits for up to 32,768 tokens; otherwise empty.
     """
 
     def __init__(self, rope: Rope, indices: Tensor | None, length: int, seen: int, device: torch.device):

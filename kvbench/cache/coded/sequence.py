@@ -19,10 +19,10 @@ def blocks(length: int, elements: int, device: torch.device) -> list[slice]:
 
 
 class BlockwiseSequence(Sequence):
-    """Rows that are restored from one to another, in float32.
+    """Rows of which any range can be restored, in float32.
 
-    dtype   of the rows that came
-    heads   that it has
+    dtype   of the rows as they came
+    heads   number of heads
     width   channels of a row
     """
 
@@ -78,8 +78,8 @@ class CodedSequence(BlockwiseSequence):
     Attention stays in the space of the codes: a query goes through the transpose of M once, a weighted sum of rows
     through M once, and scales multiply logits and weights.
 
-    parts   what is stored of each row: codes first
-    shared  what is stored once for all rows
+    parts   tensors with an entry for each row: codes first
+    shared  a tensor for all rows
     """
 
     parts: list[Growing]
@@ -106,7 +106,7 @@ class CodedSequence(BlockwiseSequence):
             store.append(part)
 
     def put(self, rows: Tensor, place: Tensor) -> None:
-        """Write rows [heads, 1, head_dim] to `place`, see `Growing.put`."""
+        """Write rows [heads, 1, head_dim] to `place`: see `Growing.put`."""
         for store, part in zip(self.parts, self.encoded(rows), strict=True):
             store.put(part, place)
 
@@ -115,7 +115,7 @@ class CodedSequence(BlockwiseSequence):
         return stored if self.shared is None else [*stored, self.shared]
 
     def float32_tensors(self) -> list[Tensor]:
-        """What all rows share, and what rows have beside their codes."""
+        """No tensor has the model's dtype, except by chance."""
         return self.tensors()
 
     @property

@@ -11,7 +11,7 @@ from kvbench.cache.coded.positions import KeyPositions
 from kvbench.cache.coded.sequence import BlockwiseSequence
 from kvbench.ops.bit_allocation import allocate
 
-ELEMENT = 16  # bits of a number beside the codes, where a model is served: axes are as dear in a float32 run
+ELEMENT = 16  # bits of a number beside the codes in a 16-bit model; a float32 run charges as much for an axis
 
 
 class PrincipalAxes(NamedTuple):
@@ -22,15 +22,15 @@ class PrincipalAxes(NamedTuple):
 
 
 class TransformSequence(BlockwiseSequence):
-    """Rows of a prompt, all heads of a token one vector, but for its first and last ones; later rows stay as they are.
+    """The rows of a prompt as codes, one vector for all heads of a token. The first, the last and later rows stay raw.
 
-    A coded vector is mean + Σ (low_i + step_i · code_i) · axis_i, over the axes that were given bits. The codes, a byte
-    each and all of an axis one after the other, are a DEFLATE stream (RFC 1951), which every reading inflates.
-    Made and read on the host: one wait for the device.
+    A coded vector is mean + Σ (low_i + step_i · code_i) · axis_i, over the axes that have bits. The codes, a byte each
+    and axis by axis, are a DEFLATE stream (RFC 1951), which every reading inflates. The host makes and reads the
+    stream: one wait for the device.
     """
 
     def __init__(self, rows: Tensor, bits: float, sinks: int, recent: int, positions: KeyPositions | None):
-        """rows [heads, len, head_dim]; bits of a number, axes included, before the stream is deflated; positions of
+        """rows [heads, len, head_dim]; bits: of a number, axes included, before the stream is deflated; positions: of
         keys, which are coded before RoPE."""
         self.dtype, (self.heads, n, self.width), self.positions = rows.dtype, rows.shape, positions
         self.coded = max(n - sinks - recent, 0)
@@ -78,7 +78,7 @@ class TransformSequence(BlockwiseSequence):
         self.last.append(rows)
 
     def blocks(self, count: int) -> list[slice]:
-        """One block, as the stream is inflated at once."""
+        """One block: the stream is inflated as a whole."""
         return [slice(0, count)]
 
     def decoded(self, tokens: slice) -> Tensor:

@@ -15,7 +15,7 @@ from kvbench.ops.quantise import CHANNELS, TOKENS, Quantised, Quantiser
 
 
 class Stored(NamedTuple):
-    """What a sequence holds, with its room."""
+    """The tensors of a sequence, room included."""
 
     codes: Tensor
     scale: Tensor
@@ -26,7 +26,7 @@ class Stored(NamedTuple):
 class Ring:
     """The last rows of a sequence, at most `limit`: row i of the sequence is row i mod limit of `buffer`.
 
-    `buffer` [heads, rows, head_dim] grows by blocks up to `limit` rows, and zeros are where no row is yet.
+    `buffer` [heads, rows, head_dim] grows by blocks up to `limit` rows. It is zero where there is no row yet.
     """
 
     def __init__(self, rows: Tensor, limit: int, first: int):
@@ -40,7 +40,7 @@ class Ring:
         return self.buffer.narrow(1, index % self.limit, 1)
 
     def open(self, index: int) -> None:
-        """Make the place of row `index` of the sequence."""
+        """Make a place for row `index` of the sequence."""
         slot = index % self.limit
         if slot >= self.buffer.shape[1]:
             self.reserve(slot + BLOCK)
@@ -53,7 +53,7 @@ class Ring:
             self.buffer = torch.cat([self.buffer, self.buffer.new_zeros(heads, missing, width)], dim=1)
 
     def filled_bytes(self, length: int) -> int:
-        """Bytes of the rows that it holds of a sequence of `length` rows."""
+        """Bytes of the rows held, for a sequence of `length` rows."""
         heads, _, width = self.buffer.shape
         return int(min(length, self.limit) * heads * width * self.buffer.element_size())
 
@@ -67,12 +67,12 @@ class Ring:
 
 
 class QuantisedSequence(Sequence):
-    """Older rows quantised, the most recent ones (`residual`) as they are, at most `limit`."""
+    """Older rows quantised; the most recent ones (`residual`), at most `limit`, unchanged."""
 
     axis: int
 
     def __init__(self, rows: Tensor, bits: int, group: int, residual: int):
-        """rows [heads, len, head_dim] are copied, never kept."""
+        """rows [heads, len, head_dim] are copied."""
         self.quantiser = Quantiser(bits, group, self.axis)
         self.length, self.limit = rows.shape[1], residual
         # rows arrive in blocks, so spare room would be dead bytes
@@ -82,11 +82,11 @@ class QuantisedSequence(Sequence):
     @property
     @abstractmethod
     def quantised(self) -> int:
-        """How many of the `length` rows attention reads quantised: the oldest ones."""
+        """The number of rows, the oldest of `length`, that attention reads quantised."""
 
     @property
     def residual(self) -> Tensor:
-        """The rows that attention reads as they are, in order."""
+        """The rows that attention reads unquantised, in order."""
         return self.ring.rows(self.quantised, self.length)
 
     def append(self, rows: Tensor) -> None:
@@ -101,13 +101,13 @@ class QuantisedSequence(Sequence):
 
     @property
     def kind(self) -> tuple[Hashable, ...]:
-        """What sequences have in common whose heads can be held as those of one."""
+        """Equal for sequences that can be joined into one."""
         shapes = (tuple(tensor.shape) for tensor in self.tensors())
         return self.quantiser, self.length, self.limit, self.ring.buffer.dtype, *shapes
 
     @classmethod
     def joined(cls, parts: Several[Self]) -> Self:
-        """The heads of all parts, of one kind, as those of one sequence."""
+        """One sequence with the heads of all parts, which are of one kind."""
         sequence = copy(parts[0])
         sequence.parts = [
             Growing(torch.cat(same), block=1)
@@ -129,7 +129,7 @@ class QuantisedSequence(Sequence):
         self.came()
 
     def make_way(self) -> None:
-        """What has to be done before the next row takes its place in the ring."""
+        """Prepare the ring for the next row."""
         self.ring.open(self.length)
 
     def came(self) -> None:
@@ -139,20 +139,20 @@ class QuantisedSequence(Sequence):
     @property
     @abstractmethod
     def ahead(self) -> int:
-        """How many rows can come, one by one, before any has to be quantised."""
+        """Rows that can come, one by one, before any must be quantised."""
 
     def reserve(self, tokens: int) -> None:
-        """Room for so many more rows, so that none of the tensors is replaced before."""
+        """Make room for `tokens` more rows, before which no tensor is replaced."""
         self.ring.reserve(self.length % self.limit + tokens)
         for part, rows in zip(self.parts, self.quantiser.sizes(self._leaving(tokens)), strict=True):
             part.reserve(rows)
 
     @abstractmethod
     def _leaving(self, tokens: int) -> int:
-        """How many rows will have been quantised after so many more tokens, beyond those that are."""
+        """Rows that `tokens` more tokens cause to be quantised."""
 
     def quantise(self, rows: Tensor) -> None:
-        """Quantise rows [heads, t, head_dim], those after the last quantised one."""
+        """Quantise rows [heads, t, head_dim], which follow the last quantised row."""
         for store, part in zip(self.parts, self.quantiser(rows), strict=True):
             store.append(part)
 
@@ -189,7 +189,7 @@ class QuantisedSequence(Sequence):
 
 
 class QuantisedKeys(QuantisedSequence):
-    """Per channel, over groups of consecutive tokens; quantised in blocks, so 0 … residual - 1 stay as they are."""
+    """Quantised per channel, over groups of consecutive tokens, in blocks: 0 … residual - 1 rows stay unchanged."""
 
     axis = TOKENS
 
@@ -211,9 +211,9 @@ class QuantisedKeys(QuantisedSequence):
 
 
 class QuantisedValues(QuantisedSequence):
-    """Per token, over groups of channels; the last `residual` stay as they are, one leaves for each that comes.
+    """Quantised per token, over groups of channels. The last `residual` rows stay unchanged; each new row replaces one.
 
-    A row's codes depend on nothing else, so while decoding the next rows to leave are quantised together, at most
+    A row's codes depend on no other row, so while decoding the next rows to leave are quantised together, at most
     BLOCK of them: `parts` then hold more rows than attention reads.
     """
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
+from kvbench.methods.allocation.weighted import WeightedAllocation
 from kvbench.methods.base.layer_stream import LayerStream
 from kvbench.methods.budgets import Budgets
 from kvbench.methods.scoring.base import Scoring
@@ -37,10 +38,10 @@ class Cascade(LayerStream):
     caches are those of `compress`, bit for bit.
     """
 
-    def __init__(self, method: Weighed, num_layers: int, budget: int) -> None:
+    def __init__(self, method: Weighed, allocation: WeightedAllocation, num_layers: int, budget: int) -> None:
+        """allocation: the method's."""
         super().__init__()
-        assert method.budgets.weighted is not None, "others need no cascade"
-        self.method, self.allocation = method, method.budgets.weighted
+        self.method, self.allocation = method, allocation
         self.num_layers, self.budget = num_layers, budget
         self.weights: list[float] = []
         self.held: list[HeldLayer] = []

@@ -96,6 +96,6 @@ class ChunkedEviction(Method):
             return DenseLayer(layer.keys, layer.values, layer.seen, left.kept(layer))
 
         def keep(state: LayerState, target: int, seen: int) -> Tensor | None:
-            return self.policy.keep(state, index, num_layers, target, seen)
+            return self.policy.keep(state, index, num_layers, target, seen, when.slots)
 
         return interval_layer(when, layer, budget, lambda *_: left, keep, self.needs)

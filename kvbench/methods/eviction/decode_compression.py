@@ -8,6 +8,8 @@ from kvbench.utils.checked import Positive, checked
 # Against float noise in shares of whole numbers.
 NOISE = 1e-9
 
+Slots = Literal["position", "score"]
+
 
 class DecodingProtocol(NamedTuple):
     """A method's attributes of these names."""
@@ -41,7 +43,7 @@ class DecodeCompression(Stated):
     prompt: Literal["cut", "whole"] = "cut"
     of: Literal["prompt", "total", "seen"] = "prompt"
     counts: Literal["decoded", "seen"] = "decoded"
-    slots: Literal["position", "score"] = "position"
+    slots: Slots = "position"
 
     @property
     def overspends(self) -> str:

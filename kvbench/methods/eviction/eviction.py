@@ -15,7 +15,7 @@ from kvbench.methods.base.layer_stream import LayerStream
 from kvbench.methods.base.method import Method
 from kvbench.methods.budgets import Budgets
 from kvbench.methods.eviction.cascade import Cascade
-from kvbench.methods.eviction.decode_compression import DecodeCompression
+from kvbench.methods.eviction.decode_compression import DecodeCompression, Slots
 from kvbench.methods.eviction.interval_layer import interval_layer
 from kvbench.methods.heads.base import HeadBudgets
 from kvbench.methods.heads.equal import EqualHeads
@@ -91,9 +91,10 @@ class Eviction(Method):
         return cut and not self.needs.reconstructions
 
     def layer_stream(self, num_layers: int, budget: int) -> LayerStream:
-        if self.budgets.weighted is not None:
-            return Cascade(self, num_layers, budget)
-        return super().layer_stream(num_layers, budget)
+        weighted = self.budgets.weighted
+        if weighted is None:
+            return super().layer_stream(num_layers, budget)
+        return Cascade(self, weighted, num_layers, budget)
 
     @property
     def batches(self) -> bool:
@@ -131,7 +132,7 @@ class Eviction(Method):
             return self.select(layer, index, num_layers, budget)
 
         def keep(state: LayerState, target: int, seen: int) -> Tensor | None:
-            return self.keep(state, index, num_layers, target, seen)
+            return self.keep(state, index, num_layers, target, seen, when.slots)
 
         return interval_layer(when, layer, budget, select, keep, self.needs)
 
@@ -156,18 +157,19 @@ class Eviction(Method):
             return Selection(with_window(first(order, counts), layer.n, window), nominal, cuts)
         return Selection(None, nominal, cuts, first_and_window(order, counts, layer.n), longest)
 
-    def keep(self, state: LayerState, index: int, num_layers: int, target: int, seen: int) -> Tensor | None:
+    def keep(
+        self, state: LayerState, index: int, num_layers: int, target: int, seen: int, slots: Slots
+    ) -> Tensor | None:
         """The stored tokens to keep while decoding, [heads, k], at a mean of `target` per head; None: all of them.
 
-        `state` has the tokens that are left of a text of `seen` tokens.
+        `state` has the tokens that are left of a text of `seen` tokens. `slots`: see `DecodeCompression`.
         """
         target = max(target, self.minimum_budget)
         if target >= seen or (tokens := self.budgets.of_layers(target, seen, num_layers)[index]) >= state.n:
             return None
         window = self.scoring.protected(target)
         chosen = ranking(self.scores(state, window))[:, : tokens - window]
-        assert self.decode_compression is not None, "tokens are dropped while decoding"
-        if self.decode_compression.slots == "position":
+        if slots == "position":
             chosen = chosen.sort(dim=-1).values
         return with_window(chosen, state.n, window)
 

@@ -94,28 +94,17 @@ class SpindleKV(Method):
         if self.control is not None and not self.evict:
             raise UserError("control=exact searches how much to evict: with evict=false it must be null")
         refuse_weighted(self.allocation, "SpindleKV")
+        raw = self.window if self.raw_window else 0
+        self._codebook = Codebook(self.theta_k, self.theta_v, self.scope, self.reconstruct, raw, self.ratio_over)
         self.eviction = Eviction(
             self.allocation or LinearPyramid(self.beta),
             self.scoring or WindowAverage(self.window, self.score_norm),
             "query_head" if self.repeat else "kv_head",
-            "mean",
-            Codebook(
-                self.theta_k,
-                self.theta_v,
-                self.scope,
-                self.reconstruct,
-                self.window if self.raw_window else 0,
-                self.ratio_over,
-            ),
+            storage=self._codebook,
         )
         self.needs = self.eviction.needs if self.evict else Needs()
         self.takes_budget = self.evict
         self.takes_fractions = self.control is not None
-
-    @property
-    def _codebook(self) -> Codebook:
-        assert isinstance(self.eviction.storage, Codebook), "SpindleKV makes its eviction with one"
-        return self.eviction.storage
 
     @property
     def minimum_budget(self) -> int:
@@ -133,7 +122,7 @@ class SpindleKV(Method):
         return self.control is None
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
-        return self.eviction.storage.store(layer, self.select(layer, index, num_layers, budget))
+        return self._codebook.store(layer, self.select(layer, index, num_layers, budget))
 
     def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection:
         """The tokens of one layer to code; with `repeat` always per query head, as ratio_over=query_heads counts."""

@@ -26,11 +26,10 @@ def by_head(
     def either(self: Held, layer: LayerState, selection: Selection) -> LayerCache:
         if not selection.ragged:
             return store(self, layer, selection)
-        assert selection.chosen is not None, "ragged selections have a mask"
-        counts = selection.counts
+        counts, masks = selection.counts, selection.mask(layer).flatten(0, 1)
         heads = [
             store(self, one_head(layer, head, len(counts)), Selection(flat_positions(mask, count)[None], count))
-            for head, (mask, count) in enumerate(zip(selection.chosen, counts, strict=True))
+            for head, (mask, count) in enumerate(zip(masks, counts, strict=True))
         ]
         size = 0.0
         for head, count in zip(heads, counts, strict=True):

@@ -33,8 +33,8 @@ class Dense(Storage):
             return self._union(layer, selection)
         kept = selection.kept(layer)
         if selection.ragged:
-            assert selection.chosen is not None, "ragged selections have a mask"
-            return RaggedLayer(layer.keys, layer.values, selection.chosen, layer.n, kept, selection.counts)
+            chosen = selection.mask(layer).flatten(0, 1)
+            return RaggedLayer(layer.keys, layer.values, chosen, layer.n, kept, selection.counts)
         return DenseLayer(selection.of(layer.keys), selection.of(layer.values), layer.n, kept)
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
