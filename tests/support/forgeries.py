@@ -1,53 +1,96 @@
-"""Forgeries of records: scores, predictions, samples, records that are missing, added or copied."""
+"""Forgeries of a run's records and manifest, by name: what is changed, and the check that must find it."""
 
 import copy
 from collections.abc import Callable
+from functools import reduce
+from typing import Any, NamedTuple
 
 from tests.support.forged import Forged, request
 
 SETTING = "snapkv 0.2"
 HIGH = "snapkv 0.5"
 
-FORGERIES: dict[str, tuple[Callable[[Forged], None], str, bool]] = {}
+Change = Callable[[Forged], None]
+
+
+class Forgery(NamedTuple):
+    change: Change
+    check: str
+    keys: bool = True  # whether the forger makes keys again
+
+
+def change(records: list[dict], fields: dict[str, Any]) -> None:
+    """Give records other fields, one after the other; a function makes a field of the record."""
+    for record in records:
+        for name, value in fields.items():
+            record[name] = value(record) if callable(value) else copy.deepcopy(value)
+
+
+def first(**fields: Any) -> Change:
+    """Other fields of one record."""
+    return lambda f: change(f.of(SETTING)[:1], fields)
+
+
+def every(setting: str | None = SETTING, /, **fields: Any) -> Change:
+    """Other fields of all records of a setting; None: of all settings."""
+    return lambda f: change(f.records if setting is None else f.of(setting), fields)
+
+
+def manifest(**entries: Any) -> Change:
+    """Other entries of the manifest; `config__limit` is that of `config`."""
+
+    def changed(f: Forged) -> None:
+        for place, value in entries.items():
+            *nodes, name = place.split("__")
+            reduce(dict.__getitem__, nodes, f.manifest)[name] = value
+
+    return changed
+
+
+def together(*changes: Change) -> Change:
+    def changed(f: Forged) -> None:
+        for one in changes:
+            one(f)
+
+    return changed
+
+
+def of(name: str, make: Callable[[Any], Any]) -> Callable[[dict], Any]:
+    """A field made of another one of its record."""
+    return lambda record: make(record[name])
+
+
+def half(name: str) -> Callable[[dict], Any]:
+    return of(name, lambda number: number / 2 if isinstance(number, float) else number // 2)
+
+
+def another_first_token(record: dict) -> list[int]:
+    return [record["tokens"][0] + 1, *record["tokens"][1:]]
+
+
+def share(record: dict) -> float:
+    return record["stored_bytes"] / record["full_bytes"]
+
+
+def narrower(record: dict) -> str:
+    """The parameters with another kernel of pooling."""
+    return record["parameters"].replace('"kernel": 7', '"kernel": 5')
+
+
+FORGERIES: dict[str, Forgery] = {}
 
 
 def forgery(check: str, keys: bool = True):
-    """Name the check that must find a forgery; `keys`: whether the forger makes keys again."""
+    """Name the check that must find a forgery of more than fields."""
 
-    def add(function):
-        FORGERIES[function.__name__] = (function, check, keys)
+    def add(function: Change) -> Change:
+        FORGERIES[function.__name__] = Forgery(function, check, keys)
         return function
 
     return add
 
 
-# --- scores and predictions
-
-
-@forgery("scores")
-def better_scores(f):
-    f.of(SETTING)[0]["scores"] = {"digits": 1.0, "exact": 1.0}
-
-
-@forgery("scores")
-def slightly_better_scores(f):
-    f.of(SETTING)[0]["scores"]["digits"] += 0.01
-
-
-@forgery("scores")
-def worse_scores_of_a_rival(f):
-    for record in f.of("h2o 0.5"):
-        record["scores"] = {"digits": -0.1, "exact": 0.0}
-
-
-@forgery("scores")
-def a_score_left_out(f):
-    del f.of(SETTING)[0]["scores"]["exact"]
-
-
-@forgery("scores")
-def a_score_invented(f):
-    f.of(SETTING)[0]["scores"]["robust"] = 1.0
+# --- answers
 
 
 @forgery("answers")
@@ -56,36 +99,10 @@ def a_right_prediction_without_its_tokens(f):
     record["prediction"], record["scores"] = record["answers"][0], {"digits": 1.0, "exact": 1.0}
 
 
-@forgery("answers")
-def edited_tokens(f):
-    f.of(SETTING)[0]["tokens"][0] += 1
-
-
-@forgery("answers")
-def more_tokens_than_passes(f):
-    f.of(SETTING)[0]["tokens"] += [7, 8, 9]
-
-
-@forgery("samples")
-def an_answer_longer_than_allowed(f):
-    f.of(SETTING)[0]["tokens"] += [7] * 40
-
-
-@forgery("answers")
-def close_cuts_of_a_whole_cache(f):
-    f.of("full")[0]["close_cuts"] = 3
-
-
-@forgery("answers")
-def a_close_call_behind_the_answer(f):
-    f.of(SETTING)[0]["close_call"] = 99
-
-
-@forgery("answers")
-def an_answer_that_begins_otherwise_than_fullkvs(f):
-    """With its text, its passes and the scores of that text: as from another sample, or from another model."""
+def retold(f: Forged) -> None:
+    """Another first token, and the text of the tokens: as from another sample, or from another model."""
     record = f.of(SETTING)[0]
-    record["tokens"] = [record["tokens"][0] + 1, *record["tokens"][1:]]
+    record["tokens"] = another_first_token(record)
     record["prediction"] = f.tokenizer.decode(record["tokens"], skip_special_tokens=True)
 
 
@@ -100,64 +117,31 @@ def another_answer_although_nothing_was_dropped(f):
         record["prediction"] = f.tokenizer.decode(record["tokens"], skip_special_tokens=True)
 
 
-@forgery("answers")
-def another_length_of_the_same_prompt(f):
-    for record in f.of(SETTING):
-        record["prompt_tokens"] += 1
-
-
 # --- samples
 
 
 @forgery("samples")
-def easier_answers(f):
-    for record in f.of(SETTING):
-        record["answers"] = [record["prediction"][:3] or "a"]
-
-
-@forgery("samples")
 def easier_answers_in_the_samples_too(f):
-    for record in f.records:
-        record["answers"] = ["a"]
-    for row in f.samples.values():
-        row["answers"] = ["a"]
+    for each in (*f.records, *f.samples.values()):
+        each["answers"] = ["a"]
 
 
-@forgery("samples")
-def another_depth(f):
-    f.of(SETTING)[0]["depth"] = 99
-
-
-@forgery("samples")
-def invented_samples(f):
-    for record in f.of(SETTING):
-        record["sample"] += "-easy"
-
-
-@forgery("samples")
-def an_edited_hash_of_the_data(f):
-    f.manifest["data_sha256"] = "00" * 32
+def without_a_sample(f: Forged) -> str:
+    """One sample is left out of the records, and every count follows: its name."""
+    name = f.records[0]["sample"]
+    f.records = [record for record in f.records if record["sample"] != name]
+    f.manifest |= {"wanted": len(f.records), "records": len(f.records)}
+    return name
 
 
 @forgery("samples")
 def cherry_picked_samples(f):
-    """One sample is left out everywhere, and every count follows."""
-    left = f.records[0]["sample"]
-    f.records = [record for record in f.records if record["sample"] != left]
-    del f.samples[left]
-    f.manifest |= {"wanted": len(f.records), "records": len(f.records)}
+    del f.samples[without_a_sample(f)]
 
 
 @forgery("completeness")
 def cherry_picked_samples_still_listed(f):
-    left = f.records[0]["sample"]
-    f.records = [record for record in f.records if record["sample"] != left]
-    f.manifest |= {"wanted": len(f.records), "records": len(f.records)}
-
-
-@forgery("samples")
-def the_last_samples_as_the_first_ones(f):
-    f.manifest["config"]["limit"] = 1
+    without_a_sample(f)
 
 
 @forgery("samples")
@@ -165,13 +149,18 @@ def an_edited_row_of_samples(f):
     next(iter(f.samples.values()))["question"] = "What is 1 + 1?"
 
 
+@forgery("samples")
+def another_unit(f):
+    for number, record in enumerate(f.records):
+        record["unit"] = f"text {number}"
+
+
 # --- missing and added records
 
 
 @forgery("completeness")
 def dropped_failures(f):
-    worst = min(f.of(SETTING), key=lambda record: record["scores"]["digits"])
-    f.records.remove(worst)
+    f.records.remove(min(f.of(SETTING), key=lambda record: record["scores"]["digits"]))
 
 
 @forgery("completeness")
@@ -204,12 +193,6 @@ def a_good_record_copied_to_other_samples(f):
         other |= {name: value for name, value in best.items() if name.endswith("_seconds")}
 
 
-@forgery("copies")
-def one_prefill_for_two_samples(f):
-    for record in f.records:
-        record["prefill_seconds"] = 0.5
-
-
 @forgery("keys", keys=False)
 def another_settings_records(f):
     """The answers at twice the budget under the name of the small one."""
@@ -218,25 +201,65 @@ def another_settings_records(f):
     f.records = [record for record in f.records if record["setting"] != SETTING or record["ratio"] == 0.2]
 
 
-@forgery("keys")
-def an_edited_parameter(f):
-    for record in f.of(SETTING):
-        record["parameters"] = record["parameters"].replace('"kernel": 7', '"kernel": 5')
-
-
 @forgery("manifests")
 def an_edited_parameter_that_was_requested(f):
-    old = f.of(SETTING)[0]
-    edited = [
-        record | {"parameters": record["parameters"].replace('"kernel": 7', '"kernel": 5')} for record in f.of(SETTING)
-    ]
+    edited = [record | {"parameters": narrower(record)} for record in f.of(SETTING)]
     f.records = [*(record for record in f.records if record["setting"] != SETTING), *edited]
-    place = f.manifest["settings"].index(old["setting"])
+    place = f.manifest["settings"].index(SETTING)
     request(f.manifest, edited[0])
     f.manifest["settings"].pop(place), f.manifest["requested"].pop(place)
 
 
-@forgery("manifests")
-def a_setting_renamed(f):
+@forgery("names")
+def two_names_for_one_setting(f):
+    f.records += [copy.deepcopy(record) | {"method": "mykv", "setting": "mykv 0.2"} for record in f.of(SETTING)]
+
+
+# --- bytes and names of other settings
+
+
+@forgery("bytes")
+def fewer_kept_tokens_throughout(f):
+    """Kept tokens, r and bytes follow from each other, but not from the budget."""
     for record in f.of(SETTING):
-        record["setting"] = "mykv 0.2"
+        n, layers = record["prompt_tokens"], len(record["kept_per_layer"])
+        record |= {"kept_per_layer": [10.0] * layers, "r1": 10 / n, "r": 10 / n, "r_corrected": 10 / n}
+        record |= {"stored_bytes": record["full_bytes"] * 10 // n, "kept_positions": [None] * layers}
+        record["r_bytes"] = share(record)
+
+
+@forgery("bytes")
+def a_histogram_of_another_setting(f):
+    for record, other in zip(f.of(SETTING), f.of("full"), strict=True):
+        record["kept_positions"] = other["kept_positions"]
+
+
+def with_parameters_of_high(setting: str) -> Change:
+    return lambda f: change(f.of(setting), {"parameters": f.of(HIGH)[0]["parameters"]})
+
+
+@forgery("manifests")
+def labels_exchanged_between_ratios(f):
+    low, high = f.of(SETTING), f.of(HIGH)
+    change(low, {"setting": HIGH})
+    change(high, {"setting": SETTING})
+
+
+# --- runs
+
+
+def another_run(f: Forged, name: str, **entries: Any) -> None:
+    f.extra.append(copy.deepcopy(f.manifest) | {"run": name} | entries)
+
+
+@forgery("code")
+def mixed_versions_of_the_code(f):
+    name = f.manifest["run"][:-4] + "beef"
+    change(f.of(SETTING), {"run": name})
+    another_run(f, name, git="cd" * 20)
+
+
+@forgery("files")
+def records_without_a_run(f):
+    f.of(SETTING)[0]["run"] = "nowhere"
+    another_run(f, "nowhere")

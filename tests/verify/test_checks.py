@@ -11,8 +11,7 @@ from kvbench.verify.materials import materials
 from kvbench.verify.verdict import Verdict
 from tests.support.fake_engine import MODEL, FakeEngine
 from tests.support.forged import Forged
-from tests.support.forgeries_claims import FORGERIES
-from tests.support.forgeries_fields import LEFT_OUT
+from tests.support.forgeries_fields import FORGERIES, LEFT_OUT
 from tests.support.runs import arguments, run
 
 pytestmark = pytest.mark.heavy
