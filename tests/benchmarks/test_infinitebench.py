@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -207,10 +206,3 @@ def test_num_samples_takes_the_first_rows_of_each_task(made, embedded):
     few = made(tasks=["kv_retrieval", "math_find"], num_samples=1).samples(embedded.tokenizer)
     assert [sample.id for sample in few] == ["kv_retrieval-1", "math_find-1"]
     assert few[0] == made(tasks="kv_retrieval").samples(embedded.tokenizer)[0]
-
-
-def test_rows_may_lie_in_a_clone_of_the_data_set(made, embedded, tmp_path):
-    (tmp_path / "data").mkdir()
-    shutil.copy(ROWS / "passkey.jsonl", tmp_path / "data")
-    copy = made(tasks="passkey", data_dir=str(tmp_path / "data"))
-    assert copy.samples(embedded.tokenizer) == made(tasks="passkey").samples(embedded.tokenizer)

@@ -89,8 +89,10 @@ def test_a_wrong_task_is_told_with_the_nearest():
 # --- templates
 
 
-def test_every_template_of_the_installed_lm_eval_is_proven_official():
+def test_every_template_of_the_installed_lm_eval_is_proven_official(monkeypatch):
+    monkeypatch.delitem(sys.modules, "lm_eval", raising=False)
     found = templates.load(TASKS)
+    assert "lm_eval" not in sys.modules
     for task, template in found.items():
         assert hashlib.sha256(template.encode()).hexdigest() == templates.SHA256[task]
         assert template.count("{context}") == 1
@@ -153,12 +155,6 @@ def test_without_lm_eval_both_ways_to_the_prompts_are_told(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install --no-deps lm-eval==0.4.13, or benchmark.prompts_file=FILE"):
         templates.load(["lcc"])
-
-
-def test_lm_eval_is_not_imported(monkeypatch):
-    monkeypatch.delitem(sys.modules, "lm_eval", raising=False)
-    templates.load(TASKS)
-    assert "lm_eval" not in sys.modules
 
 
 # --- truncation and question

@@ -25,11 +25,6 @@ def test_every_variants_prompts_hold_their_needles_once_and_end_with_their_quest
     assert grid.longest == 700 + grid.max_new_tokens
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_the_same_configuration_gives_the_same_samples(embedded, name):
-    assert short(name).samples(embedded.tokenizer) == short(name).samples(embedded.tokenizer)
-
-
 def test_pyramidkv_is_raw_text_that_a_line_end_stops_after_at_most_30_tokens(embedded):
     for sample in short("niah_pyramidkv").samples(embedded.tokenizer):
         assert (sample.chat, sample.stop_at_newline, sample.may_be_empty) == (False, True, True)

@@ -11,7 +11,7 @@ from kvbench.benchmarks.ruler import files
 from kvbench.errors import UserError
 from kvbench.runner.ruler_files import main
 from tests.support.command import kvbench
-from tests.support.ruler_data import DATA, SQUAD, counter, rows, ruler
+from tests.support.ruler_data import DATA, SQUAD, rows, ruler
 
 
 @pytest.fixture(autouse=True)
@@ -196,8 +196,3 @@ def test_the_command_tells_its_usage_and_mistakes(capsys, tmp_path):
     assert "argument FOLDER: 'benchmark.lengths=[2048]' is KEY=VALUE, which comes later" in capsys.readouterr().err
     assert kvbench("ruler", tmp_path, "benchmark.tasks=[vx]") == 2
     assert "unknown task in benchmark.tasks 'vx'" in capsys.readouterr().err
-
-
-def test_tokens_are_counted_without_special_ones(embedded):
-    row = rows(DATA / "2048" / "fwe" / "validation.jsonl")[0]
-    assert counter(embedded.tokenizer)(row["input"] + row["answer_prefix"]) + 50 == row["length"]

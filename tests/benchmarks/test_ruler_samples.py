@@ -59,13 +59,6 @@ def test_a_question_on_documents_repeats_the_instruction(embedded):
     assert question == "Question: In what country is Normandy located?"
 
 
-def test_samples_are_the_same_every_time_and_whatever_their_number(embedded):
-    tokens = counter(embedded.tokenizer)
-    for name in ("niah_multivalue", "vt", "cwe", "fwe", "qa_2"):
-        few, many = (list(generate(name, 1024, count, inputs(), tokens)) for count in (2, 5))
-        assert few == many[:2]
-
-
 def test_a_length_can_count_the_chat_template(embedded):
     without, counted = (
         ruler(tasks=["vt", "niah_single_1"], count_chat_template=counts, num_samples=4) for counts in (False, True)

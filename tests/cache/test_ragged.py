@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kvbench.cache.dense import DenseLayer
 from kvbench.cache.ragged import RaggedLayer
 from kvbench.cache.reserve_ratio import Kept
 
@@ -40,17 +39,6 @@ def test_attention_is_that_of_a_full_cache_with_the_dropped_tokens_masked(layer,
         expected = (weights @ values[:, None]).flatten(0, 1)
         assert_close(cache.attend(query, 0.3)[0], expected, atol=1e-5, rtol=1e-5)
     assert cache.get_seq_length() == N + sum(steps)
-
-
-def test_heads_of_one_length_are_a_dense_cache():
-    keys, values, query = tensors(KV, N, DIM), tensors(KV, N, DIM), tensors(1, KV * GROUP, 1, DIM)
-    kept = Kept.tokens(N, N, N, KV)
-    ragged = RaggedLayer(keys, values, torch.ones(KV, N, dtype=torch.bool), N, kept)
-    dense = DenseLayer(keys, values, N, kept)
-    new = tensors(1, KV, 1, DIM), tensors(1, KV, 1, DIM)
-    for cache in (ragged, dense):
-        cache.update(*new)
-    assert_close(ragged.attend(query, 0.3), dense.attend(query, 0.3))
 
 
 def test_bytes_are_those_of_the_tokens_that_are_left(layer):

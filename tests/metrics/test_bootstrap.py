@@ -20,8 +20,6 @@ from kvbench.metrics.bootstrap import (
 from kvbench.metrics.paired_comparison import verdict
 from scripts.benchmarks.measure_interval_coverage import Case, cases, coverage
 
-NAN = float("nan")
-
 
 @pytest.mark.parametrize("found, of", [(10, 10), (0, 10), (7, 10), (19, 20), (60, 120)])
 def test_the_interval_of_found_or_not_has_quantiles_of_beta_distributions(found, of):
@@ -131,13 +129,6 @@ def test_values_that_come_together_widen_the_interval_as_if_they_were_one():
     alone = interval(contexts)
     assert high - low == pytest.approx(alone[1] - alone[0], rel=0.1)
     assert high - low > 1.8 * np.subtract(*interval(answers)[::-1])
-
-
-def test_clusters_of_different_sizes_have_the_mean_of_their_values():
-    rng = np.random.default_rng(7)
-    strata, labels = [rng.normal(size=300)], [np.repeat(np.arange(100), [1, 3, 5] * 33 + [3])]
-    low, high = clustered(strata, labels, None)
-    assert low < strata[0].mean() < high
 
 
 def test_one_cluster_of_a_stratum_tells_nothing():

@@ -3,7 +3,6 @@
 import pytest
 
 from kvbench.metrics.kvpress import needle_rouge1
-from kvbench.metrics.needle import rouge1_f
 
 NEEDLE = "\nThe best thing to do in Lisbon on a rainy day is to ride the yellow tram and drink hot chocolate.\n"
 
@@ -23,8 +22,3 @@ NEEDLE = "\nThe best thing to do in Lisbon on a rainy day is to ride the yellow 
 )
 def test_the_needles_score_counts_words_as_they_are_written_and_each_once(prediction, value):
     assert needle_rouge1(NEEDLE, prediction) == pytest.approx(value, abs=1e-6)
-
-
-def test_it_is_not_that_of_rouge_score():
-    prediction = " riding the yellow tram, and drinking hot chocolates."
-    assert abs(needle_rouge1(NEEDLE, prediction) - rouge1_f(NEEDLE, prediction)) > 0.1

@@ -8,7 +8,6 @@ import torch
 from kvbench.errors import UserError
 from kvbench.models import LoadedModel, ModelSpec, load
 from kvbench.models import embedded as embedding
-from kvbench.models.folder import model_identity
 from kvbench.models.load import make_current
 from kvbench.utils.hashing import file_hash
 from tests.support.fake_devices import FakeDevices
@@ -90,15 +89,6 @@ def test_a_device_that_this_machine_lacks_is_told_once_it_is_needed():
     ) as error:
         load(spec)
     assert "\n" not in str(error.value)
-
-
-def test_a_models_identity_changes_with_its_files(tmp_path):
-    (tmp_path / "model.safetensors").write_bytes(b"weights")
-    first = model_identity(str(tmp_path), "main")
-    assert first == model_identity(str(tmp_path), "main")
-    (tmp_path / "model.safetensors").write_bytes(b"weightz")
-    assert model_identity(str(tmp_path), "main") != first
-    assert model_identity("org/name", "abc") == {"source": "org/name", "revision": "abc"}
 
 
 def test_file_hashes_are_sha256(tmp_path):

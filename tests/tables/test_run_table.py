@@ -8,7 +8,6 @@ from PIL import Image
 
 from kvbench.figures.needle_heatmap import draw_heatmaps
 from kvbench.figures.style import SCALE
-from kvbench.metrics.bootstrap import interval
 from kvbench.tables.run_table import FLOORED, MISSED, OFF, run_table, summarise, write_run_table
 from kvbench.tables.text_table import column_groups, widths
 
@@ -217,15 +216,6 @@ def test_settings_that_a_terminal_has_no_room_for_come_in_a_table_below():
     assert column_groups(widths, 2, 31) == [[0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 6]]
     assert column_groups(widths, 2, 5) == [[0, 1, i] for i in range(2, 7)]
     assert column_groups([6, 7], 2, 5) == [[0, 1]]
-
-
-def test_bootstrap_intervals():
-    assert np.isnan(interval([0.5] * 9, None)).all()
-    assert np.isnan(interval([])).all()
-    values = np.random.default_rng(1).normal(3, 1, 400)
-    low, high = interval(values)
-    assert (low, high) == interval(values)
-    assert (high - low) / 2 == pytest.approx(1.96 / 20, rel=0.15)  # the normal approximation
 
 
 @pytest.mark.heavy
