@@ -19,7 +19,7 @@ from triton.compiler import ASTSource  # noqa: E402
 
 from kvbench.ops.kernels.registers import most_registers  # noqa: E402
 from tests.support.fake_triton import FakeTriton, target_of  # noqa: E402
-from tests.support.kernel_calls import GROUP, Shape, calls  # noqa: E402
+from tests.support.kernel_calls import GROUP, Shape, calls, kernel  # noqa: E402
 
 LDS = 65536  # bytes of a workgroup on CDNA2 and CDNA3
 SHAPES = {  # architecture -> head_dim, query heads of a group, dtype
@@ -30,17 +30,29 @@ SHAPES = {  # architecture -> head_dim, query heads of a group, dtype
     100: (80, 4, torch.float16),
     120: (128, 8, torch.float16),
 }
+WIDE = {80: (256, 8, torch.float32), 120: (256, 4, torch.float32)}
 
 
-@pytest.mark.parametrize("sm", SHAPES)
-def test_kernels_spill_no_registers_and_a_block_has_enough_of_them_and_of_shared_memory(sm):
-    head_dim, group, dtype = SHAPES[sm]
+@pytest.mark.parametrize("sm, shape", [*SHAPES.items(), *WIDE.items()], ids=[*SHAPES, *(f"{sm}-wide" for sm in WIDE)])
+def test_kernels_spill_no_registers_and_a_block_has_enough_of_them_and_of_shared_memory(sm, shape):
     with FakeTriton(sm=sm) as gpu:
-        for _, call in calls(Shape(head_dim, group, dtype)):
+        for _, call in calls(Shape(*shape)):
             call()
-    used = {one.key(): (one, resources_of(one, sm)) for one in gpu.compilations}
-    assert len({one.name for one, _ in used.values()}) >= (14 if head_dim % GROUP else 17)
-    for one, needs in used.values():
+    assert len({one.name for one in gpu.compilations}) >= (14 if shape[0] % GROUP else 17)
+    check(gpu, sm)
+
+
+def test_the_cover_of_many_vectors_spills_no_registers():
+    """Its adjacency has a row of as many bits: 2,048 words."""
+    shape = Shape()
+    with FakeTriton() as gpu:
+        kernel("greedy_covers")(shape.new(1, 65_536, 128), shape.longs(1), shape.longs(1, 65_536), 0.98)
+    check(gpu, 90)
+
+
+def check(gpu: FakeTriton, sm: int) -> None:
+    """What was compiled for a GPU is within its registers and its shared memory."""
+    for one, needs in {one.key(): (one, resources_of(one, sm)) for one in gpu.compilations}.values():
         assert needs["shared"] <= SHARED[sm], (one.name, needs)
         assert needs["spills"] == 0, (one.name, one.constants, needs)
         threads = 32 * one.options["num_warps"]

@@ -1,4 +1,6 @@
-"""Where kernels are launched: on the GPU of their tensors, in grids that CUDA accepts, for very long prompts too."""
+"""What operators launch and where: as many kernels as they say, on the GPU of their tensors, in grids of any prompt."""
+
+import re
 
 import pytest
 import torch
@@ -22,6 +24,17 @@ def kernels_of(shape: Shape) -> FakeTriton:
         for _, call in calls(shape):
             call()
     return gpu
+
+
+def test_a_call_launches_as_many_kernels_as_its_operator_says():
+    called = set()
+    with FakeTriton() as gpu:
+        for form, call in calls(Shape()):
+            before, name = len(gpu.launches), re.match(r"\w+", form)[0]
+            call()
+            assert len(gpu.launches) - before == LAUNCHES[name], form
+            called.add(name)
+    assert called == {name for name in LAUNCHES if not name.startswith("_test")}
 
 
 @pytest.mark.parametrize("rows, kv_heads, group", [(1, 8, 4), (12, 8, 4), (12, 32, 1)])

@@ -1,20 +1,19 @@
-"""Rows from shared directions in Triton: the reference's numbers, no spilled registers."""
+"""Rows from shared directions in Triton: the reference's numbers."""
 
 import pytest
 import torch
 
 from kvbench.methods.minicache.merged_rows import merged_rows as plain
 from kvbench.ops.bits import pack_bits
-from tests.support.kernels import ARCHITECTURES, compiled, interpreted, resources
+from tests.support.kernels import interpreted
 from tests.support.needs import need, packages
 
-pytestmark = pytest.mark.kernels
+pytestmark = [pytest.mark.kernels, interpreted]
 need("triton", packages("triton", "triton"))
 
 from kvbench.methods.minicache.kernels import merged_rows as kernels  # noqa: E402
 
 
-@interpreted
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("heads, n, k, head_dim", [
     (2, 37, 5, 64), (1, 1, 0, 80), (3, 9, 9, 96), (1, 300, 131, 128), (2, 70, 1, 256),
@@ -30,14 +29,3 @@ def test_every_token_is_its_retained_row_or_its_direction_times_its_length(heads
     # the interpreter cuts numbers off to bfloat16
     tolerance = {"rtol": 0.0 if dtype == torch.float32 else 2**-7, "atol": 0.0}
     torch.testing.assert_close(kernels.merged_rows(*given), plain(*given), **tolerance)
-
-
-@compiled
-@pytest.mark.parametrize("sm", ARCHITECTURES)
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@pytest.mark.parametrize("head_dim", [64, 80, 256])
-def test_the_kernel_spills_no_registers(head_dim, dtype, sm):
-    kernel = kernels.merged_rows_kernel
-    pointers = dict.fromkeys(["directions", "magnitudes", "retained", "out"], f"*{dtype}") | {"bits": "*u8"}
-    constants = {"D": head_dim, **kernels.block_sizes(head_dim)}
-    assert resources(kernel, dict.fromkeys(kernel.arg_names, "i32") | pointers, constants, sm)["spills"] == 0

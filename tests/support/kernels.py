@@ -15,12 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from triton.compiler import CompiledKernel
-
     from tests.support.fake_triton import Compilation
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-ARCHITECTURES = (80, 90)  # Ampere, Hopper
 # Bytes of shared memory that a block may have: A100; RTX 30, A10; RTX 40, L4, L40S; H100; B200; RTX 50.
 SHARED = {sm: kib * 1024 for sm, kib in {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}.items()}
 REGISTERS = 65536  # that a block may have, on all of them; a warp gets them by eights a thread
@@ -47,35 +44,15 @@ def record_launches(monkeypatch, module, *names: str) -> list[str]:
     return launched
 
 
-def resources(kernel, signature: dict[str, str], constexprs: dict[str, object], sm: int, **options) -> dict[str, int]:
-    """Registers of a thread, bytes spilled by a thread, and bytes of shared memory of a block.
-
-    signature: the type of each argument that is no constant, like "*bf16" or "i32". options: num_warps, num_stages.
-    """
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    types = {name: "constexpr" if name in constexprs else signature[name] for name in kernel.arg_names}
-    pointers = [place for place, kind in enumerate(types.values()) if kind.startswith("*")]
-    aligned = {(place,): [["tt.divisibility", 16]] for place in pointers}  # as torch allocates
-    source = ASTSource(fn=kernel, signature=types, constexprs=constexprs, attrs=aligned)
-    return _used(triton.compile(source, target=GPUTarget("cuda", sm, 32), options=options))
-
-
 def resources_of(one: Compilation, sm: int) -> dict[str, int]:
-    """`resources` of what a launch would compile, see `fake_triton`."""
+    """What a launch would compile (see `fake_triton`) takes: registers of a thread, bytes that a thread spills, and
+    bytes of shared memory of a block."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     source = ASTSource(fn=one.kernel, signature=one.signature, constexprs=one.constants, attrs=one.attributes)
-    return _used(triton.compile(source, target=GPUTarget("cuda", sm, 32), options=one.options))
-
-
-def _used(compiled: CompiledKernel) -> dict[str, int]:
-    import triton
-
+    compiled = triton.compile(source, target=GPUTarget("cuda", sm, 32), options=one.options)
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
         cubin.write(compiled.asm["cubin"])
