@@ -9,6 +9,7 @@ from huggingface_hub import constants
 from kvbench.benchmarks.published_data import DataSet, select
 from kvbench.errors import UserError
 from tests.support.fake_hub import FakeHub
+from tests.support.servers import serving
 
 REVISION = "0123456789012345678901234567890123456789"
 WANTED = {"one": ["data/one.json", "one-*.parquet"], "two": ["two.json"]}
@@ -18,12 +19,13 @@ WANTED = {"one": ["data/one.json", "one-*.parquet"], "two": ["two.json"]}
 def hub(tmp_path, monkeypatch) -> Iterator[FakeHub]:
     """A hub with three files of a data set, and an empty cache."""
     files = {"data/one.json": b"[1]", "two.json": b"[2]", "README.md": b"# Data"}
-    with FakeHub("someone/data", REVISION, files) as hub:
+    hub = FakeHub("someone/data", REVISION, files)
+    with serving(hub.handler()) as address:
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+        monkeypatch.setattr(constants, "ENDPOINT", address)
         monkeypatch.setattr(
-            constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}"
         )
         yield hub
 

@@ -3,13 +3,13 @@
 import socket
 import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from huggingface_hub import constants
 
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, hub, load
+from tests.support.servers import QuietHandler, dripping, serving
 
 pytestmark = pytest.mark.heavy
 
@@ -59,24 +59,19 @@ def test_offline_nothing_is_asked(silent_hub, monkeypatch):
 @contextmanager
 def hub_with(status, monkeypatch):
     """A hub that answers every request with one status."""
-    body = b'{"id": "kvbench/far"}'
-    fields = ["Connection: close", f"Content-Length: {len(body)}", "Content-Type: application/json"]
-    head = "\r\n".join([f"HTTP/1.1 {status}", *fields, "", ""])
 
-    def answer():
-        while True:
-            try:
-                connection, _ = server.accept()
-            except OSError:  # closed
-                return
-            connection.recv(65536)
-            connection.sendall(head.encode() + body)
-            connection.close()
+    class Hub(QuietHandler):
+        def do_GET(self):
+            body = b'{"id": "kvbench/far"}'
+            self.send_response(int(status[:3]))
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(body)
 
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=answer, daemon=True).start()
+    with serving(Hub) as address:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setattr(constants, "ENDPOINT", address)
         yield
 
 
@@ -93,23 +88,8 @@ def test_the_error_of_a_proxy_is_no_answer(status, monkeypatch):
 
 
 def test_a_hub_that_answers_byte_by_byte_without_end_does_not_answer(monkeypatch):
-    ended = threading.Event()
-
-    class Drips(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Length", "100000")
-            self.end_headers()
-            while not ended.wait(0.01):
-                self.wfile.write(b" ")
-
-        def log_message(self, *_): ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Drips) as slow:
-        threading.Thread(target=slow.serve_forever, daemon=True).start()
+    with dripping() as address:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{slow.server_port}")
+        monkeypatch.setattr(constants, "ENDPOINT", address)
         monkeypatch.setattr(hub, "_PATIENCE", 0.2)
         assert hub.hub_options("kvbench/far", "main") == {"revision": "main", "local_files_only": True}
-        ended.set()
-        slow.shutdown()

@@ -1,4 +1,4 @@
-"""The store: nothing lost, nothing twice, torn lines never read as data; on disks that are full, failing or damaged too."""
+"""The store: nothing lost, nothing twice, torn lines never read as data; on full, failing and damaged disks too."""
 
 import json
 import os

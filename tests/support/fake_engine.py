@@ -6,7 +6,8 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.servers import QuietHandler, serving
 
 MODEL = "org/tiny"
 PROTOCOL = set("model prompt max_tokens temperature top_p seed stop logprobs echo".split())
@@ -63,27 +64,16 @@ class FakeEngine:
     @contextmanager
     def running(self) -> Iterator[str]:
         """Its address while it runs."""
-        handler = type("Handler", (Handler,), {"engine": self})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        server.daemon_threads = True
-        self.stop = server.shutdown
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-        finally:
-            self.ended.set()
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        with serving(type("Handler", (Handler,), {"engine": self})) as address:
+            try:
+                yield f"{address}/v1"
+            finally:
+                self.ended.set()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     engine: FakeEngine
     protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args) -> None:
-        pass
 
     def do_GET(self) -> None:
         engine = self.engine

@@ -2,29 +2,23 @@
 
 import hashlib
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.servers import QuietHandler
 
 
 class FakeHub:
-    """Serves `files` of a data set at a revision; `asked` has the paths requested, `sent` the files downloaded."""
+    """Answers as the hub does for one data set; `asked` has the paths requested, `sent` the files downloaded."""
 
     def __init__(self, repository: str, revision: str, files: dict[str, bytes]):
         self.repository, self.revision, self.files = repository, revision, files
         self.asked: list[str] = []
         self.sent: list[str] = []
 
-    def __enter__(self) -> "FakeHub":
+    def handler(self) -> type[QuietHandler]:
         hub = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.answer(send=True)
-
-            def do_HEAD(self):
-                self.answer(send=False)
-
-            def answer(self, send: bool):
+        class Handler(QuietHandler):
+            def do_GET(self, send: bool = True):
                 path = self.path.partition("?")[0]
                 hub.asked.append(path)
                 body, name = hub.body(path)
@@ -37,16 +31,10 @@ class FakeHub:
                     hub.sent += [name] if name else []  # before the other side has it and looks here
                     self.wfile.write(body)
 
-            def log_message(self, *args): ...
+            def do_HEAD(self):
+                self.do_GET(send=False)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *error) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        return Handler
 
     def body(self, path: str) -> tuple[bytes | None, str]:
         """What a request is answered with, and the file that it is for."""

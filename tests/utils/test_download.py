@@ -1,8 +1,6 @@
 """Published files: mirrors in turn, each fault a reason in one line, nothing in the cache that is not verified."""
 
 import hashlib
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from kvbench.errors import UserError
 from kvbench.utils.download import fetched
 from kvbench.utils.files import cache_root
+from tests.support.servers import QuietHandler, dripping, serving
 
 pytestmark = pytest.mark.heavy
 
@@ -17,7 +16,7 @@ BODY = b"published\r\n" + bytes(range(256))
 SHA256 = hashlib.sha256(BODY).hexdigest()
 
 
-class Answers(BaseHTTPRequestHandler):
+class Answers(QuietHandler):
     """/good and /other are files, /short ends early, /garbage is no HTTP, and nothing else exists."""
 
     def do_GET(self):
@@ -33,19 +32,12 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_):
-        pass
-
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as made:
-        thread = threading.Thread(target=made.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{made.server_port}"
-        made.shutdown()
-        thread.join()
+    with serving(Answers) as address:
+        yield address
 
 
 @pytest.mark.parametrize("fault", ["/missing", "/short", "/garbage", "/other"])
@@ -92,23 +84,6 @@ def test_the_cache_is_where_its_variables_say(monkeypatch, tmp_path):
 
 
 def test_a_mirror_that_sends_a_byte_now_and_then_gives_place_to_the_next(server, monkeypatch):
-    ended = threading.Event()
-
-    class Drips(Answers):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Length", str(1000 * len(BODY)))
-            self.end_headers()
-            for byte in BODY[:-1] * 1000:
-                if ended.wait(0.01):
-                    return
-                self.wfile.write(bytes([byte]))
-
     monkeypatch.setattr("kvbench.utils.download.DEADLINE", 0.5)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Drips) as slow:
-        threading.Thread(target=slow.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{slow.server_port}/"
-        with pytest.raises(UserError, match=r"no whole answer within 0\.5 seconds.*: bring it"):
-            fetched("file.bin", {url: SHA256}, "bring it")
-        ended.set()
-        slow.shutdown()
+    with dripping() as address, pytest.raises(UserError, match=r"no whole answer within 0\.5 seconds.*: bring it"):
+        fetched("file.bin", {address: SHA256}, "bring it")
