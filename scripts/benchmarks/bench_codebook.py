@@ -23,9 +23,9 @@ from kvbench.methods.spindlekv.ops.greedy_cover import greedy_cover
 from kvbench.ops.directions import directions
 from kvbench.prefill import Needs, prefill
 from kvbench.utils.environment import git_commit
+from scripts.benchmarks.numpy_cover import numpy_cover
 from scripts.embedded import HAYSTACK_HELP, embedded_model, text_tokens, text_told
 from scripts.frame import script_parser, tell
-from tests.reference.numpy_cover import numpy_cover
 from tests.reference.plain_codebook import plain_codebook
 from tests.reference.voting_cover import voting_cover
 

@@ -1,7 +1,6 @@
 """BABILong's samples: official prompts around published rows, from every place where those may be."""
 
 import json
-import os
 from pathlib import Path
 
 import datasets
@@ -13,12 +12,12 @@ from kvbench.benchmarks.babilong import prompts
 from kvbench.benchmarks.python_texts import sha256
 from kvbench.errors import UserError
 from kvbench.utils.jsonl import read_rows
-from tests.support.needs import needs
+from tests.support.needs import official
 from tests.support.paths import DATA
 from tests.support.published_prompts import babilong_prompts
 
 ROWS = DATA / "babilong"
-OFFICIAL = Path(os.environ.get("KVBENCH_DATA", "/nowhere"), "babilong", "prompts.py")
+OFFICIAL, needs_official = official("babilong/prompts.py")
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def test_a_context_is_stripped_and_its_braces_stay(made, tmp_path):
     assert sample.prompt.endswith("Book:\nA {question} {x}.\nEnd.\n\nAsked: Where?")
 
 
-@needs("data", "" if OFFICIAL.is_file() else "KVBENCH_DATA has no babilong/prompts.py")
+@needs_official
 def test_every_official_prompt_is_proven_and_another_refused(tmp_path):
     found = prompts.load(prompts.SHA256, str(OFFICIAL))
     assert {task: sha256(p.before + "{context}" + p.after) for task, p in found.items()} == prompts.SHA256

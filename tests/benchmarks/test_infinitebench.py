@@ -1,9 +1,7 @@
 """InfiniteBench's samples: official templates around rows, the official truncation, what can be hidden."""
 
 import json
-import os
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -15,13 +13,13 @@ from kvbench.benchmarks.python_texts import sha256
 from kvbench.errors import UserError
 from kvbench.metrics.infinitebench import METRICS
 from kvbench.utils.jsonl import read_rows
-from tests.support.needs import needs
+from tests.support.needs import official
 from tests.support.paths import DATA
 from tests.support.published_prompts import infinitebench_prompts
 
 ROWS = DATA / "infinitebench"
 THERE = ["passkey", "number_string", "kv_retrieval", "math_find", "math_calc", "code_run"]
-OFFICIAL = Path(os.environ.get("KVBENCH_DATA", "/nowhere"), "infinitebench", "prompt.py")
+OFFICIAL, needs_official = official("infinitebench/prompt.py")
 CHOICE = {"context": "A book.", "input": "Who?", "answer": ["Ann"], "options": ["Bob", "Ann", "Cy", "Di"]}
 
 
@@ -108,7 +106,7 @@ def test_a_short_prompt_is_the_text_of_its_tokens(made, embedded):
     assert sample.question == "\n\nWhat is the pass key?"
 
 
-@needs("data", "" if OFFICIAL.is_file() else "KVBENCH_DATA has no infinitebench/prompt.py")
+@needs_official
 @pytest.mark.parametrize("family", prompts.SHA256)
 def test_every_official_template_is_proven(family):
     found = prompts.load(family, TASKS, str(OFFICIAL))

@@ -252,6 +252,5 @@ def test_an_archive_that_is_not_the_official_one_is_refused(archive, cache, monk
 def test_without_the_hub_the_error_names_data_dir(cache, monkeypatch, offline):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
-    with pytest.raises(UserError, match=r"could not be fetched from .* benchmark.data_dir=FOLDER") as told:
+    with pytest.raises(UserError, match=r"could not be fetched from .* benchmark.data_dir=FOLDER"):
         data.from_hub("nobody/LongBench", "0123456789")
-    assert "\n" not in str(told.value)

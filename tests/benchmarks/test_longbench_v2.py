@@ -1,8 +1,6 @@
 """LongBench v2's samples: the official prompt, its truncation, its table."""
 
 import json
-import os
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -10,10 +8,10 @@ import pytest
 from kvbench.benchmarks import LongBenchV2, longbench_v2
 from kvbench.benchmarks.python_texts import sha256
 from kvbench.errors import UserError
-from tests.support.needs import needs
+from tests.support.needs import official
 from tests.support.published_prompts import longbench_v2_prompt, longbench_v2_rows
 
-OFFICIAL = Path(os.environ.get("KVBENCH_DATA", "/nowhere"), "longbench_v2", "0shot.txt")
+OFFICIAL, needs_official = official("longbench_v2/0shot.txt")
 
 
 @pytest.fixture
@@ -65,7 +63,7 @@ def test_long_prompts_lose_their_middle_and_are_decoded_at_once(made, embedded, 
         assert sample.prompt.endswith(sample.question) and whole[sample.id].question.endswith(sample.question)
 
 
-@needs("data", "" if OFFICIAL.is_file() else "KVBENCH_DATA has no longbench_v2/0shot.txt")
+@needs_official
 def test_the_official_prompt_is_proven(tmp_path):
     (tmp_path / "data.json").write_text(json.dumps(longbench_v2_rows()))
     made = LongBenchV2(max_length=4000, data_dir=str(tmp_path), prompts_file=str(OFFICIAL))

@@ -1,8 +1,5 @@
 """MATH-500's and AIME's samples: problems in the official prompt, seeds, and tables over repeats."""
 
-import os
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -11,9 +8,9 @@ from kvbench.errors import UserError
 from kvbench.metrics import math_equality
 from kvbench.utils.hashing import file_hash
 from tests.support import math_problems as made
-from tests.support.needs import needs
+from tests.support.needs import official
 
-OFFICIAL = Path(os.environ.get("KVBENCH_DATA", "/nowhere"), "math")
+OFFICIAL, needs_official = official("math")
 
 
 @pytest.fixture
@@ -98,7 +95,7 @@ def test_files_that_are_not_the_published_ones_are_refused(tmp_path, monkeypatch
         made.MathProblems(sets="aime25", repeats=1, **places)
 
 
-@needs("data", "" if OFFICIAL.is_dir() else "KVBENCH_DATA has no math/")
+@needs_official
 def test_the_published_files_are_proven(monkeypatch):
     monkeypatch.setattr(math_equality, "find_spec", lambda name: True)
     config = {"data_dir": str(OFFICIAL), "prompts_file": str(OFFICIAL / "run_math.py")}

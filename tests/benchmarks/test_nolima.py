@@ -1,7 +1,6 @@
 """NoLiMa's samples: needles of the set at places of the books, on data of our own of the same form."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,10 @@ from kvbench.benchmarks import NoLiMa
 from kvbench.benchmarks.nolima.book import Book
 from kvbench.benchmarks.nolima.needles import read
 from kvbench.errors import UserError
-from tests.support.needs import needs
+from tests.support.needs import official
 from tests.support.published_prompts import NEEDLES, nolima_data
 
-OFFICIAL = Path(os.environ.get("KVBENCH_DATA", "/nowhere"), "nolima", "run_tests.py")
+OFFICIAL, needs_official = official("nolima/run_tests.py")
 
 
 @pytest.fixture
@@ -129,7 +128,7 @@ def test_a_seed_shuffles_within_each_length(made, embedded):
     assert one == again != official and sorted(one) == sorted(official)
 
 
-@needs("data", "" if OFFICIAL.is_file() else "KVBENCH_DATA has no nolima/run_tests.py")
+@needs_official
 def test_the_official_prompt_is_proven(tmp_path, monkeypatch, made):
     monkeypatch.undo()
     assert made(prompts_file=str(OFFICIAL)).template.count("{haystack}") == 1

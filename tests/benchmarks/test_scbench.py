@@ -1,6 +1,5 @@
 """SCBench's samples in its three modes: official templates around rows, what is shared, and what a turn follows."""
 
-import os
 from pathlib import Path
 
 import pandas as pd
@@ -11,9 +10,9 @@ from kvbench.benchmarks.scbench.tasks import GROUPS, TASKS
 from kvbench.errors import UserError
 from kvbench.metrics import repoqa
 from tests.support import scbench as made
-from tests.support.needs import needs
+from tests.support.needs import official
 
-OFFICIAL = Path(os.environ.get("KVBENCH_DATA", "/nowhere"), "scbench", "eval_utils.py")
+OFFICIAL, needs_official = official("scbench/eval_utils.py")
 WITHOUT_PARSERS = [name for name, task in TASKS.items() if "repoqa" not in task.limits]
 
 
@@ -58,7 +57,7 @@ def test_the_tasks_are_the_official_twelve_in_four_groups():
     assert TASKS["summary_with_needles"].answer_room(5) == (800 + 15) * 5 // 2
 
 
-@needs("data", "" if OFFICIAL.is_file() else "KVBENCH_DATA has no scbench/eval_utils.py")
+@needs_official
 @pytest.mark.parametrize("mode, chat", [("shared", True), ("turns_golden", True), ("turns_golden", False)])
 def test_the_official_templates_are_proven(mode, chat):
     tasks = [task for task in TASKS.values() if mode != "shared" or task.name != "mf"]

@@ -15,7 +15,7 @@ METHODS = {
     "outside_scorer.FarVotes": [],
     # it quantises values, so the first rule, FullKV's tokens at a budget of the whole prompt, does not apply
     "outside_storage.KNormRounded": ["a budget of the whole prompt gives FullKV's tokens"],
-    "outside_decoding.WindowWhileDecoding": [],
+    "my_decoding.LargeValues": [],
 }
 
 

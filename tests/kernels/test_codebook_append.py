@@ -1,18 +1,45 @@
 """Coding decoded vectors in Triton: the reference's decisions."""
 
+import copy
 import math
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from kvbench.ops.operator import use_kernels
 from tests.support.codebook_caches import random_cache
-from tests.support.codebook_twins import append_agrees as agrees
 from tests.support.kernels import interpreted
 from tests.support.needs import need, packages
 
 pytestmark = [pytest.mark.kernels, interpreted]
 need("triton", packages("triton", "triton"))
+
+
+def agrees(cache, steps=4):
+    """After tokens of which some are near an entry, others near the token before, others new."""
+    twin = copy.deepcopy(cache)
+    heads, (_, head_dim) = len(cache.raw.windows), cache.raw.keys.shape
+    generator = torch.Generator().manual_seed(2)
+    pair = torch.randn(2, 1, heads, 1, head_dim, generator=generator)
+    for step in range(steps):
+        if step % 2:
+            pair = 1.5 * pair
+            pair[:, :, -1] = pair[:, :, 0]  # heads with one book: the last one meets the first one's new entry
+        else:
+            pair = torch.randn(2, 1, heads, 1, head_dim, generator=generator)
+        keys, values = pair.to(cache.raw.keys.dtype)
+        with use_kernels("torch"):
+            cache.update(keys, values)
+        with use_kernels("triton"):
+            twin.update(keys, values)
+    for mine, other in ((cache.k, twin.k), (cache.v, twin.v)):
+        assert other.sizes.equal(mine.sizes) and other.references.equal(mine.references)
+        tolerance = {torch.float32: 1e-6, torch.bfloat16: 1e-2}[mine.entries.dtype]
+        assert_close(other.entries, mine.entries, atol=tolerance, rtol=tolerance)
+        if mine.magnitudes is not None:
+            assert_close(other.magnitudes, mine.magnitudes, atol=tolerance, rtol=tolerance)
+    assert sum(cache.v.sizes.tolist()) < sum(cache.v.capacities)  # some found an entry
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

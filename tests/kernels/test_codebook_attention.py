@@ -2,17 +2,36 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
+from kvbench.ops.operator import use_kernels
 from kvbench.ops.rope import Rope
 from tests.support.codebook_caches import random_cache
-from tests.support.codebook_twins import TOLERANCE
-from tests.support.codebook_twins import attention_agrees as agrees
 from tests.support.kernels import interpreted
 from tests.support.needs import need, packages
 from tests.support.tiny import tiny_model
 
 pytestmark = [pytest.mark.kernels, interpreted]
 need("triton", packages("triton", "triton"))
+
+# of sums in another order
+TOLERANCE = {torch.float32: {"atol": 3e-6, "rtol": 3e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
+
+
+def agrees(cache, group, decoded=0):
+    """Attention over the cache, after `decoded` more tokens."""
+    head_dim, dtype = cache.raw.keys.shape[1], cache.raw.keys.dtype
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(decoded):
+        key, value = torch.randn(2, 1, len(cache.raw.windows), 1, head_dim, generator=generator).to(dtype)
+        cache.update(key, value)
+    query = torch.randn(1, len(cache.places) * group, 1, head_dim, generator=generator).to(dtype)
+    with use_kernels("torch"):
+        expected = cache.attend(query, 0.2)
+    with use_kernels("triton"):
+        out = cache.attend(query, 0.2)
+    assert out.dtype == dtype
+    assert_close(out.float(), expected.float(), **TOLERANCE[dtype])
 
 
 def rope(head_dim):

@@ -57,12 +57,6 @@ def test_a_task_is_100_times_its_mean_in_two_digits_in_the_order_of_the_groups()
     assert tasks["samples"].tolist() == [2, 1, 3]
 
 
-def test_a_task_is_rounded_as_the_official_code_does():
-    values = np.random.default_rng(0).random(200).tolist()
-    expected = round(100 * sum(values) / len(values), 2)
-    assert rows(breakdown(records({"full": {"a": values}}), GROUPS, None)) == {"a": expected}
-
-
 def test_groups_and_averages_are_means_of_the_printed_scores_whatever_the_number_of_samples():
     frame = breakdown(records({"full": FULL}), GROUPS, AVERAGES)
     table = rows(frame)

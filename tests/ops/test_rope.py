@@ -132,9 +132,8 @@ def test_methods_that_rotate_refuse_a_rotation_that_varies_with_the_length(kind)
     rolling = method("streaming_llm", "method.streaming_llm.decode=evict", "method.streaming_llm.rope=rolling")
     for chosen in (method("spindle"), method("snapkv_codebook"), rolling):
         state = prefill(model, prompt(N), chosen.needs)
-        with pytest.raises(UserError, match=rf"the length of the text \(rope_type={kind}\)") as error:
+        with pytest.raises(UserError, match=rf"the length of the text \(rope_type={kind}\)"):
             chosen.compress(state, 60)
-        assert "\n" not in str(error.value)
     with pytest.raises(UserError, match=f"rope_type={kind}"):
         NearestVector().observe(layers[0], N)
     values = NearestVector("values").observe(layers[0], N)

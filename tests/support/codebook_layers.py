@@ -52,11 +52,6 @@ def references(cache, side, stream):
     return view_references(side.references, offset, width, place.tokens + cache.decoded)
 
 
-def raw_counts(cache):
-    """How many raw tokens each stream sees."""
-    return [place.window for place in cache.places]
-
-
 def _coded(cache, side, stream):
     place = cache.places[stream]
     book = place.key_book if side is cache.k else place.value_book

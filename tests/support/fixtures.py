@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers
 
+from kvbench.errors import UserError
 from kvbench.models import LoadedModel, ModelSpec, load
 from tests.support.runs import arguments, run
 from tests.support.tiny import keep_first_tokens, tiny_config
@@ -17,6 +18,15 @@ transformers.utils.logging.disable_progress_bar()
 # The same examples on every machine; no deadlines, for no test is timed.
 hypothesis.settings.register_profile("kvbench", derandomize=True, deadline=None, max_examples=60)
 hypothesis.settings.load_profile("kvbench")
+
+
+def one_line(error: UserError, *message: object) -> None:
+    """Whatever a user can correct is one line: in every test that meets such an error."""
+    ValueError.__init__(error, *message)
+    assert "\n" not in str(error), f"an error of several lines: {error}"
+
+
+UserError.__init__ = one_line
 
 # Tokens of `tiny_folder`: its files are read and hashed by every run.
 VOCABULARY = 4096

@@ -6,6 +6,7 @@ that is no longer found, or a module that was renamed, cannot turn tests off uns
 
 import os
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -48,6 +49,12 @@ def need(name: str, lacking: str) -> None:
     known(name)
     if lacking:
         skip(name, lacking)
+
+
+def official(name: str) -> tuple[Path, pytest.MarkDecorator]:
+    """A file or folder of the published data of benchmarks, and the mark of tests that need it."""
+    path = Path(os.environ.get("KVBENCH_DATA", "/nowhere"), name)
+    return path, needs("data", "" if path.exists() else f"KVBENCH_DATA has no {name}")
 
 
 def packages(name: str, *modules: str) -> str:

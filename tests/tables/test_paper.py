@@ -1,7 +1,6 @@
 """Tables of experiments from records: known scores in, the text of the table out."""
 
 import re
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,13 +12,6 @@ from kvbench.tables.paper.cells import blocks
 from tests.support.made_runs import SMALL, drawn, known, make_runs, records_of, rows, table, write_run
 
 pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory) -> Path:
-    top = tmp_path_factory.mktemp("small")
-    make_runs(top, SMALL, score=known, samples=3)
-    return top
 
 
 # What stands in the cells
