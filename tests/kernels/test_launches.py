@@ -8,6 +8,7 @@ import torch
 from kvbench.ops.operator import LAUNCHES, use_kernels
 from tests.support.fake_devices import FakeDevices, stamped
 from tests.support.kernels import compiled
+from tests.support.launches import Counts, Dispatched
 from tests.support.needs import need, packages
 
 pytestmark = [pytest.mark.kernels, compiled]
@@ -27,13 +28,15 @@ def kernels_of(shape: Shape) -> FakeTriton:
 
 
 def test_a_call_launches_as_many_kernels_as_its_operator_says():
+    """Triton's, and those of torch around them."""
     called = set()
-    with FakeTriton() as gpu:
-        for form, call in calls(Shape()):
-            before, name = len(gpu.launches), re.match(r"\w+", form)[0]
+    for form, call in calls(Shape()):
+        torchs = Dispatched(Counts())
+        torchs.on_gpu = True
+        with FakeTriton() as gpu, torchs:
             call()
-            assert len(gpu.launches) - before == LAUNCHES[name], form
-            called.add(name)
+        called.add(name := re.match(r"\w+", form)[0])
+        assert len(gpu.launches) + torchs.counts.kernels == LAUNCHES[name], (form, torchs.counts.names)
     assert called == {name for name in LAUNCHES if not name.startswith("_test")}
 
 
