@@ -107,11 +107,11 @@ def test_with_batch_all_every_setting_decodes_in_the_batch(tiny_folder, tmp_path
 
 @pytest.mark.heavy
 def test_the_real_model_reads_the_same_in_a_batch(embedded):
-    ids = embedded.encode("Tell me how bread is baked, step by step. " * 15, chat=True)
-    methods = [method(name) for name in ("full", "snapkv", "h2o", "streaming_llm", "pyramidkv")]
+    ids = embedded.encode("Tell me how bread is baked, step by step. " * 8, chat=True)
+    methods = [method(name) for name in ("full", "snapkv", "h2o")]
     state = prefill(embedded.model, ids, Needs(window=32, column_sums=True))
     every = [chosen.compress(state, 60) for chosen in methods for _ in range(2)]
     stop = embedded.stop_tokens
-    alone = [generate(embedded.model, caches, state.logits, 16, stop) for caches in every[::2]]
-    batch = decode(embedded.model, batched(every[1::2]), state.logits.expand(5, -1), 16, stop)
+    alone = [generate(embedded.model, caches, state.logits, 8, stop) for caches in every[::2]]
+    batch = decode(embedded.model, batched(every[1::2]), state.logits.expand(3, -1), 8, stop)
     assert all(agree(one, other.tokens) for one, other in zip(batch, alone, strict=True))

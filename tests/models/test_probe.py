@@ -23,18 +23,19 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 N, BUDGET = 60, 36
 WINDOWED = {"layer_types": [SLIDING, SLIDING, FULL] * 2, "num_hidden_layers": 6, "sliding_window": 12}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+SHARED = EXPERTS | {"num_local_experts": 4, "shared_expert_intermediate_size": 16}
 GROUPED = {"n_group": 1, "topk_group": 1}
 # model_type, and what differs from SHAPE: families of which some layers have no rotation, or another one
 FAMILIES: dict[str, dict[str, Any]] = {
     "afmoe": WINDOWED | EXPERTS | {"num_dense_layers": 1, "num_shared_experts": 1},
-    "beam": {"num_hidden_layers": 6},
+    "beam": SHARED | {"num_hidden_layers": 6, "num_experts": 16},
     "cohere2": WINDOWED,
     "cohere2_moe": WINDOWED | EXPERTS,
     "exaone4": WINDOWED,
     "exaone_moe": WINDOWED | EXPERTS | GROUPED,
-    "flint": {"num_hidden_layers": 6},
+    "flint": SHARED | {"num_hidden_layers": 6},
     "granite_swa": {"num_hidden_layers": 3, "layer_rope_theta": [10000.0, 500.0, 0.0]},
-    "kolibri1": {"num_hidden_layers": 6},
+    "kolibri1": SHARED | {"num_hidden_layers": 6},
     "smollm3": {"num_hidden_layers": 4},
     "gemma3_text": WINDOWED,
 }
