@@ -35,7 +35,7 @@ class Head(NamedTuple):
 class DuoAttention(Method):
     """Retrieval heads keep every token; streaming heads the first `sinks` and last `recent`, while decoding, too.
 
-    There a new token attends to these and itself.
+    There a new token attends to these and itself. Source: Xiao et al. 2024, arXiv 2410.10819.
 
     gates_file   a released pattern (full_attention_heads.tsv, its config.json beside it) or a file of `kvbench
                  calibrate`; its hash is in the record's key. The KV heads with the smallest numbers stream, those above

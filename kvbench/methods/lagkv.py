@@ -21,6 +21,8 @@ FLAT = 1e-6  # range of a channel over the reference below which the channel say
 class LagKV(Method):
     """Cut the prompt behind the sinks into partitions; score each partition against the next; keep the best of each.
 
+    Source: Liang et al. 2025, arXiv 2504.04704.
+
     A channel is scaled by the minimum and maximum of the next partition, a token's spread is the standard deviation
     over its scaled channels, and its score is the softmax of the spread over its partition, of the key plus of the
     value. Sinks, the last partition and the rest behind it stay whole, and a prompt of fewer than two partitions does.

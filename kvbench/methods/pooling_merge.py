@@ -21,7 +21,8 @@ from kvbench.utils.checked import NonNegative, Positive, checked
 
 @checked
 class PoolingMerge(Method):
-    """Merge older tokens instead of evicting them, more of them in higher layers.
+    """Merge older tokens instead of evicting them, more of them in higher layers (Jain et al., "Memory Reduction for
+    LLM Inference via KV-Cache Compression").
 
     Layer l holds at most L_l entries, sinks included, falling linearly from L_0 to L_0/beta (§3.1). Entries above
     that limit are merged from the oldest on, at the end of prefill and during decoding (§3.2, `MergingLayer`). The

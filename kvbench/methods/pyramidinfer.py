@@ -31,7 +31,8 @@ Schedule = Literal["cosine", "constant"]
 
 @checked
 class PyramidInfer(Method):
-    """Prune the context layer by layer during prefill, and generated tokens in blocks during decoding.
+    """Prune the context layer by layer during prefill, and generated tokens in blocks during decoding (Yang et al.
+    2024, arXiv 2405.12532).
 
     The last 1 + int(recent_ratio·n) tokens stay in every layer. After layer l, if `interval` divides l, the context
     before them is cut to a share rho_l: the tokens with the most attention from these recent queries, the mean over

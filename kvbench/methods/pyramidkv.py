@@ -19,7 +19,7 @@ class Ends(NamedTuple):
 
 @checked(frozen=True)
 class Pyramid(Allocation):
-    """PyramidKV (Cai et al. 2024, §3.2): an arithmetic sequence, most tokens in the lowest layer.
+    """PyramidKV (Cai et al. 2024, arXiv 2406.02069, §3.2): an arithmetic sequence, most tokens in the lowest layer.
 
     With c = budget - window the top layer selects c/beta tokens and the bottom layer 2c - c/beta. The paper
     prints the two the wrong way round and a divisor m for m - 1; these readings exist:

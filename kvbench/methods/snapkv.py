@@ -13,7 +13,8 @@ from kvbench.utils.checked import checked
 
 @checked
 class WindowAttention(Window):
-    """SnapKV (Li et al. 2024, §4): attention of the last w queries, summed, then pooled along positions.
+    """SnapKV (Li et al. 2024, arXiv 2404.14469, §4): attention of the last w queries, summed, then pooled along
+    positions.
 
     Pooling covers the context only, never the window. `max` pads with -inf; `avg` pads with zeros that
     count, as in the official code, so the first token's score is divided by the whole kernel.

@@ -20,7 +20,8 @@ CLUSTERS = 3
 
 @checked
 class SqueezeAttention(Method):
-    """A budget per layer from its hidden states, then any token policy within each layer.
+    """A budget per layer from its hidden states, then any token policy within each layer (Wang et al. 2024, arXiv
+    2404.04793).
 
     Per layer, the cosine of the hidden states before and after attention is averaged over the prompt. The means of the
     m layers fall into three clusters, by exact clustering where the released code starts k-means at random. The n3

@@ -26,6 +26,8 @@ from kvbench.utils.checked import NonNegative, Positive, checked
 class StreamingLLM(Method):
     """Keep the first `sinks` tokens and the last budget - sinks tokens of every layer.
 
+    Source: Xiao et al. 2023, arXiv 2309.17453.
+
     sinks      number of first tokens; null with recent=R keeps the last R tokens and the first budget - R, as in
                PyramidKV's needle-in-a-haystack script.
     decode     grow: evict once, after prefill, then let the cache grow, as the papers' baselines do.

@@ -31,6 +31,8 @@ class LastQuery(Scoring):
 class TOVA(Eviction):
     """Keep the tokens with the most attention of the last query, averaged over all heads: one set for a layer.
 
+    Source: Oren et al. 2024, arXiv 2401.06104.
+
     decode   grow: evict once, after prefill, and let the cache grow.
              evict: the released code. Each new token is added, every stored token is ranked by the attention of the
              current query, and the lowest one is dropped, the new one included.

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from kvbench.config import CONF, options
+from kvbench.config import CONF
 from kvbench.records import load
+from scripts.maintenance import make_methods_doc
 from tests.support.command import command_line
 from tests.support.paths import ROOT
 
@@ -34,11 +35,11 @@ def test_every_method_and_benchmark_is_told_of():
     assert not missing
 
 
-def test_every_preset_of_a_method_is_described_by_its_file():
-    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8").partition("## Presets")[2]
-    abouts = options("method")
-    for name, about in re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE):
-        assert about == abouts[name]
+def test_the_table_of_methods_is_made_from_their_files():
+    text = make_methods_doc.DOC.read_text(encoding="utf-8")
+    assert make_methods_doc.document(text) == text, "run python -m scripts.maintenance.make_methods_doc"
+    shown = [name for section in make_methods_doc.sections(text) for name in section.classes]
+    assert len(shown) == len(set(shown)) and set(shown) <= set(make_methods_doc.classes())
 
 
 def test_every_model_is_told_of():

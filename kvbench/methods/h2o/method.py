@@ -65,7 +65,7 @@ class HeavyHitterLayer(SlotLayer):
 
 @checked
 class H2O(Eviction):
-    """H2O (Zhang et al. 2023): keep the tokens with the most accumulated attention, and the last ones.
+    """H2O (Zhang et al. 2023, arXiv 2306.14048): the tokens with the most accumulated attention, and the last ones.
 
     decode="grow"    evict once after prefill and let the cache grow (KVCache-Factory; PyramidKV's tables).
     decode="update"  the official form: scores keep accumulating and the cache stays at the budget. A decoded query

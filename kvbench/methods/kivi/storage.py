@@ -28,7 +28,7 @@ class Sequences(NamedTuple):
 
 @checked
 class Kivi(Storage):
-    """KIVI (Liu et al. 2024; layout of the released code) over whatever tokens a method kept.
+    """KIVI (Liu et al. 2024, arXiv 2402.02750; layout of the released code) over whatever tokens a method kept.
 
     bits      per code; packed, so a byte holds 8 / bits of them.
     group     elements that share a scale and a minimum: consecutive kept tokens of one channel for keys,

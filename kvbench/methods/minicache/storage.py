@@ -102,7 +102,7 @@ class MergedRows(NamedTuple):
 
 @checked
 class MiniCache(Storage):
-    """MiniCache (Liu et al. 2024): from the middle of the model up, layers share directions in pairs.
+    """MiniCache (Liu et al. 2024, arXiv 2405.14366): from the middle of the model up, layers share directions in pairs.
 
     Of a token's keys x, y in layers 2i and 2i + 1 (and of its values likewise) remain one direction, on the
     great circle from x to y at `t`, and the two lengths |x| and |y|. Tokens whose directions part the most are

@@ -25,7 +25,7 @@ from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
 @checked
 class SimLayerKV(Method):
-    """Find the lazy layers of each prompt and trim them to sinks and recent tokens.
+    """Find the lazy layers of each prompt and trim them to sinks and recent tokens (2024, arXiv 2410.13846).
 
     A layer's score p in [0, 1] is the share of attention that its queries give to X = sinks and recent tokens, the
     mean over query heads, computed through log-sum-exp in float32. The layer is lazy where p > delta.

@@ -41,7 +41,7 @@ class Key(NamedTuple):
 
 @checked
 class SpindleKV(Method):
-    """SpindleKV (Tang et al. 2025): evict with a linear pyramid, then code what stays, in every layer.
+    """SpindleKV (Tang et al. 2025, arXiv 2507.06517): evict with a linear pyramid, then code what stays.
 
     window, beta, score_norm   of `WindowAverage` and `LinearPyramid`. The paper gives no window; 32 is SnapKV's.
     repeat                     true unfolds GQA: every query head selects for itself. false averages a group's scores

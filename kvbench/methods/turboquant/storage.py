@@ -22,7 +22,8 @@ from kvbench.utils.checked import NonNegative, checked
 
 @checked
 class TurboQuant(Storage):
-    """TurboQuant's quantiser of the smallest squared error (Zandieh et al. 2025) over whatever tokens a method kept.
+    """TurboQuant's quantiser of the smallest squared error (Zandieh et al. 2025, arXiv 2504.19874) over
+    whatever tokens a method kept.
 
     A vector is its length in float16 and its direction, rotated by a fixed orthogonal matrix, each channel rounded to
     the nearest of the 2^bits levels that are best for a normal number. Attention rotates queries and outputs instead of
