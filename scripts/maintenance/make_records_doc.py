@@ -6,6 +6,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from kvbench.records.schema import KINDS, Config, Manifest, Record, SampleRow, Slurm
 
@@ -13,16 +14,16 @@ DOC = Path(__file__).parents[2] / "docs" / "records.md"
 INTRO = """\
 # Fields of records
 
-Made from `kvbench/records/schema/` by `python -m scripts.maintenance.make_records_doc`. A field that is optional is
-missing from some records; one with a version is missing from those of earlier versions. Everything else is always
-there. A line that does not match is set aside like a torn one, and `python -m kvbench records` reports it.
+Made from `kvbench/records/schema/` by `python -m scripts.maintenance.make_records_doc`. Some records lack a field whose
+type ends in `?`; those of earlier versions lack a field with a version. `[…]` is a list, `{…}` an object with such
+values. A line that does not match is set aside like a torn one, and `python -m kvbench records` reports it.
 
 `records.jsonl` has one JSON object per line, of one of four kinds. A benchmark's own columns (task, length, depth, …)
 come before `question`. A record's methods, their parts, its benchmark and metrics are of version 1 unless `parameters`
 or the manifest's `versions` says otherwise. `load` adds `folder`, `started` and the manifest's information on weights,
 code and hardware.
 """
-WORDS = {Any: "any", str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
+WORDS = {Any: "any", str: "text", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
 def main() -> None:
@@ -40,15 +41,33 @@ def document() -> str:
 
 
 def section(title: str, schema: type[BaseModel], known: Container[str]) -> str:
-    """A table of the schema's fields, without those that are `known` from another section."""
+    """A table of the schema's fields, without those that are `known` from another section; those that it has as the
+    records of methods have them are only named."""
     lines = [f"## {title}", "", str(schema.__doc__).strip().replace("\n    ", "\n"), ""]
-    lines += ["| field | type | unit | meaning |", "| :-- | :-- | :-- | :-- |"]
-    for name, field in schema.model_fields.items():
-        if name not in known:
+    fields = {name: field for name, field in schema.model_fields.items() if name not in known}
+    other = schema in KINDS.values() and schema is not KINDS["method"]
+    same = {name: field for name, field in fields.items() if other and _as_of_a_method(name, field)}
+    if same:
+        lines += [f"As in kind `method`: {', '.join(f'`{name}`' + _mark(field) for name, field in same.items())}.", ""]
+    lines += ["| field | type, unit | meaning |", "| :-- | :-- | :-- |"]
+    for name, field in fields.items():
+        if name not in same:
             extra = field.json_schema_extra
-            when = f" (since {extra['since']})" if extra["since"] else "" if field.is_required() else " (optional)"
-            lines.append(f"| `{name}` | {words(field.annotation)} | {extra['unit']} | {field.description}{when} |")
+            when = f" (since {extra['since']})" if extra["since"] else ""
+            kind = words(field.annotation) + _mark(field)
+            unit = f", {extra['unit']}" if extra["unit"] not in ("", "1") else ""
+            lines.append(f"| `{name}` | {kind}{unit} | {field.description}{when} |")
     return "\n".join([*lines, ""])
+
+
+def _as_of_a_method(name: str, field: FieldInfo) -> bool:
+    """Whether a field refers to that of kind `method`, or has its words."""
+    other = KINDS["method"].model_fields.get(name)
+    return other is not None and field.description in ("see kind `method`", other.description)
+
+
+def _mark(field: FieldInfo) -> str:
+    return "" if field.is_required() or field.json_schema_extra["since"] else "?"
 
 
 def words(annotation: object) -> str:
@@ -59,13 +78,13 @@ def words(annotation: object) -> str:
     if kind is Annotated:
         return words(parts[0])
     if kind is Literal:
-        return " or ".join(f"`{part}`" for part in parts)
+        return " / ".join(f"`{part}`" for part in parts)
     if kind in (Union, UnionType):
-        return " or ".join(map(words, parts))
+        return " / ".join(map(words, parts))
     if kind is list:
-        return f"list of {words(parts[0])}"
+        return f"[{words(parts[0])}]"
     if kind is dict:
-        return f"object of {words(parts[1])}"
+        return f"{{{words(parts[1])}}}"
     return "object" if isinstance(annotation, type) else "any"
 
 

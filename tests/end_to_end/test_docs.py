@@ -42,11 +42,6 @@ def test_the_table_of_methods_is_made_from_their_files():
     assert len(shown) == len(set(shown)) and set(shown) <= set(make_methods_doc.classes())
 
 
-def test_every_model_is_told_of():
-    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    assert [path.stem for path in (CONF / "model").glob("*.yaml") if f"`{path.stem}`" not in text] == []
-
-
 def test_the_method_of_the_readme_is_the_one_that_is_tested():
     code = (ROOT / "tests" / "support" / "my_method.py").read_text(encoding="utf-8")
     assert code.strip() in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -54,8 +54,9 @@ WORDS = (
 def test_the_words_of_users_find_a_page_on_a_site_that_is_opened_from_the_disk(copy):
     built = make_docs(copy)
     assert built.returncode == 0, built.stderr
-    methods = (copy / "build" / "site" / "methods.html").read_text(encoding="utf-8")
+    methods, models = ((copy / "build" / "site" / f"{page}.html").read_text("utf-8") for page in ("methods", "models"))
     assert "Proxies are the last" in methods and "conf/scoring/nacl.yaml" in methods  # of NACL's class and file
+    assert "<code>qwen3-8b</code>" in models  # of conf/model
     with chromium() as driver:
         driver.get((copy / "build" / "site" / "index.html").as_uri())
         field = driver.find_element("css selector", "input.md-search__input")
