@@ -1,6 +1,6 @@
 """What a folder may cost before it is read, so that no stranger's file takes the memory or the time of a machine.
 
-Each limit is far above what runs need: docs/verify.md has them as a table. What is above one is refused in a line.
+Each limit is far above what runs need. What is above one is refused in a line.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -41,7 +41,7 @@ def document() -> str:
 
 
 def section(title: str, schema: type[BaseModel], known: Container[str]) -> str:
-    """A table of the schema's fields, without those that are `known` from another section; those that it has as the
+    """A list of the schema's fields, without those that are `known` from another section; those that it has as the
     records of methods have them are only named."""
     lines = [f"## {title}", "", str(schema.__doc__).strip().replace("\n    ", "\n"), ""]
     fields = {name: field for name, field in schema.model_fields.items() if name not in known}
@@ -49,14 +49,13 @@ def section(title: str, schema: type[BaseModel], known: Container[str]) -> str:
     same = {name: field for name, field in fields.items() if other and _as_of_a_method(name, field)}
     if same:
         lines += [f"As in kind `method`: {', '.join(f'`{name}`' + _mark(field) for name, field in same.items())}.", ""]
-    lines += ["| field | type, unit | meaning |", "| :-- | :-- | :-- |"]
     for name, field in fields.items():
         if name not in same:
             extra = field.json_schema_extra
             when = f" (since {extra['since']})" if extra["since"] else ""
             kind = words(field.annotation) + _mark(field)
             unit = f", {extra['unit']}" if extra["unit"] not in ("", "1") else ""
-            lines.append(f"| `{name}` | {kind}{unit} | {field.description}{when} |")
+            lines.append(f"- `{name}` ({kind}{unit}): {field.description}{when}")
     return "\n".join([*lines, ""])
 
 
