@@ -1,4 +1,4 @@
-"""MkDocs hook: `<!-- choices: model -->` on a page becomes a table of conf/model, as `kvbench --help model` prints it."""
+"""MkDocs hook: `<!-- choices: model -->` on a page becomes a table of conf/model, as in `kvbench --help model`."""
 
 import re
 from pathlib import Path
