@@ -56,7 +56,7 @@ _WORDS = {
 
 
 def generated(seed: int) -> Iterator[str]:
-    """Endless sentences from a fixed grammar, the same ones for the same seed."""
+    """Endless sentences from a fixed grammar; a seed always gives the same ones."""
     rng = random.Random(seed)
     choices = {slot: words.split("|") for slot, words in _WORDS.items()}
     while True:
@@ -66,7 +66,10 @@ def generated(seed: int) -> Iterator[str]:
 
 
 def files_of(folder: str) -> list[Path]:
-    """The texts of a folder in order of their names. Raises UserError where there is none, or one is elsewhere."""
+    """The text files of a folder in the order of their names.
+
+    Raises UserError where there are none, or where one is a link out of the folder.
+    """
     files = sorted(held(path, Path(folder)) for path in Path(folder).glob("*.txt") if path.is_file())
     if not files:
         raise UserError(f"benchmark.haystack_dir={folder!r} is not a folder with .txt files")
@@ -74,7 +77,7 @@ def files_of(folder: str) -> list[Path]:
 
 
 def from_folder(folder: str, seed: int, separator: str = "\n") -> Iterator[str]:
-    """The texts of a folder in order of their names, repeated, beginning with text number `seed`."""
+    """The texts of a folder in the order of their names, endlessly, from text number `seed` on."""
     files = files_of(folder)
     start = seed % len(files)
     try:

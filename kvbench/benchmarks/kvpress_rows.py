@@ -12,7 +12,7 @@ FIELDS: dict[str, FieldType | tuple[FieldType, ...]] = {
     "task": str,
     "max_new_tokens": int,
 }
-# Where the rows of a configuration are: in the data set on the hub, in its cache, in a folder of save_to_disk, as text.
+# Files with the rows of a configuration: of the data set on the hub, of its cache, of save_to_disk, as text.
 LAYOUTS = ("{name}/test-*.parquet", "{name}/*test*.parquet", "{name}/data-*.arrow", "{name}.jsonl")
 
 
@@ -22,7 +22,7 @@ def layouts(name: str) -> list[str]:
 
 
 def sample_of(row: dict[str, Any], name: str, answers: list[str], **meta: Any) -> Sample:
-    """A row as kvpress's pipeline reads it: context and question in one turn of the chat, which it tokenises apart."""
+    """A row as kvpress's pipeline reads it: context and question in one turn of the chat, tokenised separately."""
     return Sample(
         id=name,
         prompt=row["context"] + row["question"],

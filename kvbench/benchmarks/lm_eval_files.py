@@ -1,11 +1,11 @@
 """Official prompts from the installed files of lm-evaluation-harness."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from kvbench.benchmarks.published_data import installed_folder
 from kvbench.errors import UserError
 
 VERSION = "0.4.13"  # the version whose files were checked against the official prompts
@@ -16,29 +16,24 @@ def lm_eval_tasks(name: str) -> Path:
 
     Raises UserError with the command that installs it.
     """
-    spec = importlib.util.find_spec("lm_eval")
-    if spec is None or not spec.submodule_search_locations:
+    install = f"pip install --no-deps lm-eval=={VERSION}"
+    if (package := installed_folder("lm_eval")) is None:
         raise UserError(
-            f"the official prompts of {name} are read from the package lm-eval, which is not installed: "
-            f"pip install --no-deps lm-eval=={VERSION}"
+            f"the official prompts of {name} are read from the package lm-eval, which is not installed: {install}"
         )
-    folder = Path(next(iter(spec.submodule_search_locations))) / "tasks" / name
+    folder = package / "tasks" / name
     if not folder.is_dir():
-        raise UserError(
-            f"the installed lm-eval has no folder tasks/{name} with the official prompts: "
-            f"pip install --no-deps lm-eval=={VERSION}"
-        )
+        raise UserError(f"the installed lm-eval has no folder tasks/{name} with the official prompts: {install}")
     return folder
 
 
 def task_file(path: Path) -> dict[str, Any]:
-    """A task's YAML file; what it names of lm-eval's code is None. Raises OSError and yaml.YAMLError."""
-    found: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), _TolerantLoader)
-    return found
+    """A task's YAML file; names of lm-eval's code in it are None. Raises OSError and yaml.YAMLError."""
+    return yaml.load(path.read_text(encoding="utf-8"), _TolerantLoader)
 
 
 class _TolerantLoader(yaml.SafeLoader):
-    """Reads past tags such as !function, which name code."""
+    """Reads tags such as !function, which name code, as None."""
 
 
 _TolerantLoader.add_multi_constructor("!", lambda loader, suffix, node: None)

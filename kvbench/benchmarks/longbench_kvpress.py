@@ -1,4 +1,4 @@
-"""LongBench as kvpress evaluates it: contexts and questions parted by kvpress, whole prompts in the chat template."""
+"""LongBench as kvpress evaluates it: kvpress splits contexts from questions, and uses the chat template throughout."""
 
 from dataclasses import field
 from typing import Any
@@ -11,7 +11,8 @@ from kvbench.benchmarks.longbench.tasks import AVERAGES, GROUPS, select
 from kvbench.benchmarks.published_data import DataSet
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
-from kvbench.metrics.longbench import METRICS, PACKAGES, check_backend, score
+from kvbench.metrics.backends import check_backend
+from kvbench.metrics.longbench import METRICS, PACKAGES, score
 from kvbench.utils.checked import Names, checked
 from kvbench.utils.row_files import read_file
 from kvbench.utils.tokenizer import Tokenizer
@@ -23,9 +24,9 @@ ROWS = FIELDS | {"answers": list[str], "all_classes": (list[str], None), "length
 class KVPressLongBench(Benchmark):
     """LongBench's English tasks in the data set Xnhyacinth/LongBench (NVIDIA/kvpress at 8bb29b9, evaluation/).
 
-    kvpress compresses the context alone, with the instructions before and behind it: run it with question=hidden. In
-    every task the prompt stands in the chat template, is never cut, and gets the beginning of its answer; answers are
-    20 tokens longer than LongBench's. Scores are LongBench's, of the answer without leading blanks.
+    kvpress compresses the context with the instructions around it, and not the question: run it with question=hidden.
+    Every prompt is in the chat template, is never cut, and ends with the beginning of its answer; answers are 20 tokens
+    longer than LongBench's. Scores are LongBench's, of the answer without leading blanks.
     """
 
     scored_by = ("longbench",)

@@ -1,6 +1,5 @@
 """LongBench v2 as a benchmark."""
 
-from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ from pydantic import Field
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.published_data import DataSet, given_or_fetched, select
 from kvbench.benchmarks.python_texts import proven
-from kvbench.benchmarks.truncation import PromptText, without_middle
+from kvbench.benchmarks.truncation import TEMPLATE_ROOM, PromptText, without_middle
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.longbench_v2 import score
@@ -21,8 +20,7 @@ from kvbench.utils.row_files import read_file
 from kvbench.utils.tokenizer import Tokenizer
 
 NEW_TOKENS = 128
-TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
-LENGTHS = ("short", "medium", "long")  # up to 32k words, up to 128k, more
+LENGTHS = ("short", "medium", "long")  # to 32k words, to 128k words, longer
 DIFFICULTIES = ("easy", "hard")
 LETTERS = ("A", "B", "C", "D")
 TEXTS = ("_id", "domain", "sub_domain", "difficulty", "length", "question", "answer", "context")
@@ -41,7 +39,7 @@ class LongBenchV2(Benchmark):
     where the official code samples at temperature 0.1.
 
     max_length   tokens before the chat template, special tokens included; longer prompts are cut in the middle.
-    lengths      only rows of these.
+    lengths      the lengths of rows to read.
     num_samples  the first of these rows; unlike with limit=, the others are not tokenised. None: all.
     """
 
@@ -75,10 +73,10 @@ class LongBenchV2(Benchmark):
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         ending = self.template.partition("$DOC$")[2]
-        whole = [PromptText(_filled(self.template, row), _filled(ending, row)) for row in self.rows]
+        uncut = [PromptText(_filled(self.template, row), _filled(ending, row)) for row in self.rows]
         last = -(-self.max_length // 2)  # of an odd length, the official slice leaves the greater half to the end
-        cut = without_middle(whole, self.max_length, last, tokenizer)
-        return [self._sample(*each) for each in zip(self.rows, whole, cut, strict=True)]
+        cut = without_middle(uncut, self.max_length, last, tokenizer)
+        return [self._sample(*parts) for parts in zip(self.rows, uncut, cut, strict=True)]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         return score(prediction, sample.answers[0])
@@ -88,25 +86,24 @@ class LongBenchV2(Benchmark):
         parts = [records.assign(task="overall")]
         parts += [records.assign(task=records[column]) for column in ("difficulty", "length")]
         rows = {name: [name] for name in ("overall", *DIFFICULTIES, *LENGTHS)}
-        return breakdown(pd.concat(parts), rows, None, of_task=_per_cent)
+        return breakdown(pd.concat(parts), rows, None, of_task=lambda scores: round(100 * sum(scores) / len(scores), 1))
 
-    def _sample(self, row: dict[str, Any], whole: tuple[str, str], cut: tuple[str, str]) -> Sample:
-        prompt, question = cut
+    def _sample(self, row: dict[str, Any], uncut: PromptText, cut: PromptText) -> Sample:
         about = {key: row[key] for key in ("domain", "sub_domain", "difficulty", "length")}
         return Sample(
             id=row["_id"],
-            prompt=prompt,
+            prompt=cut.text,
             answers=(row["answer"],),
             max_new_tokens=NEW_TOKENS,
-            question=question,
-            meta={"task": self.name, **about, "cut": prompt != whole[0]},
+            question=cut.question,
+            meta={"task": self.name, **about, "cut": cut.text != uncut.text},
         )
 
 
 def _filled(template: str, row: dict[str, Any]) -> str:
-    """The template with a row's fields in place of its marks, one after the other.
+    """The template with a row's fields in place of its marks.
 
-    As in the official code a mark that a field before it contains is replaced too.
+    Marks are replaced one after the other, as in the official code: a mark inside an earlier field is replaced too.
     """
     text = template.replace("$DOC$", row["context"].strip()).replace("$Q$", row["question"].strip())
     for letter in LETTERS:
@@ -131,7 +128,3 @@ def _rows(file: Path) -> list[dict[str, Any]]:
             if row[key] not in values:
                 raise UserError(f"{file}, row {number}: {key} {row[key]!r} is not one of {', '.join(values)}")
     return rows
-
-
-def _per_cent(values: Sequence[float]) -> float:
-    return round(100 * sum(values) / len(values), 1)

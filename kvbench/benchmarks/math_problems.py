@@ -1,4 +1,4 @@
-"""MATH-500 and AIME: short problems with long answers, drawn several times, for compression while decoding."""
+"""MATH-500 and AIME: short problems with long answers, each sampled several times, for compression while decoding."""
 
 import hashlib
 from dataclasses import field
@@ -26,12 +26,11 @@ class MathProblems(Benchmark):
     """Problems of MATH-500 (Lightman et al. 2023) and AIME in R-KV's prompt, inside the model's chat template.
 
     Each is answered `repeats` times. The seed of an answer is a hash of `seed`, problem and repeat, so that it is the
-    same for every setting. Samples are in order of repeats: the first ones are the first answers to all problems.
+    same for every setting. Samples are in order of repeats: the first answer to every problem, then the second.
 
-    temperature     0: the likeliest tokens, once.
+    temperature     0: the likeliest tokens; needs repeats=1.
     max_new_tokens  of an answer, thinking included; null: 16,384 for MATH-500, 32,768 for AIME.
-    data_dir        a folder with math.jsonl, aime24.jsonl, aime25.jsonl as R-KV and LongFlow have them; null: fetched
-                    once from there.
+    data_dir        a folder with R-KV's math.jsonl and aime24.jsonl, and LongFlow's aime25.jsonl; null: fetched once.
     prompts_file    R-KV's run_math.py; null: fetched once.
     """
 
@@ -78,7 +77,7 @@ class MathProblems(Benchmark):
         return SETS[sample.meta["task"]].score(prediction, sample.answers[0])
 
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
-        """For each set and setting avg@k, pass@k, and what answers were like."""
+        """For each set and setting avg@k, pass@k, and figures about the answers."""
         frame = records.assign(
             correct=[100 * scores["correct"] for scores in records["scores"]],
             boxed=[100 * scores["boxed"] for scores in records["scores"]],

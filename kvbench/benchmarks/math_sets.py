@@ -31,7 +31,8 @@ class ProblemSet:
 
 SETS = {
     "math500": ProblemSet(
-        *("math.jsonl", f"{RKV}/data/math.jsonl"),
+        "math.jsonl",
+        f"{RKV}/data/math.jsonl",
         "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132",
         ("problem", "answer"),
         16_384,
@@ -39,7 +40,8 @@ SETS = {
         ("math_answers",),
     ),
     "aime24": ProblemSet(
-        *("aime24.jsonl", f"{RKV}/data/aime24.jsonl"),
+        "aime24.jsonl",
+        f"{RKV}/data/aime24.jsonl",
         "af2b8bd2aa911b6333ad0df32f3ca05c7ae8ed10f1731f4372c8ae26990bf7ac",
         ("question", "answer"),
         32_768,
@@ -47,7 +49,8 @@ SETS = {
         ("math_answers", "math_numbers"),
     ),
     "aime25": ProblemSet(
-        *("aime25.jsonl", f"{LONGFLOW}/data/aime25.jsonl"),
+        "aime25.jsonl",
+        f"{LONGFLOW}/data/aime25.jsonl",
         "37c812de093d31d34e9ec0ea87ed6ecedfd7e2cab0bd9d97202674d577b470a6",
         ("question", "true_answer"),
         32_768,
@@ -58,7 +61,10 @@ SETS = {
 
 
 def rows_of(name: str, data_dir: str | None) -> list[dict[str, Any]]:
-    """The rows of a set from the user's folder or fetched once. UserError where the file is not the published one."""
+    """The rows of a set, from the user's folder or fetched once.
+
+    Raises UserError where the file is not the published one.
+    """
     problems = SETS[name]
     if data_dir is not None and not Path(data_dir).is_dir():
         raise UserError(f"benchmark.data_dir={data_dir!r} is not a folder")

@@ -1,7 +1,7 @@
-"""Prompts of one's own: a JSON-lines file with contexts or chats, questions, and answers and metrics to score by."""
+"""The user's own prompts: a JSON-lines file with contexts or chats, questions, and answers and metrics to score by."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -34,10 +34,10 @@ class Message:
 
 @checked(prefix="question.")
 class Question:
-    """One question about a context; a field that is None is taken from the row, then from the benchmark."""
+    """One question about a context; fields that are None are taken from the row, then from the benchmark."""
 
     question: str = ""
-    answers: Annotated[list[str], BeforeValidator(_texts)] | None = None  # those that are right; none: not known
+    answers: Annotated[list[str], BeforeValidator(_texts)] | None = None  # the right answers; None: not known
     task: str | None = None
     metric: str | None = None
     max_new_tokens: Positive | None = None
@@ -47,7 +47,7 @@ class Question:
 
 @checked(prefix="row.")
 class Row(Question):
-    """One line of the file: a context with a question or several, or a chat whose last message is the question."""
+    """One line of the file: a context with one or more questions, or a chat whose last message is the question."""
 
     context: str | None = None
     messages: list[Any] | None = None
@@ -58,7 +58,7 @@ class Row(Question):
         if (self.context is None) == (self.messages is None):
             raise UserError("a row has either a context or messages")
         if self.messages is not None:
-            self.messages = _each(Message, self.messages, "messages")
+            self.messages = _parsed(Message, self.messages, "messages")
             if not self.messages or self.messages[-1].role != "user":
                 raise UserError("the last message must have the role user: it is the question")
             if self.question or self.questions:
@@ -69,41 +69,39 @@ class Row(Question):
             if not text.strip():
                 raise UserError(f"row.spans has no text under {name!r}")
         if self.questions is not None:
-            self.questions = _each(Question, self.questions, "questions")
+            self.questions = _parsed(Question, self.questions, "questions")
             if not self.questions or self.question or self.answers:
                 raise UserError(
                     "questions must be a list of objects with question and answers, which the row then has nowhere else"
                 )
 
-    def asked(self) -> list[Question]:
+    def all_questions(self) -> list[Question]:
         """The row's questions, with the fields that they take from the row."""
         if self.questions is None:
             return [self]
         return [
-            Question(
-                question=one.question,
-                answers=one.answers,
-                id=one.id,
-                meta=self.meta | one.meta,
-                task=self.task if one.task is None else one.task,
-                metric=self.metric if one.metric is None else one.metric,
-                max_new_tokens=self.max_new_tokens if one.max_new_tokens is None else one.max_new_tokens,
+            replace(
+                question,
+                meta=self.meta | question.meta,
+                task=self.task if question.task is None else question.task,
+                metric=self.metric if question.metric is None else question.metric,
+                max_new_tokens=self.max_new_tokens if question.max_new_tokens is None else question.max_new_tokens,
             )
-            for one in self.questions
+            for question in self.questions
         ]
 
 
-def _each(form: type, values: Sequence[Any], name: str) -> list[Any]:
+def _parsed(form: type, values: Sequence[Any], name: str) -> list[Any]:
     """`values` as objects of `form`."""
-    made = []
+    objects = []
     for number, value in enumerate(values, 1):
         if not isinstance(value, dict):
             raise UserError(f"item {number} of {name} is not an object")
         try:
-            made.append(form(**value))
+            objects.append(form(**value))
         except UserError as error:
             raise UserError(f"item {number} of {name}: {error}") from None
-    return made
+    return objects
 
 
 @checked(prefix="benchmark.")
@@ -111,13 +109,13 @@ class OwnPrompts(Benchmark):
     """The rows of a JSON-lines file, each a `Row`; docs/own-prompts.md describes them.
 
     A prompt is the context, an empty line and the question, as one user turn of the chat template; a chat is its
-    messages. The score of a row without answers is not a number of its own: only its distance from FullKV is known.
+    messages. A row without answers has no score, only a distance from FullKV.
 
     path            the file; UTF-8.
-    metric          of rows that name none: contains, exact, f1, rouge_l, choice, or module.function, which is called
+    metric          of rows without one: contains, exact, f1, rouge_l, choice, or module.function, which is called
                     with the prediction and the list of answers and returns a number from 0 to 1; not in a row.
-    max_new_tokens  of rows that say nothing else.
-    chat            false: raw text, also for a model with a chat template.
+    max_new_tokens  of rows without it.
+    chat            false: raw text, even for a model with a chat template.
     """
 
     metrics = tuple(["score"])
@@ -129,7 +127,7 @@ class OwnPrompts(Benchmark):
     chat: bool = True
     name: str = "jsonl"
     samples_read: list[Sample] = field(init=False, repr=False)
-    longest = None  # the lengths of these prompts are known once they are tokenised
+    longest = None  # prompts have any length
 
     def __post_init__(self) -> None:
         if self.path is None:
@@ -152,7 +150,7 @@ class OwnPrompts(Benchmark):
         return {"score": metrics.score(sample.meta["metric"], prediction, sample.answers)}
 
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame | None:
-        """A row per task, where the file names several."""
+        """A row per task, where the file has several tasks."""
         if not self.metrics or records["task"].nunique() < 2:
             return None
         scored = records[records["scores"].map(bool)]
@@ -163,7 +161,7 @@ class OwnPrompts(Benchmark):
         read_rows(self.file, {}, check=lambda row: rows.append(self._row(row)))
         seen: set[str] = set()
         for number, row in enumerate(rows, 1):
-            questions = row.asked()
+            questions = row.all_questions()
             for place, question in enumerate(questions, 1):
                 default = str(number) if len(questions) == 1 else f"{row.id or number}.{place}"
                 sample = self._sample(row, question, question.id or default)
@@ -173,9 +171,9 @@ class OwnPrompts(Benchmark):
                 yield sample
 
     def _row(self, values: dict[str, Any]) -> Row:
-        """A checked row; UserError without the file and the row's number, which `read_rows` adds."""
+        """A checked row. To its UserErrors, `read_rows` adds the file and the row's number."""
         row = Row(**values)
-        for question in row.asked():
+        for question in row.all_questions():
             if question.metric is not None:
                 metrics.check_row(question.metric)
             metrics.check(_metric(question, self.metric), question.answers or ())
@@ -209,5 +207,5 @@ def _metric(question: Question, otherwise: str) -> str:
 
 
 def _scored(sample: Sample) -> bool:
-    """Whether a prediction has a score: a function may give one where no answer is known."""
+    """Whether a prediction has a score: a function can score without an answer."""
     return bool(sample.answers) or metrics.is_function(sample.meta["metric"])

@@ -1,5 +1,6 @@
-"""Where published data and prompts come from: the user's files, or the network once and a cache afterwards."""
+"""Published data and prompts: from the user's files, from installed packages, or downloaded once and then cached."""
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,8 +22,16 @@ def given_or_fetched(option: str, given: str | None, file: str, published: Mappi
     return Path(given)
 
 
+def installed_folder(package: str) -> Path | None:
+    """The folder of an installed package, which is not imported; None where it is not installed."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0])
+
+
 def select(names: Sequence[str], allowed: Mapping[str, Sequence[str]], what: str) -> list[str]:
-    """The members, each once, that names of members and groups stand for. UserError for an unknown name."""
+    """The members, each once, of the groups with these names. Raises UserError for a name that is not in `allowed`."""
     for name in names:
         if name not in allowed:
             raise unknown(what, name, allowed)
@@ -38,25 +47,25 @@ class DataSet:
     data_dir: str | None = None
 
     def files(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, list[Path]]:
-        """The files of everything in `wanted`, by its name there.
+        """The files of each name in `wanted`.
 
-        The values of `wanted` are patterns (`Path.glob`), one for each layout in which the data set exists; those of
-        the first that fits a file count. Raises UserError that names what is missing and where it is to be had.
+        The values of `wanted` are patterns (`Path.glob`), one for each layout in which the data set exists; the first
+        pattern with a file counts. Raises UserError, which names what is missing and the data set that has it.
         """
         folder = self._from_hub(wanted) if self.data_dir is None else Path(self.data_dir)
         if not folder.is_dir():
             raise UserError(f"benchmark.data_dir={self.data_dir!r} is not a folder")
-        found = {name: _first(folder, layouts) for name, layouts in wanted.items()}
-        if missing := [name for name, paths in found.items() if not paths]:
+        files = {name: _matches(folder, layouts) for name, layouts in wanted.items()}
+        if missing := [name for name, paths in files.items() if not paths]:
             names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
             raise UserError(
                 f"{folder} has no file of {names} ({' or '.join(wanted[missing[0]])}): "
                 f"it is in the data set {self.repository} at {self.revision} on the hub"
             )
-        return {name: [held(path, folder) for path in paths] for name, paths in found.items()}
+        return {name: [held(path, folder) for path in paths] for name, paths in files.items()}
 
     def _from_hub(self, wanted: Mapping[str, Sequence[str]]) -> Path:
-        """The data set's folder in the hub's cache, after the files that it lacks were downloaded."""
+        """The data set's folder in the hub's cache, with all wanted files: missing ones are downloaded."""
         from huggingface_hub import HfApi, constants, snapshot_download
         from huggingface_hub.errors import (  # type: ignore[attr-defined]
             HTTPError,  # of the HTTP library that the hub uses
@@ -68,7 +77,7 @@ class DataSet:
         try:
             with suppress(LocalEntryNotFoundError):
                 folder = Path(snapshot_download(**where, allow_patterns=patterns, local_files_only=True))
-                if all(_first(folder, layouts) for layouts in wanted.values()):
+                if all(_matches(folder, layouts) for layouts in wanted.values()):
                     return folder
             HfApi(endpoint=constants.ENDPOINT).repo_info(**where, timeout=10)  # one attempt: downloads retry
             return Path(snapshot_download(**where, allow_patterns=patterns))
@@ -79,6 +88,6 @@ class DataSet:
             ) from error
 
 
-def _first(folder: Path, layouts: Sequence[str]) -> list[Path]:
+def _matches(folder: Path, layouts: Sequence[str]) -> list[Path]:
     """The files of the first layout that has any, in the order of their names."""
-    return next((found for layout in layouts if (found := sorted(folder.glob(layout)))), [])
+    return next((files for layout in layouts if (files := sorted(folder.glob(layout)))), [])

@@ -1,4 +1,4 @@
-"""Texts in the Python source of a published benchmark, which is parsed and neither imported nor run."""
+"""Texts in the Python source of a published benchmark, which is parsed but neither imported nor run."""
 
 import ast
 import hashlib
@@ -9,7 +9,7 @@ from kvbench.errors import UserError
 
 
 def constants(path: Path, option: str = "benchmark.prompts_file") -> dict[str, object]:
-    """The values of a module's variables that are literals, or f-strings of such.
+    """The values of a module's variables that are literals, or f-strings of literals.
 
     Raises UserError, which names `option`, where the file cannot be read or is not Python.
     """
@@ -19,14 +19,14 @@ def constants(path: Path, option: str = "benchmark.prompts_file") -> dict[str, o
         raise UserError(f"{option}={str(path)!r} cannot be read: {error.strerror}") from error
     except (ValueError, SyntaxError) as error:
         raise UserError(f"{option}={str(path)!r} is not Python in UTF-8: {error}") from error
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for node in module.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             try:
-                found[node.targets[0].id] = _value(node.value, found)
-            except (ValueError, KeyError):  # made by code
+                values[node.targets[0].id] = _value(node.value, values)
+            except (ValueError, KeyError):  # computed by code
                 continue
-    return found
+    return values
 
 
 def every_text(path: Path) -> Iterator[str]:
@@ -51,14 +51,14 @@ def proven(what: str, text: str, official: str, source: Path) -> str:
     return text
 
 
-def _value(node: ast.expr, known: dict[str, object]) -> object:
+def _value(node: ast.expr, variables: dict[str, object]) -> object:
     if isinstance(node, ast.JoinedStr):
-        return _joined(node, lambda value: str(known[ast.unparse(value)]))
+        return _joined(node, lambda value: str(variables[ast.unparse(value)]))
     return ast.literal_eval(node)
 
 
 def _joined(node: ast.JoinedStr, filled: Callable[[ast.expr], str]) -> str:
-    """The text of an f-string, whose parts are texts and values; `filled` gives the text of a value."""
+    """The text of an f-string; `filled` gives the text of each expression in it."""
     return "".join(
         filled(part.value) if isinstance(part, ast.FormattedValue) else ast.literal_eval(part) for part in node.values
     )

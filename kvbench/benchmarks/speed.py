@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from kvbench.benchmarks import haystack
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.niah.placement import take
-from kvbench.benchmarks.niah.ranges import whole
+from kvbench.benchmarks.niah.ranges import integers
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 from kvbench.utils.tokenizer import Tokenizer
 
@@ -24,12 +24,12 @@ class Speed(Benchmark):
     """One prompt of each length, read by a batch of sequences that all decode the same number of tokens.
 
     A batch is a number of sequences, or "largest": as many as fit into `memory_gib` GiB (None: the device's memory)
-    under each setting. Each setting is measured `repeats` times after `warmup` rounds that do not count.
+    under each setting. Each setting is measured `repeats` times, after `warmup` rounds that are not counted.
     """
 
-    lengths: Annotated[list[Annotated[int, Field(ge=16)]], BeforeValidator(whole)]
+    lengths: Annotated[list[Annotated[int, Field(ge=16)]], BeforeValidator(integers)]
     batches: Annotated[list[Positive | Literal["largest"]], Field(min_length=1), BeforeValidator(_as_list)]
-    new_tokens: Annotated[list[Annotated[int, Field(ge=4)]], BeforeValidator(whole)]
+    new_tokens: Annotated[list[Annotated[int, Field(ge=4)]], BeforeValidator(integers)]
     repeats: Positive = 5
     warmup: NonNegative = 1
     largest: bool = True
@@ -64,8 +64,8 @@ class Speed(Benchmark):
     def ids(self, tokenizer: Tokenizer, length: int) -> list[int]:
         """`length` token ids: the special tokens that the tokenizer begins a text with, then plain text."""
         source = haystack.generated(0) if self.haystack_dir is None else haystack.from_folder(self.haystack_dir, 0)
-        first = tokenizer("")["input_ids"]
-        return [*first, *take(source, tokenizer, length - len(first))]
+        special = tokenizer("")["input_ids"]
+        return [*special, *take(source, tokenizer, length - len(special))]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         return {}

@@ -1,4 +1,4 @@
-"""A text of one's own, scored token by token behind compressed caches."""
+"""The user's own text, scored token by token after compressed caches."""
 
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.errors import UserError
@@ -6,21 +6,20 @@ from kvbench.utils.checked import Positive, checked
 from kvbench.utils.regular_files import read_text
 from kvbench.utils.tokenizer import Tokenizer
 
-LONGEST = 1024  # tokens that are scored behind one context: their logits are held at once
+LONGEST = 1024  # tokens that are scored after one context: their logits [tokens, vocab_size] are held at once
 
 
 @checked(prefix="benchmark.")
 class Text(Benchmark):
-    """Perplexity and bits per byte of a text: windows of it, one behind the other, each a context and what follows.
+    """Perplexity and bits per byte of a text, in consecutive windows: a context, and the tokens after it.
 
     The context is prefilled and compressed. The tokens after it are read through the compressed cache, and each is
     scored by its probability given all before it. There is no score of an answer: a record's `distance` has `nll` (nats
-    per token) and `bits_per_byte` beside the distances from FullKV, which are along the same tokens. Perplexity is
-    exp(nll).
+    per token) and `bits_per_byte` beside the distances from FullKV, over the same tokens. Perplexity is exp(nll).
 
     path     the file; UTF-8.
     length   tokens of a context.
-    scored   tokens that are scored behind it, at most 1,024.
+    scored   tokens that are scored after it, at most 1,024.
     windows  the most windows that are read, from the start of the text.
     """
 
@@ -45,7 +44,7 @@ class Text(Benchmark):
 
     @property
     def longest(self) -> int:
-        return self.length + self.scored + 2  # a beginning-of-text token, and one where words are cut
+        return self.length + self.scored + 2  # for a beginning-of-text token, and for a word that is cut
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         ids = tokenizer(self.text, add_special_tokens=False)["input_ids"]

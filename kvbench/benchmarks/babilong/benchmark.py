@@ -17,21 +17,21 @@ from kvbench.utils.tokenizer import Tokenizer
 
 NEW_TOKENS = 20
 LENGTHS = tuple("0k 1k 2k 4k 8k 16k 32k 64k 128k 256k 512k 1M 10M".split())
-LEADERBOARD = ("qa1", "qa2", "qa3", "qa4", "qa5")  # whose mean the leaderboard shows for a length
+LEADERBOARD = ("qa1", "qa2", "qa3", "qa4", "qa5")  # the leaderboard shows their mean for each length
 TASKS = {"all": tuple(LABELS), "qa1-5": LEADERBOARD, **{name: (name,) for name in LABELS}}
 FIELDS = {"input": str, "question": str, "target": str}
-# Where a task's rows of a length are: in the data sets on the hub, in their clones, in folders of save_to_disk.
+# Files with a task's rows of a length: of the data sets on the hub, of their clones, of save_to_disk.
 LAYOUTS = (
-    *("data/{task}/{length}.json", "{task}/{length}.json", "{length}/{task}.jsonl", "{task}/{length}.jsonl"),
-    *("{length}/{task}-*.parquet", "{task}/{length}-*.parquet", "{length}/{task}/data-*.arrow"),
-)
+    "data/{task}/{length}.json {task}/{length}.json {length}/{task}.jsonl {task}/{length}.jsonl "
+    "{length}/{task}-*.parquet {task}/{length}-*.parquet {length}/{task}/data-*.arrow"
+).split()
 
 
 @checked(prefix="benchmark.")
 class BABILong(Benchmark):
     """BABILong (Kuratov et al. 2024) with the official prompts, answers of 20 tokens and metric.
 
-    A length is the data set's name for it (4k), in tokens of GPT-2; 0k has the facts alone. A task of the tables is a
+    A length is the data set's name for it (4k), in tokens of GPT-2; 0k has the facts alone. A task in tables is a
     question type at a length, "qa1 4k". No prompt is cut: the longest must fit the model.
     """
 
@@ -73,7 +73,7 @@ class BABILong(Benchmark):
         return {"score": score(meta["qa"], prediction, sample.answers[0], meta["asked"])}
 
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
-        """One row per question type and length; for each length the leaderboard's mean and that of the rest."""
+        """One row per question type and length; for each length the leaderboard's mean and the mean of the others."""
         ranges = {"qa1 to qa5": LEADERBOARD, "qa6 to qa20": tuple(LABELS)[len(LEADERBOARD) :]}
         groups = {
             f"{name} {length}": [f"{task} {length}" for task in members]

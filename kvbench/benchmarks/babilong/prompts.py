@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kvbench.benchmarks.published_data import given_or_fetched
+from kvbench.benchmarks.published_data import given_or_fetched, installed_folder
 from kvbench.benchmarks.python_texts import constants, proven
 from kvbench.benchmarks.truncation import PromptText
 from kvbench.errors import UserError
@@ -51,7 +50,7 @@ class Prompt:
     after: str
 
     def fill(self, context: str, question: str) -> PromptText:
-        """The prompt of a row and its end from the context on, as the official get_formatted_input makes them."""
+        """The prompt of a row, and the part that follows the context, as in the official get_formatted_input."""
         tail = self.after.replace("{question}", question).rstrip()
         return PromptText((self.before + context.strip() + tail).lstrip(), tail)
 
@@ -65,23 +64,23 @@ def load(tasks: Iterable[str], prompts_file: str | None = None) -> dict[str, Pro
     values = constants(source)
     template: Any = values.get("DEFAULT_TEMPLATE")
     parts: Any = values.get("DEFAULT_PROMPTS")
-    found = {}
+    prompts = {}
     for task in tasks:
         try:
-            whole = template.format(
+            prompt = template.format(
                 context="{context}", question="{question}", **{key: parts[task][key] for key in PARTS}
             )
         except (AttributeError, KeyError, TypeError, IndexError, ValueError) as error:
             raise UserError(f"{source} has no prompt for {task!r}: it is not BABILong's babilong/prompts.py") from error
-        before, _, after = proven(f"the prompt of {task!r}", whole.strip(), SHA256[task], source).partition("{context}")
-        found[task] = Prompt(before, after)
-    return found
+        text = proven(f"the prompt of {task!r}", prompt.strip(), SHA256[task], source)
+        before, _, after = text.partition("{context}")
+        prompts[task] = Prompt(before, after)
+    return prompts
 
 
 def _source(prompts_file: str | None) -> Path:
-    package = find_spec("opencompass") if prompts_file is None else None
-    if package is not None and package.submodule_search_locations:
-        path = Path(package.submodule_search_locations[0]) / "datasets" / "babilong" / "prompts.py"
-        if path.is_file():
-            return path
+    package = installed_folder("opencompass") if prompts_file is None else None
+    path = package and package / "datasets" / "babilong" / "prompts.py"
+    if path and path.is_file():
+        return path
     return given_or_fetched("prompts_file", prompts_file, "babilong-prompts.py", PUBLISHED)

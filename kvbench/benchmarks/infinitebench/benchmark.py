@@ -13,7 +13,7 @@ from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.infinitebench import prompts
 from kvbench.benchmarks.infinitebench.tasks import GROUPS, SETS, TASKS
 from kvbench.benchmarks.published_data import DataSet, select
-from kvbench.benchmarks.truncation import decoded_without_middle
+from kvbench.benchmarks.truncation import TEMPLATE_ROOM, decoded_without_middle
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.infinitebench import check_answers, score
@@ -22,7 +22,6 @@ from kvbench.utils.jsonl import FieldType
 from kvbench.utils.row_files import read_file
 from kvbench.utils.tokenizer import Tokenizer
 
-TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
 CHOICES = ("longbook_choice_eng", "code_debug")
 FIELDS: dict[str, FieldType | tuple[FieldType, ...]] = {
     "context": str,
@@ -37,8 +36,8 @@ LAYOUTS = ("{task}.jsonl", "{task}.json", "{task}-*.parquet", "data/{task}-*.par
 class InfiniteBench(Benchmark):
     """InfiniteBench (Zhang et al. 2024) with the official prompts, truncation, lengths of answers and metrics.
 
-    templates="gpt4"          those of GPT-4, as one user turn of the chat template: for instruct models.
-    templates="yarn_mistral"  those of the open models there, which the answer completes: raw text.
+    templates="gpt4"          the templates of GPT-4, as one user turn of the chat template: for instruct models.
+    templates="yarn_mistral"  the templates of the open models, which the answer completes: raw text.
 
     max_length   tokens before the chat template, special tokens included; longer prompts are cut in the middle.
     num_samples  the first rows of each task; unlike with limit=, the others are not tokenised. None: all.
@@ -67,11 +66,11 @@ class InfiniteBench(Benchmark):
         wanted = {task: [layout.format(task=task) for layout in LAYOUTS] for task in self.chosen}
         files = DataSet(self.repository, self.revision, self.data_dir).files(wanted)
         rows = {task: [row for file in files[task] for row in _rows(task, file)] for task in self.chosen}
-        self.rows = {task: several[: self.num_samples] for task, several in rows.items()}
+        self.rows = {task: of_task[: self.num_samples] for task, of_task in rows.items()}
 
     @property
     def longest(self) -> int | None:
-        """None with math_calc, whose answers are long and whose prompts are short."""
+        """None with math_calc, which has long answers and short prompts."""
         if "math_calc" in self.chosen:
             return None
         return self.max_length + TEMPLATE_ROOM + max(TASKS[task].max_new_tokens for task in self.chosen)
@@ -87,10 +86,10 @@ class InfiniteBench(Benchmark):
 
     def _samples(self, name: str, tokenizer: Tokenizer) -> Iterator[Sample]:
         task, rows = TASKS[name], self.rows[name]
-        whole = [prompts.fill(name, self.texts[name], row) for row in rows]
+        uncut = [prompts.fill(name, self.texts[name], row) for row in rows]
         last = last_tokens(self.templates, self.max_length)
-        cut = decoded_without_middle(whole, self.max_length, last, tokenizer)
-        for number, (row, (before, _), (prompt, question)) in enumerate(zip(rows, whole, cut, strict=True), 1):
+        cut = decoded_without_middle(uncut, self.max_length, last, tokenizer)
+        for number, (row, (before, _), (prompt, question)) in enumerate(zip(rows, uncut, cut, strict=True), 1):
             yield Sample(
                 id=f"{name}-{number}",
                 prompt=prompt,
@@ -121,7 +120,7 @@ def _rows(task: str, file: Path) -> list[dict[str, Any]]:
 
 
 def _answers(task: str, row: dict[str, Any]) -> tuple[str, ...]:
-    """The texts that the metric compares with; of a choice its text and letter, as the official get_answer has it."""
+    """The accepted texts; of a choice its text and letter, as in the official get_answer."""
     answers = [row["answer"]] if isinstance(row["answer"], str) else row["answer"]
     if task == "math_calc":
         return (json.dumps(answers[0] if isinstance(answers[0], list) else answers),)

@@ -57,30 +57,30 @@ SHA256 = {
 def load(family: Family, tasks: Iterable[str], prompts_file: str | None = None) -> dict[str, str]:
     """The official templates of `tasks`, with places such as {context} and {question} for a row's fields.
 
-    From `prompts_file`, else those of gpt4 from the installed lm-eval, and what it lacks from InfiniteBench's
-    repository. All are read as text and not run. Raises UserError where a template is not the official one.
+    From `prompts_file`; else those of gpt4 from the installed lm-eval, and the others from InfiniteBench's repository.
+    All are read as text and not run. Raises UserError where a template is not the official one.
     """
-    found = _in_lm_eval() if prompts_file is None and family == "gpt4" else {}
-    missing = [task for task in tasks if task not in found]
-    return {task: found[task] for task in tasks if task in found} | _in_source(family, missing, prompts_file)
+    installed = _in_lm_eval() if prompts_file is None and family == "gpt4" else {}
+    missing = [task for task in tasks if task not in installed]
+    return {task: installed[task] for task in tasks if task in installed} | _in_source(family, missing, prompts_file)
 
 
 def _in_source(family: Family, tasks: Sequence[str], prompts_file: str | None) -> dict[str, str]:
     if not tasks:
         return {}
     source = given_or_fetched("prompts_file", prompts_file, "infinitebench-prompt.py", PUBLISHED)
-    templates = constants(source).get(f"{family}_templates")
-    found = {}
+    published = constants(source).get(f"{family}_templates")
+    templates = {}
     for task in tasks:
-        template = templates.get(task) if isinstance(templates, dict) else None
+        template = published.get(task) if isinstance(published, dict) else None
         if not isinstance(template, str):
             raise UserError(f"{source} has no {family} prompt for {task!r}: it is not InfiniteBench's src/prompt.py")
-        found[task] = proven(f"the {family} prompt of {task!r}", template, SHA256[family][task], source)
-    return found
+        templates[task] = proven(f"the {family} prompt of {task!r}", template, SHA256[family][task], source)
+    return templates
 
 
 def _in_lm_eval() -> dict[str, str]:
-    """The templates of gpt4 among the texts of the installed lm-eval, known by their hashes: all but math_calc's."""
+    """The templates of gpt4 in the installed lm-eval, identified by their hashes: all but math_calc's."""
     try:
         folder = lm_eval_tasks("infinitebench")
         texts = list(every_text(folder / "utils.py"))
@@ -89,33 +89,33 @@ def _in_lm_eval() -> dict[str, str]:
         return {}
     texts += [f"{file.get('description')}{file.get('doc_to_text')}" for file in files if isinstance(file, dict)]
     names = {digest: task for task, digest in SHA256["gpt4"].items()}
-    found = {}
+    templates = {}
     for text in texts:
         for old, new in PLACES.items():
             text = text.replace(old, new)
         for candidate in (text, text.replace("{input}", "{question}")):
             if task := names.get(sha256(candidate)):
-                found[task] = candidate
-    return found
+                templates[task] = candidate
+    return templates
 
 
 def fill(task: str, template: str, row: dict[str, Any]) -> PromptText:
-    """The prompt of a row as the official create_prompt makes it, and its end from the context on.
+    """The prompt of a row, as in the official create_prompt, and the part that follows the context.
 
     Raises ValueError where the row's input does not name what its task looks for.
     """
     fields = {"input": row["input"], "question": row["input"]}
     fields |= {f"OPTION_{letter}": option for letter, option in zip("ABCD", row["options"], strict=False)}
     if task == "code_run":
-        call = _found(r"func_[0-9]+\(\-?[0-9]+\)", row["input"])
+        call = _match(r"func_[0-9]+\(\-?[0-9]+\)", row["input"])
         fields |= {"func_call": call, "func": call.partition("(")[0]}
     if task == "math_find":
-        fields["prefix"] = f"What is {_found('The .+ of', row['input']).lower()[:-3]} in the following list?"
+        fields["prefix"] = f"What is {_match('The .+ of', row['input']).lower()[:-3]} in the following list?"
     _, _, after = template.partition("{context}")
     return PromptText(template.format(context=row["context"], **fields), after.format(**fields))
 
 
-def _found(pattern: str, text: str) -> str:
-    if (found := re.search(pattern, text)) is None:
+def _match(pattern: str, text: str) -> str:
+    if (match := re.search(pattern, text)) is None:
         raise ValueError(f"field 'input' has nothing of the form {pattern}")
-    return found[0]
+    return match[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """The length of a task's answers, and whether the whole question follows the context."""
+    """A task's group, the most tokens of an answer, and whether the whole question follows the context."""
 
     group: str
     max_new_tokens: int
@@ -34,7 +34,7 @@ GROUPS = {
     for group in dict.fromkeys(task.group for task in TASKS.values())
 }
 
-# What benchmark.tasks may name.
+# The names that benchmark.tasks accepts.
 SETS = {
     "all": tuple(TASKS),
     "asked_last": tuple(name for name, task in TASKS.items() if task.asked_last),

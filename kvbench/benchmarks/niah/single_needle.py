@@ -1,12 +1,11 @@
 """Needle in a Haystack (Kamradt 2023) with needles of our own: a number to recite, digit by digit."""
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid, seed_of
 from kvbench.benchmarks.niah.number_needles import number_needle
-from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.errors import UserError
 from kvbench.metrics.needle import exact_number, leading_digits, rouge1_f
 from kvbench.utils.checked import Positive, checked
@@ -16,19 +15,22 @@ from kvbench.utils.tokenizer import Tokenizer
 class Needle(NamedTuple):
     text: str
     question: str
-    answer: str  # what the model's answer is compared with
+    answer: str  # the expected answer
 
 
 @checked(prefix="benchmark.")
 class NeedleInAHaystack(NeedleGrid):
-    """One needle in every cell of the grid and seed, each in a text of its own.
+    """One needle for each cell of the grid and seed, each in its own text.
 
-    needle="number"    a seven-digit number to recite, another one in every cell; scores: share of leading digits, exact
+    needle="number"    a seven-digit number to recite, different in every cell; scores: share of leading digits, exact
                        match.
     needle="sentence"  `sentence`, with the question `question`; score: ROUGE-1 F of the answer to the sentence.
 
-    The needle goes in at depth % of the text's tokens, moved back to the end of a sentence; depth 100 appends it.
+    The needle is inserted at depth % of the text's tokens, moved back to the end of a sentence; depth 100 appends it.
     """
+
+    chat: ClassVar[bool] = True
+    task: ClassVar[str] = "Read this text and remember what it says.\n\n"
 
     metrics = tuple("digits exact rouge1".split())
 
@@ -42,6 +44,7 @@ class NeedleInAHaystack(NeedleGrid):
         super().__post_init__()
         if self.needle == "sentence" and not (self.sentence and self.question):
             raise UserError("benchmark.needle=sentence needs benchmark.sentence and benchmark.question")
+        self.kind: str = self.needle  # begins the ids of samples
         self.metrics = ("digits", "exact") if self.needle == "number" else ("rouge1",)
         self.packages = () if self.needle == "number" else ("rouge_score",)
 
@@ -57,17 +60,18 @@ class NeedleInAHaystack(NeedleGrid):
     def _grid(self, tokenizer: Tokenizer, seed: int) -> Iterator[Sample]:
         for length in self.lengths:
             for depth in self.depths:
-                own = seed_of(length, depth, seed)
-                needle, question, answer = self._needle(own)
-                size = len(encode(" " + needle, tokenizer))
-                room = cut(take(self.haystack(own), tokenizer, length), length - self.buffer, size)
+                cell_seed = seed_of(length, depth, seed)
+                needle = self._needle(cell_seed)
+                context = self.context(length, cell_seed, [(depth, needle.text)], tokenizer)
                 yield Sample(
-                    id=f"{self.needle}-{length}-{depth:g}-{seed}",
-                    prompt=remember(at_sentence_ends(room, [(depth, needle)], tokenizer), question),
-                    answers=(answer,),
+                    id=f"{self.kind}-{length}-{depth:g}-{seed}",
+                    prompt=f"{self.task}{context}\n\n{needle.question}",
+                    answers=(needle.answer,),
                     max_new_tokens=self.max_new_tokens,
-                    question=question,
-                    unit=self.text_of(own),
+                    question=needle.question,
+                    chat=self.chat,
+                    stop_at_newline=not self.chat,
+                    unit=self.text_of(cell_seed),
                     meta={"task": self.name, "length": length, "depth": depth, "seed": seed},
                 )
 
@@ -79,5 +83,5 @@ class NeedleInAHaystack(NeedleGrid):
 
 
 def remember(context: str, question: str) -> str:
-    """The prompt of our own benchmarks."""
-    return f"Read this text and remember what it says.\n\n{context}\n\n{question}"
+    """The prompt of kvbench's own benchmarks."""
+    return f"{NeedleInAHaystack.task}{context}\n\n{question}"

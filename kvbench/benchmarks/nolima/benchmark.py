@@ -41,11 +41,11 @@ class NoLiMa(Benchmark):
     Needles, places, names, prompts and the metric are the official ones. Books are numbered in the order of their
     names, which decides the names drawn; the official code takes the order of the file system.
 
-    lengths     tokens of the book's text, for the model's own tokenizer; needle and question come on top.
+    lengths     tokens of the book's text in the model's tokenizer, without needle and question.
     needle_set  the file in needlesets/ without its ending.
-    books       the first so many.
+    books       the number of books, from the first on.
     metric      whether a right answer is in the prediction, or in its last line: for sets that ask to reason first.
-    system      the message before the prompt, none where empty.
+    system      the system message; empty: none.
     seed        shuffles the samples of each length, so that limit= takes a share of all; None: the official order.
     """
 
@@ -72,9 +72,9 @@ class NoLiMa(Benchmark):
         folder = Path(self.data_dir)
         needles = folder / "needlesets" / f"{self.needle_set}.json"
         self.files = sorted(folder.glob(BOOKS))[: self.books]
-        for what, there in ((f"needlesets/{self.needle_set}.json", needles.is_file()), (BOOKS, self.files)):
-            if not there:
-                raise UserError(f"{folder} does not have NoLiMa's {what}: {WHERE}")
+        for pattern, exists in ((f"needlesets/{self.needle_set}.json", needles.is_file()), (BOOKS, self.files)):
+            if not exists:
+                raise UserError(f"{folder} does not have NoLiMa's {pattern}: {WHERE}")
         for path in (needles, *self.files):
             held(path, folder)
         self.tests = read(needles)
@@ -87,13 +87,13 @@ class NoLiMa(Benchmark):
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         books = [Book(file, tokenizer) for file in self.files]
-        found = []
+        samples = []
         for length in self.lengths:
             of_length = [sample for number, book in enumerate(books) for sample in self._samples(length, number, book)]
             if self.seed is not None:
                 random.Random(f"{self.seed} {length}").shuffle(of_length)
-            found += of_length
-        return found
+            samples += of_length
+        return samples
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         return {"score": METRICS[self.metric](prediction, sample.answers)}
@@ -140,8 +140,12 @@ class NoLiMa(Benchmark):
                     question=template.partition("{haystack}")[2].format(question=question),
                     history=(("system", self.system),) if self.system else (),
                     meta={
-                        **{"task": str(length), "length": length, "depth": depth},
-                        **{"test": test.name, "hop": test.hop, "book": book.path.stem},
+                        "task": str(length),
+                        "length": length,
+                        "depth": depth,
+                        "test": test.name,
+                        "hop": test.hop,
+                        "book": book.path.stem,
                     },
                 )
 

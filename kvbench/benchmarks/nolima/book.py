@@ -30,10 +30,10 @@ class Book:
         self.ids = tokenizer(self.text, add_special_tokens=False, verbose=False)["input_ids"]
 
     def around(self, length: int, depth: float) -> Around:
-        """The texts before and after a needle at `depth` (0 to 1) of `length` tokens, which do not count the needle.
+        """The texts before and after a needle at `depth` (0 to 1) of `length` tokens, without the needle's.
 
-        The needle takes the place of the first line end, or begins the book, at depth · (length + 1) tokens or later;
-        the window is laid so that this place is at its depth. Raises UserError where the book is too short.
+        The needle replaces the first line end at depth · (length + 1) tokens or later, or begins the book; the window
+        is chosen so that this place is at its depth. Raises UserError where the book is too short.
         """
         delta = self._line_ends / (length + 1) - depth
         delta[delta < 0] = np.inf
@@ -49,5 +49,4 @@ class Book:
     def _line_ends(self) -> np.ndarray:
         """Numbers of the tokens at which a needle may stand: the first, and those with a line end."""
         ending = {token for token in set(self.ids) if "\n" in self.tokenizer.decode([token])}
-        found: np.ndarray = np.array([0, *(i for i, token in enumerate(self.ids) if token in ending)])
-        return found
+        return np.array([0, *(i for i, token in enumerate(self.ids) if token in ending)])

@@ -9,14 +9,14 @@ from kvbench.errors import UserError
 from kvbench.utils.row_files import read_file
 
 CHARACTER = "{CHAR}"  # the place of a name in needle and question
-DIRECT = "direct"  # names of questions that share words with the needle, which the official results leave out
+DIRECT = "direct"  # in the names of questions that share words with the needle; the official results leave them out
 SEED = 42
 FIELDS = {"id": str, "needle": str, "questions": dict, "tests": dict}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A needle and a question about it, either with the place {CHAR} of a name."""
+    """A needle and a question about it; both may have the place {CHAR} of a name."""
 
     name: str
     hop: str  # the kind of question: onehop, twohop, …
@@ -29,9 +29,9 @@ class Case:
 
 
 def read(path: Path) -> list[Case]:
-    """The tests of a needle set, those with direct questions only where it has no others.
+    """The tests of a needle set, without direct questions where it has others.
 
-    Raises UserError that names the file and the entry.
+    Raises UserError, which names the file and the entry.
     """
     tests: list[Case] = []
     for number, entry in enumerate(read_file(path, FIELDS, filled=("needle", "questions", "tests")), 1):
@@ -47,12 +47,12 @@ def _tests(entry: dict[str, Any]) -> Iterator[Case]:
         raise ValueError("sets with distractors are not supported")
     for hop, question in entry["questions"].items():
         for name, values in entry["tests"].items():
-            needle, asked = entry["needle"], question
+            needle, filled = entry["needle"], question
             for number, value in enumerate(values["input_args"], 1):
                 place = f"{{{number}}}"
                 needle = needle.replace(place, value)
-                if place in question:  # from the question as it was: of several places, the last one is filled
-                    asked = question.replace(place, value)
+                if place in question:  # replaced in the original question: of several places, the last one is filled
+                    filled = question.replace(place, value)
             golds = values.get("gold_answers") or []
             characters = entry.get("character_set") or []
             if not isinstance(golds, list) or not isinstance(characters, list):
@@ -63,7 +63,7 @@ def _tests(entry: dict[str, Any]) -> Iterator[Case]:
                 name=f"{entry['id']}_{name}_{hop}",
                 hop=hop,
                 needle=needle,
-                question=asked,
+                question=filled,
                 golds=() if CHARACTER in needle else tuple(golds),
                 characters=tuple(characters),
                 template=entry.get("task_template"),

@@ -9,7 +9,7 @@ import pandas as pd
 from pydantic import BeforeValidator, Field
 
 from kvbench.benchmarks.base import Benchmark, Sample
-from kvbench.benchmarks.niah.ranges import whole
+from kvbench.benchmarks.niah.ranges import integers
 from kvbench.benchmarks.ruler import files
 from kvbench.benchmarks.ruler.generate import VERSION, generate
 from kvbench.benchmarks.ruler.inputs import Inputs
@@ -25,7 +25,7 @@ TEMPLATE_ROOM = 64  # tokens that a chat template may add to a prompt that was c
 
 
 class Rows(NamedTuple):
-    """Of a task at a length."""
+    """The rows of a task at a length."""
 
     length: int
     task: str
@@ -36,13 +36,13 @@ class Rows(NamedTuple):
 class Ruler(Benchmark):
     """RULER (Hsieh et al. 2024): 13 tasks at any length, the official generator's samples for the model's tokenizer.
 
-    A length counts prompt, answer's prefix and answer without special tokens and chat template;
-    with `count_chat_template` the template too. Samples are made once and cached, or read from `data_dir`.
+    A length counts prompt, answer prefix and answer without special tokens and chat template; with
+    `count_chat_template` it includes the template. Samples are generated once and cached, or read from `data_dir`.
     """
 
     scored_by = ("ruler",)
 
-    lengths: Annotated[list[Annotated[int, Field(ge=256)]], BeforeValidator(whole)]
+    lengths: Annotated[list[Annotated[int, Field(ge=256)]], BeforeValidator(integers)]
     tasks: Names = field(default_factory=lambda: ["all"])
     num_samples: Positive = 500
     seed: NonNegative = 42
@@ -67,7 +67,11 @@ class Ruler(Benchmark):
         if self.data_dir is None:
             self.inputs.check(self.chosen, self.num_samples)
         else:
-            self.imported = list(self._imported())
+            paths = files.find(self.data_dir, self.lengths, self.chosen, all_required=self.tasks != ["all"])
+            self.imported = [
+                Rows(length, name, files.read(path, name, length, self.num_samples))
+                for (length, name), path in paths.items()
+            ]
 
     @property
     def longest(self) -> int:
@@ -77,8 +81,8 @@ class Ruler(Benchmark):
         rows = self.generated(tokenizer) if self.data_dir is None else self.imported
         return [
             self._sample(f"{name}-{length}-{number}", length, name, row)
-            for length, name, several in rows
-            for number, row in enumerate(several)  # not the rows' own index, which occurs twice among needles
+            for length, name, of_task in rows
+            for number, row in enumerate(of_task)  # the rows' own `index` is not unique among needles
         ]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
@@ -93,7 +97,7 @@ class Ruler(Benchmark):
         return breakdown(rows, {str(length): [f"{name} {length}" for name in TASKS] for length in lengths}, None)
 
     def generated(self, tokenizer: Tokenizer) -> Iterator[Rows]:
-        """From the cache or made for this tokenizer."""
+        """The rows of each length and task, from the cache or generated for this tokenizer."""
 
         def tokens(text: str) -> int:
             return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
@@ -106,13 +110,6 @@ class Ruler(Benchmark):
                 path = cache_root() / "ruler" / f"{name}-{length}-{key}.jsonl"
                 make = partial(generate, name, length, self.num_samples, self.inputs, tokens, chat_tokens)
                 yield Rows(length, name, files.cached(path, self.num_samples, make))
-
-    def _imported(self) -> Iterator[Rows]:
-        """Of every requested file in `data_dir`."""
-        assert self.data_dir is not None, "without a folder the rows are generated"
-        found = files.find(self.data_dir, self.lengths, self.chosen, all_required=self.tasks != ["all"])
-        for (length, name), path in found.items():
-            yield Rows(length, name, files.read(path, name, length, self.num_samples))
 
     def _sample(self, key: str, length: int, name: str, row: dict[str, Any]) -> Sample:
         task = TASKS[name]
@@ -127,7 +124,7 @@ class Ruler(Benchmark):
         )
 
     def _origin(self, name: str) -> dict[str, Any]:
-        """Fields of the record that say what a sample was generated from."""
+        """Fields of the record that name the source of a sample."""
         task = TASKS[name]
         if self.data_dir is not None:
             return {"origin": "imported"}
@@ -142,12 +139,11 @@ class Ruler(Benchmark):
 def _chat_tokens(tokenizer: Tokenizer) -> int:
     """Number of tokens around a user's text: those of the chat template, or the special tokens where there is none."""
     if not tokenizer.chat_template:
-        found: int = tokenizer.num_special_tokens_to_add()
-        return found
+        return tokenizer.num_special_tokens_to_add()
     return len(tokenizer(user_turn(tokenizer, ""), add_special_tokens=False)["input_ids"])
 
 
 def _identity(tokenizer: Tokenizer) -> str:
-    """Hashed properties by which tokenizers that may count differently are distinguished."""
+    """A hash that differs between tokenizers that may count tokens differently."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return digest(type(tokenizer).__name__, tokenizer.get_vocab()) if backend is None else digest(backend.to_str())

@@ -37,7 +37,7 @@ class CommonWordsMaker(Maker):
         return _COMMON
 
     def _list(self, size: int, common_repeats: int, other_repeats: int) -> tuple[str, list[str]]:
-        """A numbered list of `size` words, and which of them are common."""
+        """A numbered list of `size` words, and the common words in it."""
         # RULER's longer list is used only where wonderwords' is too short
         words = self.words if size <= len(self.words) else self.more_words()
         if size > len(words):

@@ -21,8 +21,8 @@ class Essays:
     """The words of an endless haystack, and the first `size` of them split into sentences.
 
     `source` is a folder of .txt files in the order of their names, or RULER's PaulGrahamEssays.json or a folder
-    with it; without one the text is generated. `splitter` is NLTK's punkt, as in the official generator, or
-    `simple`: NLTK's rules without trained abbreviations, which need no data.
+    with it; None: the text is generated. `splitter` is NLTK's punkt, as in the official generator, or `simple`: NLTK's
+    rules without trained abbreviations, which need no data.
     """
 
     def __init__(self, source: str | None, splitter: str | None, seed: int):
@@ -58,7 +58,7 @@ def _read(source: str) -> str:
         path = held(path / _OFFICIAL, path)
     try:
         if path.is_file():
-            text: str = json.loads(read_text(path))["text"]
+            text = json.loads(read_text(path))["text"]
         else:
             text = "".join(read_text(held(file, path)) for file in sorted(path.glob("*.txt")))
         if text.strip():
@@ -77,8 +77,7 @@ def _splitter(name: str) -> Callable[[str], list[str]]:
     import nltk  # imported here because it is slow and only essays need it
 
     if name == "simple":
-        untrained: Callable[[str], list[str]] = nltk.tokenize.PunktSentenceTokenizer().tokenize
-        return untrained
+        return nltk.tokenize.PunktSentenceTokenizer().tokenize
     try:
         nltk.data.find("tokenizers/punkt_tab")
     except LookupError as error:
@@ -87,5 +86,4 @@ def _splitter(name: str) -> Callable[[str], list[str]]:
             "python -m nltk.downloader punkt_tab, or benchmark.sentences=simple for a split without trained "
             "abbreviations (samples then differ from the official ones)"
         ) from error
-    trained: Callable[[str], list[str]] = nltk.sent_tokenize
-    return trained
+    return nltk.sent_tokenize

@@ -17,7 +17,7 @@ _FIELDS = {"index": int, "input": str, "outputs": list[str], "length": int}
 
 
 def cached(path: Path, count: int, make: Callable[[], Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The first `count` rows of the cache's file, generated if it is missing. Its first line is a hash of the rest."""
+    """The first `count` rows of a cached file, generated if it is missing. Its first line is a hash of the rest."""
     text = _intact(path)
     rows = [] if text is None else [json.loads(line) for line in text.splitlines()[:count]]
     if len(rows) < count:
@@ -51,34 +51,34 @@ def export(folder: Path, length: int, name: str, rows: Iterable[dict[str, Any]])
 def find(folder: str, lengths: Sequence[int], names: Sequence[str], all_required: bool) -> dict[tuple[int, str], Path]:
     """The file of every task at every length in a folder of the official layout.
 
-    That is LENGTH/TASK/validation.jsonl, LENGTH/data/TASK/validation.jsonl or LENGTH/TASK.jsonl; with one length
-    also without the folder LENGTH. With `all_required` every task must be there, else at least one.
+    A file is LENGTH/TASK/validation.jsonl, LENGTH/data/TASK/validation.jsonl or LENGTH/TASK.jsonl; with one length the
+    folder LENGTH may be left out. With `all_required` every task must have a file, else at least one task.
     """
     root = Path(str(folder))
     if not root.is_dir():
         raise UserError(f"benchmark.data_dir={folder!r} is not a folder")
-    found = {}
+    paths = {}
     for length in lengths:
         places = [root / str(length), root / str(length) / "data", *([root] if len(lengths) == 1 else [])]
         for name in TASKS:
             files = [place / file for place in places for file in (f"{name}/validation.jsonl", f"{name}.jsonl")]
             if path := next((file for file in files if file.is_file()), None):
-                found[length, name] = held(path, root)
-    missing = [(length, name) for length in lengths for name in names if (length, name) not in found]
+                paths[length, name] = held(path, root)
+    missing = [(length, name) for length in lengths for name in names if (length, name) not in paths]
     if missing and (all_required or len(missing) == len(lengths) * len(names)):
         length, name = missing[0]
-        there = ", ".join(f"{length}/{name}" for length, name in found) or "none"
+        available = ", ".join(f"{length}/{name}" for length, name in paths) or "none"
         raise UserError(
             f"benchmark.data_dir={folder!r} has neither {length}/{name}/validation.jsonl nor {length}/{name}.jsonl; "
-            f"RULER's tasks found there at benchmark.lengths={list(lengths)}: {there}"
+            f"RULER's tasks found there at benchmark.lengths={list(lengths)}: {available}"
         )
-    return {key: path for key, path in found.items() if key[1] in names}
+    return {key: path for key, path in paths.items() if key[1] in names}
 
 
 def read(path: Path, name: str, length: int, count: int) -> list[dict[str, Any]]:
-    """The first `count` rows of a validation.jsonl, each with an answer_prefix of its own.
+    """The first `count` rows of a validation.jsonl, each with its answer_prefix.
 
-    The generator's first versions left the prefix at the end of the input: it is cut off there.
+    Early versions of the generator left the prefix at the end of the input: it is moved from there.
     """
     task = TASKS[name]
 
@@ -99,6 +99,6 @@ def read(path: Path, name: str, length: int, count: int) -> list[dict[str, Any]]
 
 
 def question(name: str, text: str) -> str:
-    """The question at the end of an input: its last lines, whose number depends on the task."""
+    """The question at the end of an input: its last lines, as many as the task says."""
     separator, pieces = TASKS[name].tail
     return separator.join(text.rsplit(separator, pieces)[-pieces:])

@@ -1,4 +1,4 @@
-"""RULER's rule for the size of a haystack: one binary search for all samples, then each is shrunk until it fits."""
+"""RULER's rule for the size of a haystack: a binary search for all samples, then each sample shrinks until it fits."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
@@ -7,8 +7,8 @@ from kvbench.benchmarks.ruler.maker import Draft, Maker
 
 Count = Callable[[str], int]  # tokens of a text, without special tokens
 
-# Where the smallest haystack of its search does not fit, the official generator draws the sample again without limit.
-# Here it is drawn this many times; after that, haystacks smaller than the official ones are tried.
+# Where its smallest haystack does not fit, the official generator draws the sample again without limit. Here it is
+# drawn this many times; then haystacks smaller than the official ones are tried.
 REDRAWS = 1000
 
 
@@ -17,9 +17,9 @@ class DoesNotFit(Exception):
 
 
 def fitted(maker: Maker, count: int, length: int, tokens: Count, new_tokens: int = 0) -> Iterator[tuple[Draft, int]]:
-    """`count` samples, each with its tokens, `new_tokens` for the answer included: at most `length`.
+    """`count` samples, each with its number of tokens, at most `length` with `new_tokens` for the answer.
 
-    The first samples are the same ones whatever the count. Raises DoesNotFit.
+    The samples do not depend on `count`. Raises DoesNotFit.
     """
 
     def first_that_fits(index: int, sizes: Iterable[int]) -> tuple[Draft, int] | None:
@@ -34,7 +34,7 @@ def fitted(maker: Maker, count: int, length: int, tokens: Count, new_tokens: int
     for index in range(count):
         sample = first_that_fits(index, official_sizes(maker, size, index, redraws))
         if sample is None:
-            redraws = 0  # no repeated draws: the official generator does not get here
+            redraws = 0  # from here on, the official generator would not end
             sample = first_that_fits(index, smaller_sizes(maker, index))
         if sample is None:
             raise DoesNotFit
@@ -42,7 +42,7 @@ def fitted(maker: Maker, count: int, length: int, tokens: Count, new_tokens: int
 
 
 def largest(maker: Maker, length: int, tokens: Count, new_tokens: int) -> int:
-    """Units of the largest haystack that fitted in a binary search; the increment if none did."""
+    """Units of the largest haystack that fits, by binary search; the increment if none fits."""
     least = maker.least(0)
     probe = max(maker.probe, least)
     estimate = tokens(maker.trial(probe).text) / probe
@@ -60,7 +60,7 @@ def largest(maker: Maker, length: int, tokens: Count, new_tokens: int) -> int:
 
 
 def official_sizes(maker: Maker, size: int, index: int, redraws: int) -> Iterator[int]:
-    """Down from `size` by increments, to the first that is no more than one increment; and that one again."""
+    """Down from `size` by increments, to the first size of at most one increment; then that size `redraws` times."""
     sizes = [*range(size, maker.increment, -maker.increment)]
     sizes.append(sizes[-1] - maker.increment if sizes else size)
     possible = [size for size in sizes if size >= maker.least(index)]
@@ -70,7 +70,7 @@ def official_sizes(maker: Maker, size: int, index: int, redraws: int) -> Iterato
 
 
 def smaller_sizes(maker: Maker, index: int) -> Iterator[int]:
-    """Sizes from one increment downwards, in tenths of it, to the smallest haystack that the task allows."""
+    """Sizes from one increment down in tenths of it, to the smallest haystack that the task allows."""
     smallest = maker.smallest(index)
     yield from range(maker.increment, smallest, -max(1, maker.increment // 10))
     yield smallest

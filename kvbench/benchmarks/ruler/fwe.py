@@ -18,10 +18,10 @@ _ZETA = math.pi**2 / 6  # zeta(_ALPHA)
 def coded(
     texts: dict[str, str], count: int, length: int, tokens: Count, new_tokens: int, seed: int
 ) -> Iterator[tuple[Draft, int]]:
-    """`count` samples with their tokens as `fitting.fitted` gives them; this task has a search of its own.
+    """`count` samples with their numbers of tokens, as from `fitting.fitted`, by this task's own search.
 
-    The number of words grows until the text of the first vocabulary is too long, and shrinks for every sample
-    whose text is. Raises DoesNotFit.
+    The number of words grows until the text of the first vocabulary is too long, and shrinks for every sample with a
+    text that is too long. Raises DoesNotFit.
     """
     room = length - new_tokens
     step = room // 32

@@ -20,17 +20,17 @@ VERSION = 1  # increased whenever the same inputs give other samples
 def generate(
     name: str, length: int, count: int, inputs: Inputs, tokens: Count, chat_tokens: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """The first `count` samples of a task, each with the answer in at most `length` tokens.
+    """The first `count` samples of a task, each of at most `length` tokens with its answer.
 
     `tokens` counts a text's tokens without special ones; `chat_tokens` of the length are left for a chat template.
-    With the same texts, words, questions and tokenizer the rows are those of the official generator at
+    With the same texts, words, questions and tokenizer the rows equal those of the official generator at
     `--random_seed inputs.seed` and `--model_template_token chat_tokens`, byte for byte. Raises UserError.
     """
     task = TASKS[name]
 
-    def fits(longer: int) -> bool:
+    def fits(other_length: int) -> bool:
         try:
-            return next(_drafts(name, longer, 1, inputs, tokens, chat_tokens), None) is not None
+            return next(_drafts(name, other_length, 1, inputs, tokens, chat_tokens), None) is not None
         except DoesNotFit:
             return False
 
@@ -51,15 +51,9 @@ def generate(
             yield row
     except DoesNotFit:
         room = f"{length} tokens, of which the chat template takes {chat_tokens}" if chat_tokens else f"{length} tokens"
-        enough = next(
-            (f"{longer} tokens would do" for longer in _longer(length) if fits(longer)), "other tasks would do"
-        )
-        raise UserError(f"{name} does not fit into {room}: {enough}") from None
-
-
-def _longer(length: int) -> range:
-    """Lengths to try in place of one that is too short: multiples of 256 tokens, up to four times as long and 1,024."""
-    return range(length // 256 * 256 + 256, 4 * length + 1025, 256)
+        longer = next(filter(fits, range(length // 256 * 256 + 256, 4 * length + 1025, 256)), None)
+        advice = "other tasks would do" if longer is None else f"{longer} tokens would do"
+        raise UserError(f"{name} does not fit into {room}: {advice}") from None
 
 
 def _drafts(

@@ -1,4 +1,4 @@
-"""The inputs of RULER's samples: read when a task needs them, identified by hashes."""
+"""The inputs of RULER's samples, read when a task needs them and identified by hashes."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ class Inputs:
     _paths: dict[str, Path] = field(default_factory=dict, repr=False)
 
     def check(self, tasks: Iterable[str], count: int) -> None:
-        """Raise UserError if an input of `count` samples of the tasks is missing, with how to get it."""
+        """Raise UserError if an input of `count` samples of the tasks is missing; it says how to get it."""
         for name in tasks:
             source = TASKS[name].source
             try:
@@ -91,9 +91,10 @@ class Inputs:
         """A collection with at least `count` questions."""
         if source not in self._questions:
             self._questions[source] = SOURCES[source].read(self.path(source))
-        there = len(self._questions[source].questions)
-        if there < count:
+        available = len(self._questions[source].questions)
+        if available < count:
             raise UserError(
-                f"{self.path(source)} holds {there} questions with an answer, fewer than benchmark.num_samples={count}"
+                f"{self.path(source)} holds {available} questions with an answer, fewer than "
+                f"benchmark.num_samples={count}"
             )
         return self._questions[source]

@@ -24,10 +24,10 @@ ROWS = FIELDS | {"answer": list[str]}
 class KVPressRuler(Benchmark):
     """RULER's samples of the data set simonjegou/ruler: 13 tasks × 500, made with Llama-3.1-8B's tokenizer.
 
-    Each row has a context, a question and the beginning of the answer; context and question are one turn of the
-    chat. kvpress compresses the context alone: run it with question=hidden. Other models tokenise the same texts,
-    so their lengths differ from `length`. Scores are RULER's, but control characters such as line ends are dropped,
-    where RULER's own code puts a line end.
+    Each row has a context, a question and the beginning of the answer; context and question are one turn of the chat.
+    kvpress compresses the context alone: run it with question=hidden. Other models tokenise the same texts, so prompts
+    are not exactly `length` tokens long. Scores are RULER's, except that control characters such as line ends are
+    dropped, where RULER's code replaces each by a line end.
     """
 
     scored_by = ("ruler",)
@@ -49,9 +49,9 @@ class KVPressRuler(Benchmark):
         wanted = {str(self.length): layouts(str(self.length))}
         (paths,) = DataSet(self.repository, self.revision, self.data_dir).files(wanted).values()
         rows = [row for path in paths for row in read_file(path, ROWS, filled=("context", "answer"))]
-        there = {row["task"] for row in rows}
-        if missing := [task for task in chosen if task not in there]:
-            raise UserError(f"{paths[0]} has no row of {missing[0]}; the tasks there: {', '.join(sorted(there))}")
+        available = {row["task"] for row in rows}
+        if missing := [task for task in chosen if task not in available]:
+            raise UserError(f"{paths[0]} has no row of {missing[0]}; the tasks there: {', '.join(sorted(available))}")
         self.rows = [row for row in rows if row["task"] in chosen]
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:

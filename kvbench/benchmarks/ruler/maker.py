@@ -1,4 +1,4 @@
-"""The interface of RULER's generators: they draft samples with a haystack of a given size."""
+"""The interface of RULER's generators, which draft samples with a haystack of a given size."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -21,19 +21,19 @@ class Maker(ABC):
     """Draws samples of one task from one random stream, in the order of the official generator."""
 
     increment: int  # units by which a haystack that does not fit shrinks; the search starts at it
-    probe: int  # size of the haystack by which the tokens of a unit are estimated
-    example_tokens: int = 0  # what `draft` adds to `trial`
+    probe: int  # size of the haystack from which the tokens of a unit are estimated
+    example_tokens: int = 0  # tokens that `draft` adds to `trial`
 
     @abstractmethod
     def draft(self, size: int, index: int) -> Draft:
         """Sample `index` with a haystack of `size` units."""
 
     def trial(self, size: int) -> Draft:
-        """What the search for the largest haystack measures."""
+        """The sample that the search for the largest haystack measures."""
         return self.draft(size, 0)
 
     def upper(self, length: int, estimate: float) -> int:
-        """Where the search ends, for an estimated number of tokens per unit."""
+        """The largest size of the search, from an estimated number of tokens per unit."""
         return int(length / estimate * 3)
 
     def least(self, index: int) -> int:

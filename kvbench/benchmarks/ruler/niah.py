@@ -13,14 +13,18 @@ _DEPTHS = [round(100 * i / 39) for i in range(40)]  # per cent
 
 
 class NeedleMaker(Maker):
-    """Generates samples of the niah tasks; the size of a haystack is its lines, or its words where it is essays."""
+    """Generates samples of the niah tasks; the size of a haystack is its lines, or its words where it is essays.
+
+    `essays` are the haystack of a task with source="essay"; they are None for other tasks.
+    """
 
     def __init__(self, task: Task, texts: dict[str, str], essays: Essays | None, length: int, seed: int):
         self.task, self.essays, self.seed = task, essays, seed
         self.needle, self.noise = texts["needle"], texts["noise"]
-        self.template, self.prefix, self.asked = texts["niah"], texts["niah_prefix"], task.values
+        self.template, self.prefix, self.value_name = texts["niah"], texts["niah_prefix"], task.values
         if task.num_queries * task.num_values == 1:
-            self.template, self.prefix, self.asked = _singular(self.template), _singular(self.prefix), task.values[:-1]
+            self.template, self.prefix = _singular(self.template), _singular(self.prefix)
+            self.value_name = task.values[:-1]
         self.increment = self.probe = 500 if task.source == "essay" else 25 if length >= 4096 else 5
         self.random = Random(seed)
 
@@ -32,14 +36,17 @@ class NeedleMaker(Maker):
             values.append([self._drawn(task.values) for _ in range(task.num_values)])
         needles = [self._sentence(key, value) for key, group in zip(keys, values, strict=True) for value in group]
         Random(self.seed).shuffle(needles)
-        context = self._among_sentences(needles, size) if task.source == "essay" else self._among_lines(needles, size)
-        asked = self.random.sample(range(task.num_keys), task.num_queries)
-        *others, last = [keys[i] for i in asked]
+        if self.essays is not None:
+            context = self._among_sentences(needles, self.essays.sentences(size))
+        else:
+            context = self._among_lines(needles, size)
+        queried = self.random.sample(range(task.num_keys), task.num_queries)
+        *others, last = [keys[i] for i in queried]
         query = f"{', '.join(others)}, and {last}" if others else last
         return Draft(
-            self.template.format(type_needle_v=self.asked, context=context, query=query),
-            self.prefix.format(type_needle_v=self.asked, query=query),
-            [value for i in asked for value in values[i]],
+            self.template.format(type_needle_v=self.value_name, context=context, query=query),
+            self.prefix.format(type_needle_v=self.value_name, query=query),
+            [value for i in queried for value in values[i]],
         )
 
     def _among_lines(self, needles: list[str], size: int) -> str:
@@ -53,9 +60,7 @@ class NeedleMaker(Maker):
             lines.insert(position, needle)
         return "\n".join(lines)
 
-    def _among_sentences(self, needles: list[str], size: int) -> str:
-        assert self.essays is not None, "tasks whose source is essay are given them"
-        sentences = self.essays.sentences(size)
+    def _among_sentences(self, needles: list[str], sentences: list[str]) -> str:
         depths = self.random.sample(_DEPTHS, len(needles))
         cuts = [0, *sorted(int(len(sentences) * (depth / 100)) for depth in depths), len(sentences)]
         parts = [" ".join(sentences[start:end]) for start, end in pairwise(cuts)]
@@ -74,6 +79,6 @@ class NeedleMaker(Maker):
 
 
 def _singular(text: str) -> str:
-    for many, one in (("Some", "A"), ("are all", "is"), ("are", "is"), ("answers", "answer")):
-        text = text.replace(many, one)
+    for plural, singular in (("Some", "A"), ("are all", "is"), ("are", "is"), ("answers", "answer")):
+        text = text.replace(plural, singular)
     return text

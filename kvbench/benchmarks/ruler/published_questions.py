@@ -1,4 +1,4 @@
-"""SQuAD 2.0 and HotpotQA as RULER reads them: every paragraph once, and the questions with their paragraphs."""
+"""SQuAD 2.0 and HotpotQA as RULER reads them: each paragraph once, and the questions with their paragraphs."""
 
 import json
 from collections.abc import Callable
@@ -44,9 +44,9 @@ def squad(data: dict[str, Any]) -> Questions:
         Question(
             text=question["question"],
             answers=tuple(answer["text"] for answer in question["answers"]),
-            own=(own := number[paragraph["context"]],),
-            gold=(own,),
-            near=tuple(number[text] for text in texts if number[text] != own),
+            own=(source := number[paragraph["context"]],),
+            gold=(source,),
+            near=tuple(number[text] for text in texts if number[text] != source),
         )
         for article, texts in zip(data["data"], articles, strict=True)
         for paragraph in article["paragraphs"]

@@ -12,9 +12,9 @@ class Question:
 
     text: str
     answers: tuple[str, ...]
-    own: tuple[int, ...]  # the documents that belong to it, in their order
-    gold: tuple[int, ...]  # those of its own that hold the answer
-    near: tuple[int, ...] = ()  # distractors that come before all other documents
+    own: tuple[int, ...]  # the question's documents, in their order
+    gold: tuple[int, ...]  # those of its documents that have the answer
+    near: tuple[int, ...] = ()  # distractors that are taken before all other documents
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,12 @@ class AnswerMaker(Maker):
         if size >= len(self.documents):
             repeats = -(-size // len(self.documents))
             return (self.documents * repeats)[:size]
-        own, near, more = question.own, question.near, size - len(question.own)
-        if more < 0:  # smaller than any official sample: documents with the answer come first
+        own, near, distractors = question.own, question.near, size - len(question.own)
+        if distractors < 0:  # smaller than any official sample: documents with the answer come first
             chosen = [*question.gold, *(i for i in own if i not in question.gold)][:size]
-        elif more > len(near):
-            known = {*own, *near}
-            others = [i for i in range(len(self.documents)) if i not in known]
-            chosen = [*own, *near, *self.random.sample(others, more - len(near))]
+        elif distractors > len(near):
+            others = [i for i in range(len(self.documents)) if i not in {*own, *near}]
+            chosen = [*own, *near, *self.random.sample(others, distractors - len(near))]
         else:
-            chosen = [*own, *self.random.sample(near, more)]
+            chosen = [*own, *self.random.sample(near, distractors)]
         return [self.documents[i] for i in chosen]

@@ -14,9 +14,9 @@ class Task:
 
     kind: str  # niah, vt, cwe, fwe, qa: the official generator
     max_new_tokens: int
-    match: str = "all"  # share of the answers found in the prediction; part: whether any is found
-    tail: tuple[str, int] = ("\n", 1)  # the question: so many last pieces between these separators
-    prefix: str = " Answer:"  # how the answer's prefix begins
+    match: str = "all"  # share of the answers that are in the prediction; part: whether any is
+    tail: tuple[str, int] = ("\n", 1)  # the question: separator, and how many of the last pieces between separators
+    prefix: str = " Answer:"  # the beginning of the answer's prefix
     source: str = ""  # niah: noise, essay or needle; qa: squad or hotpotqa
     keys: str = "words"  # niah: what keys and values are made of: words, numbers, uuids
     values: str = "numbers"
@@ -63,6 +63,6 @@ GROUPS = {
 
 
 def select(names: Sequence[str]) -> list[str]:
-    """The tasks, each once, that names of tasks, groups and `all` stand for. UserError for an unknown name."""
+    """The tasks, each once, of tasks and groups with these names, or `all`. Raises UserError for an unknown name."""
     allowed = {"all": tuple(TASKS), **GROUPS, **{name: (name,) for name in TASKS}}
     return selected(names, allowed, "task in benchmark.tasks")

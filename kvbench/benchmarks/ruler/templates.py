@@ -1,6 +1,5 @@
 """RULER's prompts: read at run time from the installed lm-eval, corrected, and checked against the official hashes."""
 
-from collections.abc import Iterator
 from functools import cache
 
 from kvbench.benchmarks.lm_eval_files import VERSION, lm_eval_tasks
@@ -27,27 +26,21 @@ SHA256 = {
 
 @cache
 def official_texts() -> dict[str, str]:
-    """Every official text by its name in SHA256: templates, how their answers begin, needle, noise, document.
+    """Every official text by its name in SHA256: templates, answer prefixes, needle, noise, document.
 
-    Raises UserError where lm-eval is not installed or holds other texts.
+    Raises UserError where lm-eval is not installed or has other texts.
     """
     names = {digest: name for name, digest in SHA256.items()}
     folder = lm_eval_tasks("ruler")
-    found = {}
+    texts = {}
     for text in (text for file in sorted(folder.glob("*.py")) for text in every_text(file)):
-        for mended in _mended(text):
-            if name := names.get(sha256(mended)):
-                found[name] = mended
-    if missing := sorted(set(SHA256) - set(found)):
+        # lm-eval drops the blank before an answer's prefix, and has a typo
+        for candidate in (text, " " + text, text.replace("assgined", "assigned")):
+            if name := names.get(sha256(candidate)):
+                texts[name] = candidate
+    if missing := sorted(set(SHA256) - set(texts)):
         raise UserError(
             f"the installed lm-eval ({folder}) does not hold the official RULER texts of {', '.join(missing)}: "
             f"pip install --no-deps lm-eval=={VERSION}"
         )
-    return found
-
-
-def _mended(text: str) -> Iterator[str]:
-    """The text, and variants that may be the official one: a blank before an answer's prefix, a typo undone."""
-    yield text
-    yield " " + text
-    yield text.replace("assgined", "assigned")
+    return texts

@@ -59,7 +59,7 @@ class ExampleMaker(ChainMaker):
 
 
 class TrackingMaker(ChainMaker):
-    """A sample with the worked example before it, whose names and value are drawn anew every time."""
+    """A sample after the worked example, in which names and value are drawn again for every sample."""
 
     letters = 5
 

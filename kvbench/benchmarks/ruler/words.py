@@ -1,14 +1,13 @@
 """The words of RULER: the lists of wonderwords, read from the installed package, and pairs of them."""
 
 import hashlib
-import importlib.util
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import overload
 
+from kvbench.benchmarks.published_data import installed_folder
 from kvbench.errors import UserError
 from kvbench.utils.extras import lacking
 
@@ -36,11 +35,9 @@ class WordLists:
 @cache
 def word_lists() -> WordLists:
     """The lists of the installed wonderwords, which is not imported. UserError where it is not installed."""
-    spec = importlib.util.find_spec("wonderwords")
-    if spec is None or not spec.submodule_search_locations:
+    if (package := installed_folder("wonderwords")) is None:
         raise UserError(f"RULER's lists of words are those of {lacking('wonderwords')}")
-    folder = Path(next(iter(spec.submodule_search_locations))) / "assets"
-    return WordLists(*(_lines(folder / f"{name}list.txt") for name in ("noun", "adjective", "verb")))
+    return WordLists(*(_lines(package / "assets" / f"{name}list.txt") for name in ("noun", "adjective", "verb")))
 
 
 def _lines(file: Path) -> tuple[str, ...]:
@@ -48,11 +45,11 @@ def _lines(file: Path) -> tuple[str, ...]:
         return tuple(line.rstrip() for line in lines)
 
 
-class Pairs(Sequence[str]):
-    """Every `adjective-noun` once, sorted, as a lazy sequence: there are six million.
+class Pairs:
+    """Every `adjective-noun` once, sorted, for random.choice: six million, computed when they are read.
 
-    Adjectives stand in sorted order with a block of pairs each. Only where one adjective with its hyphen begins
-    another one (`well-` and `well-off-`) do blocks interleave; those are merged in memory.
+    Each adjective has a block of pairs, in sorted order. Blocks interleave only where one adjective with its hyphen
+    begins another (`well-` and `well-off-`); those are merged in memory.
     """
 
     def __init__(self, adjectives: Iterable[str], nouns: Iterable[str]):
@@ -68,15 +65,7 @@ class Pairs(Sequence[str]):
     def __len__(self) -> int:
         return self._starts[-1]
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> str:
         if not 0 <= index < len(self):
             raise IndexError(index)
         number = bisect_right(self._starts, index) - 1
@@ -85,7 +74,7 @@ class Pairs(Sequence[str]):
 
 
 def _families(heads: list[str]) -> list[list[str]]:
-    """Sorted heads in groups of which the first begins all others."""
+    """Sorted heads in groups; the first of a group begins all others."""
     families: list[list[str]] = []
     for head in heads:
         if families and head.startswith(families[-1][0]):

@@ -27,15 +27,15 @@ from kvbench.utils.tokenizer import Tokenizer
 class SCBench(Benchmark):
     """SCBench (Li et al. 2024) with the official prompts, truncation, lengths and metrics.
 
-    mode=shared        each question about a context is a prompt of its own (the official multi-request mode); with
+    mode=shared        each question about a context is a separate prompt (the official multi-request mode); with
                        question=hidden the context is compressed once, without any question.
-    mode=turns_golden  a conversation: context and first question are compressed, later turns follow the expected
-                       answers to earlier ones.
+    mode=turns_golden  a conversation: context and first question are compressed; each later turn follows the expected
+                       answer to the turn before it.
     mode=turns_own     the same with the model's own answers.
 
     num_contexts  the first contexts of each task; unlike with limit=, the others are not tokenised. None: all.
 
-    Scores: the official one, and the same without the mistakes that `kvbench.metrics.scbench` names.
+    Scores: the official one, and the same without the mistakes that `kvbench.metrics.scbench` lists.
     """
 
     scored_by = ("repoqa", "scbench")
@@ -112,9 +112,9 @@ class SCBench(Benchmark):
         questions, texts = row.questions[: self.max_turns], self.templates[task.name]
         turns = min(self.max_turns, len(self.rows[task.name][0].questions))
         room = context_room(task, self.mode, questions, self.max_length, turns, tokenizer)
-        first = questions[0].fields
-        tail = "" if self.mode == "shared" else texts.after.format(**first)
-        prompt = texts.context(row.context, first) + tail
+        fields = questions[0].fields
+        tail = "" if self.mode == "shared" else texts.after.format(**fields)
+        prompt = texts.before.format(**fields) + row.context + tail
         prompt, tail = self._cut(PromptText(prompt, tail), room, tokenizer)
         for turn, question in enumerate(questions, 1):
             if self.mode == "shared":
@@ -138,10 +138,10 @@ class SCBench(Benchmark):
     def _cut(self, prompt: PromptText, room: int, tokenizer: Tokenizer) -> PromptText:
         """The prompt without its middle where it is longer than `room` tokens with the chat template around it."""
         head, _, end = user_turn(tokenizer, MARK).partition(MARK) if self.chat else ("", "", "")
-        end = "" if self.mode == "shared" else end  # which stands behind the question
-        whole = PromptText(head + prompt.text + end, prompt.question + end)
-        (cut,) = without_middle([whole], room, room // 2, tokenizer)
-        if cut.text == whole.text:
+        end = "" if self.mode == "shared" else end  # in the shared mode, the template ends after the question
+        uncut = PromptText(head + prompt.text + end, prompt.question + end)
+        (cut,) = without_middle([uncut], room, room // 2, tokenizer)
+        if cut.text == uncut.text:
             return prompt
         head, end = (_decoded(part, tokenizer) for part in (head, end))
         if not (cut.text.startswith(head) and cut.text.endswith(end)):
@@ -149,7 +149,7 @@ class SCBench(Benchmark):
         return PromptText(cut.text.removeprefix(head).removesuffix(end), cut.question.removesuffix(end))
 
     def _turns(self, task: Task, questions: list[Question]) -> tuple[Turn, ...]:
-        """What follows the first prompt up to the last of `questions`."""
+        """The turns after the first prompt, up to the last of `questions`."""
         later = self.templates[task.name].later
         return tuple(
             Turn(
@@ -162,10 +162,8 @@ class SCBench(Benchmark):
 
 
 def _decoded(text: str, tokenizer: Tokenizer) -> str:
-    """A text as it stands among decoded tokens, without special ones."""
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    plain: str = tokenizer.decode(ids, skip_special_tokens=True)
-    return plain
+    """A text encoded and decoded, without special tokens."""
+    return tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"], skip_special_tokens=True)
 
 
 def _meta(task: Task, row: Row, question: Question) -> dict[str, Any]:

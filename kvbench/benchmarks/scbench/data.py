@@ -15,7 +15,7 @@ from kvbench.utils.row_files import read_file
 
 LAYOUTS = ("data/{file}.jsonl", "{file}.jsonl", "{file}/test-*.parquet", "data/{file}/test-*.parquet")
 LETTERS = "ABCD"
-# What mf's questions are about: the prompt names it again before the numbers.
+# The subject of mf's questions, which the prompt repeats before the numbers.
 _STATISTIC = re.compile(r"The .+ is")
 
 
@@ -26,8 +26,8 @@ class Question:
     kind: str
     fields: dict[str, str]  # for the templates
     answers: tuple[str, ...]  # for the metric
-    spoken: str  # the answer as it stands in a conversation
-    listed: bool = False  # the data have a list of answers, not a text
+    spoken: str  # the answer in a conversation
+    listed: bool = False  # whether the data have a list of answers, not a text
     name: str = ""  # repoqa: the function
 
 
@@ -42,7 +42,7 @@ class Row:
 
 
 def read(source: DataSet, tasks: Sequence[Task]) -> dict[str, list[Row]]:
-    """The rows of each task. Raises UserError that names the file, and the row and turn that are wrong."""
+    """The rows of each task. Raises UserError, which names the file, row and turn that are wrong."""
     wanted = {task.name: [layout.format(file=task.file) for layout in LAYOUTS] for task in tasks}
     files = source.files(wanted)
     return {task.name: [row for path in files[task.name] for row in _rows(path, task)] for task in tasks}
@@ -109,5 +109,4 @@ def _question(turn: dict[str, Any], task: Task) -> Question:
 def _text(row: dict[str, Any], key: str) -> str:
     if not isinstance(row[key], str) or not row[key]:
         raise ValueError(f"{key} must be a text that is not empty")
-    found: str = row[key]
-    return found
+    return row[key]

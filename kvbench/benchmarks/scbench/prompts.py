@@ -16,8 +16,8 @@ PUBLISHED = {
         "d777e36d0dd20faaef0c421b3f1bd4ddfdc8cbbb76fff74194c063183f5ec3fc"
     )
 }
-# The official dictionaries: a first prompt, a later message inside and outside of a chat template, and a shared
-# context with the question about it.
+# The official dictionaries: a first prompt, a later message inside and outside a chat template, and a shared context
+# with the question about it.
 FIRST, LATER_CHAT, LATER_RAW, SHARED = (
     "multiturn_templates",
     "multiturn_follow_up_templates_in_chat_tempate",
@@ -66,19 +66,16 @@ SHA256: dict[str, dict[str, tuple[str, ...]]] = {
         "mf": ("0d7d418ff7bf2f34b7e8c1a1ba0e446e2d7b08345887ef0478d6515b52ad61be",),
     },
 }
-BEFORE_LATER = "{pre_ans}\n\n"  # what raw templates of later messages begin with, which stands before every message
+BEFORE_LATER = "{pre_ans}\n\n"  # the beginning of raw templates of later messages: added to every message elsewhere
 
 
 @dataclass(frozen=True)
 class Templates:
-    """A task's texts with places for a question's fields: around a context, of a question, of a later message."""
+    """A task's texts with places for a question's fields: before and after a context, and of a later message."""
 
     before: str
     after: str  # of a shared context: the question
     later: str
-
-    def context(self, context: str, fields: dict[str, str]) -> str:
-        return self.before.format(**fields) + context
 
 
 def load(tasks: Iterable[Task], mode: str, chat: bool, prompts_file: str | None = None) -> dict[str, Templates]:
@@ -91,11 +88,12 @@ def load(tasks: Iterable[Task], mode: str, chat: bool, prompts_file: str | None 
     if mode == "shared":
         return {task.name: _shared(_texts(values, SHARED, task, source)) for task in tasks}
     later = LATER_CHAT if chat else LATER_RAW
-    found = {}
+    templates = {}
     for task in tasks:
         before, _, after = _texts(values, FIRST, task, source)[0].partition("{context}")
-        found[task.name] = Templates(before, after, _texts(values, later, task, source)[0].removeprefix(BEFORE_LATER))
-    return found
+        message = _texts(values, later, task, source)[0].removeprefix(BEFORE_LATER)
+        templates[task.name] = Templates(before, after, message)
+    return templates
 
 
 def _shared(texts: tuple[str, ...]) -> Templates:
@@ -105,8 +103,8 @@ def _shared(texts: tuple[str, ...]) -> Templates:
 
 def _texts(values: dict[str, Any], dictionary: str, task: Task, source: Path) -> tuple[str, ...]:
     """A task's texts in one of the official dictionaries, all checked."""
-    found = values.get(dictionary)
-    texts = found.get(task.file) if isinstance(found, dict) else None
+    published = values.get(dictionary)
+    texts = published.get(task.file) if isinstance(published, dict) else None
     texts = (texts,) if isinstance(texts, str) else texts
     official = SHA256[dictionary][task.name]
     if not isinstance(texts, tuple) or len(texts) != len(official) or not all(isinstance(text, str) for text in texts):

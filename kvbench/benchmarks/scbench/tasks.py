@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """A task; `limits` has the most new tokens of each kind of question in it, by the kind's name."""
+    """A task; `limits` has the most new tokens for each kind of question."""
 
     name: str
     group: str
@@ -13,16 +13,16 @@ class Task:
 
     @property
     def mixed(self) -> bool:
-        """Whether its turns name their kind."""
+        """Whether the task has several kinds of questions; its turns then name their kind."""
         return len(self.limits) > 1
 
     @property
     def file(self) -> str:
-        """Its name in the data set and in the official code."""
+        """The task's name in the data set and in the official code."""
         return f"scbench_{self.name}"
 
     def answer_room(self, turns: int) -> int:
-        """Tokens that the official code leaves for the answers to so many turns."""
+        """Tokens that the official code leaves for the answers to `turns` turns."""
         return sum(self.limits.values()) * turns // len(self.limits)
 
     def part(self, kind: str) -> str:
@@ -47,7 +47,7 @@ TASKS = {
         Task("repoqa_and_kv", "multi_tasking", {"repoqa": 1024, "kv": 80}),
     )
 }
-# Its shared context has the first question in it.
+# A task without a shared mode: its shared context contains the first question.
 NOT_SHARED = "mf"
 
 GROUPS = {
