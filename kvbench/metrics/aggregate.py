@@ -16,7 +16,7 @@ def task_score(values: Sequence[float]) -> float:
 
 
 def range_score(values: Sequence[float]) -> float:
-    """The official score of one of LongBench-E's ranges, which eval.py lets NumPy round: 12.345 is 12.34 to it."""
+    """The official score of one of LongBench-E's ranges, rounded by NumPy as in eval.py: 12.345 becomes 12.34."""
     return float(round(100 * np.mean(values), 2))
 
 
@@ -29,9 +29,9 @@ def breakdown(
 ) -> pd.DataFrame:
     """One row per task in the order of `groups`, a mean per group of several tasks, and averages.
 
-    A task's score is `of_task` of its samples' scores; means and averages are those of the rounded scores, as in
-    the papers' tables. An average of `averages` appears when all its tasks are there; if none is of just the tasks
-    that are there, a plain one says how many they are. With None there is no average.
+    A task's score is `of_task` of its samples' scores; means and averages are over the rounded scores, as in the
+    papers' tables. An average of `averages` appears when all its tasks have records; if none covers exactly the tasks
+    with records, the mean over these is added and says how many they are. None: no average.
 
     `records` has the columns task, setting, sample and scores. The result has the columns kind (task, group or
     average), task, samples and one per setting in order of appearance; nan where a setting lacks a task.
@@ -42,37 +42,37 @@ def breakdown(
     settings = list(frame["setting"].unique())
     scores = scores.reindex([task for members in groups.values() for task in members if task in scores.index])
     samples = frame.groupby("task")["sample"].nunique()
-    there = list(scores.index)
+    recorded = list(scores.index)
 
     def row(kind: str, name: str, tasks: Sequence[str]) -> dict[str, Any]:
         mean = scores.loc[list(tasks), settings].mean(skipna=False).round(2)
         return {"kind": kind, "task": name, "samples": int(samples[list(tasks)].sum()), **mean}
 
-    rows = [row("task", task, [task]) for task in there]
+    rows = [row("task", task, [task]) for task in recorded]
     for group, members in groups.items():
-        present = [task for task in members if task in there]
+        present = [task for task in members if task in recorded]
         if len(present) > 1:
             complete = len(present) == len(members)
             rows.append(row("group", group if complete else f"{group} ({len(present)} of {len(members)})", present))
     if averages is not None:
-        whole = {name: tasks for name, tasks in averages.items() if set(tasks) <= set(there)}
-        rows += [row("average", name, tasks) for name, tasks in whole.items()]
-        if len(there) > 1 and all(len(tasks) < len(there) for tasks in whole.values()):
-            rows.append(row("average", f"average of {len(there)} tasks", there))
+        complete_averages = {name: tasks for name, tasks in averages.items() if set(tasks) <= set(recorded)}
+        rows += [row("average", name, tasks) for name, tasks in complete_averages.items()]
+        if len(recorded) > 1 and all(len(tasks) < len(recorded) for tasks in complete_averages.values()):
+            rows.append(row("average", f"average of {len(recorded)} tasks", recorded))
     return pd.DataFrame(rows)
 
 
 def units(records: pd.DataFrame) -> pd.Series:
-    """What was drawn independently of the others, of each record: its unit, else its context, else its sample."""
-    drawn = records["sample"]
+    """The independently drawn unit of each record: its `unit`, else its context, else its sample."""
+    labels = records["sample"]
     for name in ("context_id", "unit"):
         if name in records:
-            drawn = records[name].fillna(drawn)
-    return drawn
+            labels = records[name].fillna(labels)
+    return labels
 
 
 class Measure(NamedTuple):
-    """Where a measure can lie, whether less of it is better, and what FullKV has by definition."""
+    """The bounds of a measure, whether smaller is better, and FullKV's value where it is known by definition."""
 
     bounds: Interval
     smaller_is_better: bool = False
@@ -81,8 +81,7 @@ class Measure(NamedTuple):
 
 FULL = "full"  # the method of FullKV in records
 POSITIVE = Interval(0.0, inf)
-# The measures of a record's `distance` (kvbench.evaluation.distance, kvbench.engines.distance), the one that tables
-# show first in front.
+# The measures of a record's `distance` (kvbench.evaluation.distance, kvbench.engines.distance) in the order of tables.
 MEASURES = {
     "top1": Measure(OF_SCORES, of_full=1.0),
     "kl": Measure(POSITIVE, smaller_is_better=True, of_full=0.0),
@@ -93,12 +92,12 @@ MEASURES = {
     "nll": Measure(POSITIVE, smaller_is_better=True),
 }
 DISTANCES = tuple(MEASURES)
-AGREEMENT = tuple(name for name, measure in MEASURES.items() if measure.of_full == 1)  # with FullKV, of any answers
+AGREEMENT = tuple(name for name, measure in MEASURES.items() if measure.of_full == 1)  # with FullKV, on any prompt
 SMALLER_IS_BETTER = frozenset(name for name, measure in MEASURES.items() if measure.smaller_is_better)
 
 
 def bounds(metric: str, full: bool = False) -> Interval:
-    """Those of a sample's score or distance; of FullKV's one point where it is known by definition."""
+    """The bounds of a sample's score or distance; for FullKV, a single point where its value is known by definition."""
     measure = MEASURES.get(metric, Measure(OF_SCORES))
     if full and measure.of_full is not None:
         return Interval(measure.of_full, measure.of_full)
@@ -106,21 +105,20 @@ def bounds(metric: str, full: bool = False) -> Interval:
 
 
 def with_distances(records: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The records with their distances from FullKV among their scores, and the names of those that any record has."""
+    """The records with their distances from FullKV among their scores, and the names of these distances."""
     if "distance" not in records:
         return records, []
     distances = [distance if isinstance(distance, dict) else {} for distance in records["distance"]]
-    scores = [{**own, **distance} for own, distance in zip(records["scores"], distances, strict=True)]
-    found = set().union(*distances)
-    return records.assign(scores=scores), [name for name in DISTANCES if name in found]
+    scores = [{**scores, **distance} for scores, distance in zip(records["scores"], distances, strict=True)]
+    names = set().union(*distances)
+    return records.assign(scores=scores), [name for name in DISTANCES if name in names]
 
 
 def tokens_per_s(records: pd.DataFrame) -> float:
-    """Decoded tokens a second, of the sequences that decoded alone; nan where none did, or none decoded a token."""
+    """Decoded tokens per second of the sequences that decoded alone; nan where none did, or none decoded a token."""
     if "decode_seconds" not in records:
         return float("nan")
-    alone = (
-        records[records["decode_batch"] == 1] if "decode_batch" in records else records
-    )  # records without the field were decoded alone
+    # records without the field were decoded alone
+    alone = records[records["decode_batch"] == 1] if "decode_batch" in records else records
     seconds, steps = alone["decode_seconds"].sum(), alone["decode_steps"].sum()
     return steps / seconds if seconds and steps else float("nan")

@@ -1,6 +1,6 @@
-"""Metrics for prompts of one's own, by name: a prediction against each accepted answer, in [0, 1].
+"""Metrics for the user's own prompts, by name: a prediction against each accepted answer, in [0, 1].
 
-A plug-in's metric has a name too, and is called as a function of the user's is.
+A plug-in's metric has a name too, and is called like a user's function.
 """
 
 import inspect
@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from kvbench.errors import UserError, unknown
-from kvbench.metrics.backends import rouge_scorer
+from kvbench.metrics.backends import google_rouge
 from kvbench.metrics.longbench import english_words, qa_f1
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.own_code import own_line
@@ -22,31 +21,31 @@ from kvbench.utils.text import in_one_line
 
 Metric = Callable[[str, Sequence[str]], float]
 
-# What a model writes before the letter of its choice, and the letter alone or before a mark: "(B)", "B. Paris".
+# A letter after the announcement of an answer; a letter alone or before a mark: "(B)", "B. Paris".
 _NAMED = re.compile(r"\banswer(?: is)?:?\W*([A-Za-z])(?![A-Za-z])", re.IGNORECASE)
 _LEADING = re.compile(r"\W*([A-Za-z])\s*(?:[).:,\]\n]|$)")
 
 
 def exact(prediction: str, answer: str) -> float:
-    """1 if both have the same words, without case, ASCII punctuation and articles (SQuAD's exact match)."""
+    """1 if both have the same words, ignoring case, ASCII punctuation and articles (SQuAD's exact match)."""
     return float(english_words(prediction) == english_words(answer))
 
 
 def contains(prediction: str, answer: str) -> float:
-    """1 if the answer's words, normalised as by `exact`, occur in the prediction one after the other."""
+    """1 if the answer's words, normalised as in `exact`, occur in sequence in the prediction."""
     words = f" {' '.join(english_words(answer))} "
     return float(words in f" {' '.join(english_words(prediction))} ")
 
 
 def rouge_l(prediction: str, answer: str) -> float:
     """ROUGE-L F-measure of `rouge-score`, without stemming."""
-    return float(_rouge().score(answer, prediction)["rougeL"].fmeasure)
+    return float(google_rouge("rougeL", prediction, answer).fmeasure)
 
 
 def choice(prediction: str, answer: str) -> float:
     """1 if the prediction chooses the letter `answer`: "answer is (B)" anywhere, else a letter at its beginning."""
-    found = _NAMED.search(prediction) or _LEADING.match(prediction)
-    return float(found is not None and found[1].upper() == answer.upper())
+    letter = _NAMED.search(prediction) or _LEADING.match(prediction)
+    return float(letter is not None and letter[1].upper() == answer.upper())
 
 
 METRICS: dict[str, Callable[[str, str], float]] = {
@@ -73,7 +72,7 @@ def score(name: str, prediction: str, answers: Sequence[str]) -> float:
 
 
 def check(name: str, answers: Sequence[str] = ()) -> None:
-    """Raise UserError for an unknown metric, and for answers that it cannot compare with."""
+    """Raise UserError for an unknown metric, and for answers that it cannot read."""
     if is_function(name):
         function(name)
     if name == "choice" and (wrong := [answer for answer in answers if not re.fullmatch("[A-Za-z]", answer)]):
@@ -81,7 +80,7 @@ def check(name: str, answers: Sequence[str] = ()) -> None:
 
 
 def check_row(name: str) -> None:
-    """Raise UserError for a data file's metric without a name of its own; no function that a file names is imported."""
+    """Raise UserError unless a data file's metric has a name: no function that a file names is imported."""
     if not has_name(name):
         raise UserError(
             f"{unknown('metric', name, [*METRICS, *plugged()])}; a function is given by "
@@ -90,24 +89,24 @@ def check_row(name: str) -> None:
 
 
 def is_function(name: str) -> bool:
-    """Whether a metric is a function of the user's or of a plug-in's, not one of METRICS."""
+    """Whether a metric is a user's or a plug-in's function, not one of METRICS."""
     return name not in METRICS
 
 
 @cache
 def plugged() -> dict[str, str]:
     """The metrics of plug-ins, and the module.function of each."""
-    return {name: str(one["function"]) for name, one in declared("metric", METRICS).items()}
+    return {name: str(metric["function"]) for name, metric in declared("metric", METRICS).items()}
 
 
 def has_name(metric: object) -> bool:
-    """Whether a metric is one of METRICS or of a plug-in's, which records may name."""
+    """Whether a metric is one of METRICS or a plug-in's, which records may name."""
     return isinstance(metric, str) and (metric in METRICS or metric in plugged())
 
 
 @cache
 def function(name: str) -> Metric:
-    """The function module.name or of a plug-in's metric, called with a prediction and the list of its answers.
+    """The function module.name, or a plug-in's, which is called with a prediction and the list of its answers.
 
     Raises UserError for a name that is neither a metric's nor a function's.
     """
@@ -115,12 +114,11 @@ def function(name: str) -> Metric:
     if "." not in path:
         raise unknown("metric", name, [*METRICS, *plugged(), "module.function"])
     try:
-        found = pkgutil.resolve_name(path)
+        metric = pkgutil.resolve_name(path)
     except Exception as error:  # whatever the module's top level raises
         raise UserError(f"metric={name} cannot be imported: {own_line(error) or in_one_line(error)}") from error
-    if not callable(found):
-        raise UserError(f"metric={name} is {type(found).__name__}, not a function")
-    metric: Metric = found
+    if not callable(metric):
+        raise UserError(f"metric={name} is {type(metric).__name__}, not a function")
     return metric
 
 
@@ -129,8 +127,3 @@ def source(name: str) -> str | None:
     if not is_function(name):
         return None
     return file_hash(Path(inspect.getfile(inspect.unwrap(function(name)))))
-
-
-@cache
-def _rouge() -> Any:
-    return rouge_scorer(["rougeL"], use_stemmer=False)

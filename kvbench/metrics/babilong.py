@@ -26,21 +26,21 @@ LABELS = {  # the possible answers of each task
 
 
 def score(task: str, prediction: str, target: str, question: str) -> float:
-    """1 if the labels in the prediction's first sentence, without those in the question, are the target, else 0.
+    """1 if the labels in the prediction's first sentence, except those in the question, are the target, else 0.
 
     A target of several labels, as in qa8, has commas between them. Raises UserError for an unknown task.
     """
     if task not in LABELS:
         raise unknown("BABILong task", task, LABELS)
-    wanted = target.lower()
-    found = {label for label in LABELS[task] if label in first_sentence(prediction) and label not in question.lower()}
-    # qa19's targets have a comma too and are one label, which their length tells from qa8's lists
-    parts = wanted.split(",") if "," in wanted and len(wanted) > 3 else [wanted]
-    return float(len(found) == len(parts) and found.issuperset(parts))
+    target, sentence = target.lower(), first_sentence(prediction)
+    named = {label for label in LABELS[task] if label in sentence and label not in question.lower()}
+    # qa19's targets are one label with a comma, of three characters; qa8's lists are longer
+    labels = target.split(",") if "," in target and len(target) > 3 else [target]
+    return float(len(named) == len(labels) and named.issuperset(labels))
 
 
 def first_sentence(prediction: str) -> str:
-    """What is scored: lower case, up to the first full stop or tag of a further context or example.
+    """The part of a prediction that is scored: in lower case, up to the first full stop or tag of another example.
 
     The official code also cuts at "Question", which lower case never contains.
     """

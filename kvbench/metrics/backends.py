@@ -1,13 +1,13 @@
 """The packages behind the official metrics, imported when first used, with their messages suppressed.
 
-jieba reports on stderr that it loads its dictionary, fuzzywuzzy warns about the matcher that is wanted here, and both
-compile with warnings on new versions of Python.
+jieba reports on stderr that it loads its dictionary, fuzzywuzzy warns about difflib, which is the right matcher here,
+and both compile with warnings on new versions of Python.
 """
 
 import logging
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import packages_distributions
@@ -16,8 +16,8 @@ from typing import Any
 from kvbench.errors import UserError
 from kvbench.utils.extras import require
 
-# Where rouge 1.0.1 meets this limit it raises, and the official score is then 0.
-OFFICIAL_RECURSION_LIMIT = 1000  # Python's own, which LongBench's eval.py leaves as it is
+# At this limit rouge 1.0.1 raises, and the official score is then 0.
+OFFICIAL_RECURSION_LIMIT = 1000  # Python's default, which LongBench's eval.py does not change
 
 
 _OF_LONGBENCH = "a metric of LongBench"
@@ -41,7 +41,7 @@ def check_backend() -> str:
     Raises:
         UserError: python-Levenshtein would be used instead, which gives other numbers.
     """
-    matcher: str = _fuzz().SequenceMatcher.__module__
+    matcher = _fuzz().SequenceMatcher.__module__
     if matcher == "difflib":
         return matcher
     packages = " ".join(sorted(set(packages_distributions().get("Levenshtein", ["python-Levenshtein"]))))
@@ -54,9 +54,9 @@ def check_backend() -> str:
 def rouge_l(prediction: str, answer: str, frames: int) -> float:
     """`f` of rouge-l in the package `rouge`, or 0 where that raises, as in LongBench's eval.py.
 
-    The package raises on an empty text, and where its recursion along a pair of sentences (what full stops part) runs
-    into Python's limit, at about a thousand words. To score the same wherever it is called from, it gets the
-    room that it has when `frames` functions of eval.py stand above it.
+    The package raises on an empty text, and where its recursion along two sentences reaches Python's limit, at about a
+    thousand words. So that scores do not depend on the caller, it gets the depth that it has below `frames` functions
+    of eval.py.
     """
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + OFFICIAL_RECURSION_LIMIT - frames - _room())
@@ -69,7 +69,7 @@ def rouge_l(prediction: str, answer: str, frames: int) -> float:
 
 
 def rouge_1(prediction: str, answer: str) -> float:
-    """`f` of rouge-1 in the package `rouge`, or 0 where that raises: one of the texts has no word."""
+    """`f` of rouge-1 in the package `rouge`; 0 where it raises, because one of the texts has no word."""
     try:
         return float(_rouge("rouge-1").get_scores(prediction, answer)[0]["rouge-1"]["f"])
     except ValueError:
@@ -77,19 +77,24 @@ def rouge_1(prediction: str, answer: str) -> float:
 
 
 def _room() -> int:
-    """How many nested calls the caller can still make, measured: versions of Python count calls differently."""
+    """How many nested calls the caller can still make, by trial: versions of Python count calls differently."""
     try:
         return 1 + _room()
     except RecursionError:
         return 1
 
 
-def rouge_scorer(kinds: Sequence[str], **options: object) -> Any:
-    """A RougeScorer of Google's package `rouge-score`."""
-    require(f"{kinds[0]}, a score of summaries and sentences,", "rouge_score")
+def google_rouge(kind: str, prediction: str, answer: str, stemmer: bool = False, tokenizer: object = None) -> Any:
+    """Precision, recall and fmeasure of Google's package `rouge-score`; `kind` is rouge1, rougeL or rougeLsum."""
+    return _google_rouge(kind, stemmer, tokenizer).score(answer, prediction)[kind]
+
+
+@cache
+def _google_rouge(kind: str, stemmer: bool, tokenizer: object) -> Any:
+    require(f"{kind}, a score of summaries and sentences,", "rouge_score")
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(kinds, **options)
+    return RougeScorer([kind], use_stemmer=stemmer, tokenizer=tokenizer)
 
 
 @cache

@@ -3,15 +3,15 @@
 Each of RESAMPLES draws weights the units of a stratum by independent gamma variables. Two rules make the intervals of
 bounded scores hold for ten units as for a thousand (`python -m scripts.benchmarks.measure_interval_coverage`):
 
-- Ten needles that were all found do not show that every needle is found, and a hundred equal pairs not that every pair
-  is. The lower end counts UNSEEN units more that lie at the lower bound, the upper end as many at the upper bound
-  (Learned-Miller and Thomas 2019, https://arxiv.org/abs/1905.06208, count one whole unit). Strata share them.
-- The weights of n units have the shape (n - 2) / n each, so that the variance of a mean is the unbiased one.
+- Ten needles that were all found do not prove that every needle is found, nor do a hundred equal pairs prove that all
+  pairs are equal. The lower end therefore counts UNSEEN further units at the lower bound, and the upper end as many at
+  the upper bound (Learned-Miller and Thomas 2019, https://arxiv.org/abs/1905.06208, count one unit). Strata share them.
+- The weights of n units have the shape (n - 2) / n each, so that the variance of a mean is unbiased.
 
-Weights do not depend on values. So no end falls where a value rises, and none leaves the bounds.
+Weights do not depend on values. So no end falls when a value rises, and no end leaves the bounds.
 
-What has a bound on one side at most, as a divergence, has no such unit. Deviations are then stretched as Student's t is
-wider than the normal distribution; where values do not vary there is no interval.
+Values that are unbounded on a side, such as divergences, have no unseen units. Deviations are then stretched as
+Student's t is wider than the normal distribution; where values do not vary there is no interval.
 """
 
 from collections.abc import Hashable, Sequence
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 RESAMPLES = 2000
-UNSEEN = 2 / 3  # units; half a unit (Jeffreys' interval) leaves 9 % of the intervals of found or not beside the truth
+UNSEEN = 2 / 3  # units; with half a unit (Jeffreys' interval) 9 % of the intervals of yes-no scores miss the truth
 EQUAL = 1e-9  # values that differ by less are equal
 _FINE = 25  # draws for each quantile of the weight of unseen units
 
@@ -35,14 +35,14 @@ class Interval(NamedTuple):
 OF_SCORES = Interval(0.0, 1.0)
 OF_DIFFERENCES = Interval(-1.0, 1.0)
 UNBOUNDED = Interval(-inf, inf)
-Bounds = Interval | None  # of what is averaged; None: it has none
+Bounds = Interval | None  # of the values; None: unbounded
 NOT_KNOWN = Interval(nan, nan)
 
 
 def interval(values: Sequence[float], bounds: Bounds = OF_SCORES, confidence: float = 0.95, seed: int = 0) -> Interval:
     """The interval of the mean of values that were drawn one by one; (nan, nan) for fewer than two.
 
-    Values outside of `bounds` have none. The same values give the same interval.
+    Values outside `bounds` count as unbounded. The same values give the same interval.
     """
     return clustered([values], [range(len(values))], bounds, confidence, seed)
 
@@ -61,19 +61,20 @@ def clustered(
     """
     if not len(strata) or min(len(set(labels)) for labels in clusters) < 2:
         return NOT_KNOWN
-    found = [_units(np.asarray(values, dtype=float), labels) for values, labels in zip(strata, clusters, strict=True)]
-    every = np.concatenate([np.asarray(values, dtype=float) for values in strata])
-    if bounds is None or every.min() < bounds.low - EQUAL or every.max() > bounds.high + EQUAL:
+    arrays = [np.asarray(values, dtype=float) for values in strata]
+    units = [_units(values, labels) for values, labels in zip(arrays, clusters, strict=True)]
+    values = np.concatenate(arrays)
+    if bounds is None or values.min() < bounds.low - EQUAL or values.max() > bounds.high + EQUAL:
         bounds = UNBOUNDED
     if bounds.low == bounds.high:
         return bounds
     tail = (1 - confidence) / 2
     if isfinite(bounds.low) and isfinite(bounds.high):
-        low, high = (_means(found, bound, seed) for bound in bounds)
-    elif all(np.ptp(unit.sums / unit.counts) < EQUAL for unit in found):
+        low, high = (_means(units, bound, seed) for bound in bounds)
+    elif all(np.ptp(stratum.sums / stratum.counts) < EQUAL for stratum in units):
         return NOT_KNOWN
     else:
-        low = high = _unbounded_means(found, seed)
+        low = high = _unbounded_means(units, seed)
     ends = np.clip([np.quantile(low, tail), np.quantile(high, 1 - tail)], *bounds)
     return Interval(*ends.tolist())
 
@@ -90,9 +91,11 @@ def paired_interval(
 ) -> Interval:
     """The interval of the mean of a - b; a[i] and b[i] are of one sample.
 
-    With `strata`, a label for each sample (its task), it is that of the mean over strata of their means; with
-    `clusters`, another one (its context), samples with the same one were drawn together. (nan, nan) where a stratum has
-    fewer than two samples, or clusters. `bounds` are those of a, and of b where it has no others.
+    strata    a label for each sample (its task): the mean is the mean over strata of their means.
+    clusters  a label for each sample (its context): samples with the same label were drawn together.
+    bounds    of a, and of b unless `bounds_of_b` are given.
+
+    (nan, nan) where a stratum has fewer than two samples, or fewer than two clusters.
     """
     if len(a) != len(b) or any(labels is not None and len(labels) != len(a) for labels in (strata, clusters)):
         raise ValueError(f"{len(a)} and {len(b)} values are not pairs" if len(a) != len(b) else "a label for each pair")
@@ -101,19 +104,19 @@ def paired_interval(
     members: dict[Hashable, list[int]] = {}
     for i in range(len(a)):
         members.setdefault(None if strata is None else strata[i], []).append(i)
-    of_a = bounds or UNBOUNDED
-    of_b = bounds_of_b or of_a
+    bounds_of_a = bounds or UNBOUNDED
+    bounds_of_b = bounds_of_b or bounds_of_a
     return clustered(
-        [differences[these] for these in members.values()],
-        [[labels[i] for i in these] for these in members.values()],
-        Interval(of_a.low - of_b.high, of_a.high - of_b.low),
+        [differences[indices] for indices in members.values()],
+        [[labels[i] for i in indices] for indices in members.values()],
+        Interval(bounds_of_a.low - bounds_of_b.high, bounds_of_a.high - bounds_of_b.low),
         confidence,
         seed,
     )
 
 
 def equal_pairs_needed(margin: float, confidence: float = 0.95) -> int | None:
-    """How many equal pairs of scores in [0, 1] show that no more than `margin` is lost; None for a margin of 0."""
+    """The number of equal pairs of scores in [0, 1] that show a loss of at most `margin`; None for a margin of 0."""
     if margin <= 0:
         return None
     quantile = 1 - (1 - confidence) / 2
@@ -133,7 +136,7 @@ def equal_pairs_needed(margin: float, confidence: float = 0.95) -> int | None:
 
 
 class _Units(NamedTuple):
-    """The units of a stratum: the sum of the values of each, and their number."""
+    """The units of a stratum: for each, the sum and the number of its values."""
 
     sums: np.ndarray
     counts: np.ndarray
@@ -145,17 +148,17 @@ def _units(values: np.ndarray, labels: Sequence[Hashable]) -> _Units:
 
 
 def _means(strata: Sequence[_Units], bound: float, seed: int) -> np.ndarray:
-    """RESAMPLES means over strata of the weighted means of their units, with unseen ones at `bound`."""
+    """RESAMPLES means over strata of the weighted means of their units, with unseen units at `bound`."""
     weights = _weights(tuple(len(stratum.counts) for stratum in strata), seed)
     means = np.zeros(RESAMPLES)
-    for of, weight, missing in zip(strata, *weights, strict=True):
-        more = missing * of.counts.mean()
-        means += (weight @ of.sums + more * bound) / (weight @ of.counts + more)
+    for stratum, seen, unseen in zip(strata, *weights, strict=True):
+        more = unseen * stratum.counts.mean()
+        means += (seen @ stratum.sums + more * bound) / (seen @ stratum.counts + more)
     return means / len(strata)
 
 
 class _Weights(NamedTuple):
-    """Of strata: the weights [RESAMPLES, units] of what was seen of each, and those [RESAMPLES] of what was not."""
+    """For each stratum, the weights of its units [RESAMPLES, units] and of its unseen units [RESAMPLES]."""
 
     seen: list[np.ndarray]
     unseen: list[np.ndarray]
@@ -163,10 +166,10 @@ class _Weights(NamedTuple):
 
 @lru_cache(maxsize=2)
 def _weights(units: tuple[int, ...], seed: int) -> _Weights:
-    """The weights of strata of so many units.
+    """The weights of strata with these numbers of units.
 
-    A unit weighs the most in the stratum with the fewest of them, and what was not seen may lie there: in every stratum
-    it has the effect that it would have in that one.
+    A unit weighs most in the smallest stratum, and the unseen units may lie there: in every stratum they have the
+    effect that they would have in the smallest one.
     """
     rng = np.random.default_rng(seed)
     unseen = [_unseen(rng, UNSEEN / len(units)) * (n / min(units)) for n in units]
@@ -174,18 +177,18 @@ def _weights(units: tuple[int, ...], seed: int) -> _Weights:
 
 
 def _total(units: int) -> float:
-    """What all units of a stratum weigh."""
+    """The weight of all units of a stratum."""
     return max(units - 2.0, 1.0)
 
 
 def _unseen(rng: np.random.Generator, shape: float) -> np.ndarray:
-    """RESAMPLES weights of unseen units in a random order: the quantiles of a gamma distribution."""
+    """RESAMPLES weights of unseen units: the quantiles of a gamma distribution, in random order."""
     fine = np.sort(rng.standard_gamma(shape, RESAMPLES * _FINE))
     return rng.permutation(fine[_FINE // 2 :: _FINE])
 
 
 def _unbounded_means(strata: Sequence[_Units], seed: int) -> np.ndarray:
-    """RESAMPLES means over strata of the weighted means of their units, whose values have no bounds."""
+    """RESAMPLES means over strata of the weighted means of their units, for unbounded values."""
     rng = np.random.default_rng(seed)
     total = np.zeros(RESAMPLES)
     for sums, counts in strata:

@@ -7,23 +7,23 @@ import numpy as np
 
 from kvbench.metrics.bootstrap import OF_SCORES, Interval, paired_interval
 
-CLOSE = 0.05  # bytes of two settings that differ by less than this share are not told apart further
-STEPS = 4  # a refinement divides the way between two ratios into so many equal steps of their logarithm
+CLOSE = 0.05  # no ratio is tried between two settings whose bytes differ by less than this share
+STEPS = 4  # a refinement divides the interval between two ratios into this many equal steps of the logarithm
 CONFIDENCE = 0.95  # of each one-sided bound
 TWO_SIDED = 2 * CONFIDENCE - 1  # of an interval with such bounds
 
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of a method: its bytes, and how much its scores fall short of FullKV's on the same samples."""
+    """One setting of a method: its bytes, and how far its scores are below FullKV's on the same samples."""
 
     setting: str
-    ratio: float  # as it was requested; 1 where the method takes none
+    ratio: float  # as requested; 1 where the method takes none
     bytes: float  # mean over samples of the share of FullKV's bytes, as served
     difference: float  # mean of score - FullKV's score
-    low: float  # bounds of that mean, each with CONFIDENCE on its side
+    low: float  # one-sided bounds of that mean, each with CONFIDENCE
     high: float
-    floored: bool = False  # the method could not go down to the ratio
+    floored: bool = False  # whether the method kept more than the ratio, because of its floor
 
 
 def point(
@@ -38,30 +38,30 @@ def point(
     bounds: Interval = OF_SCORES,
     bounds_of_full: Interval | None = None,
 ) -> Point:
-    """A point from shares of FullKV's bytes, scores and FullKV's scores of the same samples, whose tasks count equally.
+    """A point from shares of FullKV's bytes, scores and FullKV's scores on the same samples; tasks count equally.
 
-    `bounds` are those of a sample's score, `bounds_of_full` of FullKV's where it has others. low and high are those of
-    a paired bootstrap within tasks, which draws samples about one of `contexts` together; nan where a task has a single
-    sample or context.
+    `bounds` are of a sample's score, `bounds_of_full` of FullKV's where they differ. low and high are from a paired
+    bootstrap within tasks, which draws samples of one of `contexts` together; nan where a task has a single sample or
+    context.
     """
     low, high = paired_interval(scores, full, tasks, contexts, bounds, TWO_SIDED, bounds_of_b=bounds_of_full)
     differences = np.subtract(scores, full)
-    of_tasks = [differences[[label == task for label in tasks]].mean() for task in dict.fromkeys(tasks)]
-    return Point(setting, ratio, float(np.mean(shares)), float(np.mean(of_tasks)), low, high, floored)
+    task_means = [differences[[label == task for label in tasks]].mean() for task in dict.fromkeys(tasks)]
+    return Point(setting, ratio, float(np.mean(shares)), float(np.mean(task_means)), low, high, floored)
 
 
 @dataclass(frozen=True)
 class Frontier:
     """Where one method's quality falls below FullKV's by more than `margin`.
 
-    sure      the point with the fewest bytes such that it and every point with more bytes certainly lose no more than
-              the margin (lower bound above -margin); None: not even the first.
-    possible  the same for points that may lose no more (upper bound not below -margin).
-    gap       some point with fewer bytes than `sure` also certainly loses no more: quality does not fall steadily.
-    end       sure is the last point tried: the frontier may lie lower.
+    sure      the point with the fewest bytes such that it and every point with more bytes certainly lose at most the
+              margin (lower bound above -margin); None: not even the first.
+    possible  the same for points that possibly lose at most the margin (upper bound not below -margin).
+    gap       whether a point with fewer bytes than `sure` also certainly loses at most the margin.
+    end       whether `sure` is the last point tried: the frontier may be lower.
     """
 
-    points: list[Point]  # the largest bytes first
+    points: list[Point]  # by falling bytes
     margin: float
     sure: Point | None
     possible: Point | None
@@ -71,30 +71,31 @@ class Frontier:
 
 def frontier(points: Sequence[Point], margin: float) -> Frontier:
     """The frontier of one method's points at a margin in units of the score."""
-    ordered = sorted(points, key=lambda each: (-each.bytes, -each.ratio))
-    passing = [each.low > -margin for each in ordered]
-    maybe = [each.high >= -margin for each in ordered]
+    ordered = sorted(points, key=lambda point: (-point.bytes, -point.ratio))
+    passing = [point.low > -margin for point in ordered]
+    maybe = [point.high >= -margin for point in ordered]
     sure, possible = _last_of_run(ordered, passing), _last_of_run(ordered, maybe)
-    behind = passing[passing.index(False) :] if False in passing else []
-    return Frontier(ordered, margin, sure, possible, any(behind), sure is not None and sure is ordered[-1])
+    rest = passing[passing.index(False) :] if False in passing else []
+    return Frontier(ordered, margin, sure, possible, any(rest), sure is not None and sure is ordered[-1])
 
 
 def _last_of_run(ordered: Sequence[Point], passes: Sequence[bool]) -> Point | None:
-    """The last point of those that pass without a gap from the first."""
+    """The last point of the run of passing points that begins with the first."""
     run = passes.index(False) if False in passes else len(passes)
     return ordered[run - 1] if run else None
 
 
-def refined(found: Frontier) -> list[float]:
-    """The ratios to try next: between the last point of `sure`'s run and the one below it; none where these are close.
+def refined(frontier: Frontier) -> list[float]:
+    """The ratios to try next: between `sure` and the point below it; none where these are close.
 
-    FullKV, with all bytes at ratio 1, stands above the first point.
+    FullKV, with all bytes at ratio 1, is above the first point.
     """
-    place = -1 if found.sure is None else found.points.index(found.sure)
-    if place + 1 == len(found.points):
+    points = frontier.points
+    place = -1 if frontier.sure is None else points.index(frontier.sure)
+    if place + 1 == len(points):
         return []
-    below = found.points[place + 1]
-    ratio, held = (1.0, 1.0) if place < 0 else (found.points[place].ratio, found.points[place].bytes)
+    below = points[place + 1]
+    ratio, held = (1.0, 1.0) if place < 0 else (points[place].ratio, points[place].bytes)
     if below.floored or held - below.bytes <= CLOSE * held or below.ratio >= ratio:
         return []
     steps = np.geomspace(ratio, below.ratio, STEPS + 1)[1:-1]
@@ -102,7 +103,7 @@ def refined(found: Frontier) -> list[float]:
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
-    """The indices of the (bytes, score) pairs that no other pair beats in one and equals or beats in the other."""
+    """The indices of the Pareto-optimal (bytes, score) pairs: fewer bytes and higher scores are better."""
     return [
         i
         for i, (held, score) in enumerate(points)

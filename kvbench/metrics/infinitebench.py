@@ -1,17 +1,15 @@
 """InfiniteBench's official metrics (github.com/OpenBMB/InfiniteBench at 88b3daa, src/compute_scores.py).
 
-Each metric is a function of a prediction and the task's answers, in [0, 1]. Oddities are those of the official code.
+Each metric is a function of a prediction and the task's answers, in [0, 1]. Oddities are the official code's.
 """
 
 import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
 
 from kvbench.errors import unknown
-from kvbench.metrics.backends import rouge_scorer
+from kvbench.metrics.backends import google_rouge
 from kvbench.metrics.longbench import chinese_characters, english_words, f1
 
 Metric = Callable[[str, Sequence[str]], float]
@@ -20,7 +18,7 @@ _NUMBER = re.compile(r"\d+\.\d+|\d+")
 _DIGITS = re.compile("[0-9]+")
 _LETTERS = "ABCD"
 _MARKS = "\n:\"'.,?!{}"  # between words
-# What stands before a choice. The first that occurs anywhere in the answer counts, be it behind another.
+# The words before a choice. The first of these that occurs anywhere in the answer counts.
 _CHOICE_PREFIXES = ("answer is:", "answer:", "answer is", "option is")
 _DEBUG_PREFIXES = ("answer is:", "is:", "answer:", "correct option is:")
 
@@ -37,25 +35,25 @@ def score(task: str, prediction: str, answers: Sequence[str]) -> float:
 
 
 def check_answers(task: str, answers: Sequence[str]) -> None:
-    """Raise ValueError for answers that the task's metric cannot compare with: those of numbers must be numbers."""
+    """Raise ValueError for answers that the task's metric cannot read: answers of numeric tasks must be numbers."""
     if METRICS[task] in (first_number, last_integer):
-        check_number(answers[0], whole=METRICS[task] is last_integer)
+        check_number(answers[0], integer=METRICS[task] is last_integer)
 
 
-def check_number(answer: str, whole: bool = False) -> None:
+def check_number(answer: str, integer: bool = False) -> None:
     """Raise ValueError for an answer that is no finite number, or no integer."""
     try:
-        value: float = int(answer) if whole else float(answer)
+        value: float = int(answer) if integer else float(answer)
     except ValueError:
         value = math.nan
-    if value in (math.inf, -math.inf) or value != value:
-        raise ValueError(f"answer is {answer[:40]!r}, not {'an integer' if whole else 'a number'}")
+    if not math.isfinite(value):
+        raise ValueError(f"answer is {answer[:40]!r}, not {'an integer' if integer else 'a number'}")
 
 
 def first_integer(prediction: str, answers: Sequence[str]) -> bool:
     """Whether the first digits in the prediction are the answer's."""
-    found = _DIGITS.search(prediction)
-    return (found[0] if found else "") == answers[0]
+    digits = _DIGITS.search(prediction)
+    return (digits[0] if digits else "") == answers[0]
 
 
 def word(prediction: str, answers: Sequence[str]) -> bool:
@@ -68,7 +66,7 @@ def name(prediction: str, answers: Sequence[str]) -> bool:
 
     A name of several words never is.
     """
-    return answers[0] in [each.upper() for each in _blanked(prediction, _MARKS).split()]
+    return answers[0] in [text.upper() for text in _blanked(prediction, _MARKS).split()]
 
 
 def last_integer(prediction: str, answers: Sequence[str]) -> bool:
@@ -85,28 +83,28 @@ def first_number(prediction: str, answers: Sequence[str]) -> bool:
 
     A fraction where the answer is an integer is wrong; the official code raises there.
     """
-    found = _NUMBER.search(prediction)
-    if found is None or ("." in found[0] and "." not in answers[0]):
+    number = _NUMBER.search(prediction)
+    if number is None or ("." in number[0] and "." not in answers[0]):
         return False
-    return float(found[0]) == float(answers[0])
+    return float(number[0]) == float(answers[0])
 
 
 def values(prediction: str, answers: Sequence[str]) -> float:
     """Share of the values, from the first on, that the prediction lists without a mistake; signs are not read."""
-    wanted = json.loads(answers[0])
+    expected = json.loads(answers[0])
     right = 0
-    for value, listed in zip(wanted, _DIGITS.findall(prediction), strict=False):
+    for value, listed in zip(expected, _DIGITS.findall(prediction), strict=False):
         if str(value) != (listed.lstrip("0") or "0"):
             break
         right += 1
-    return right / len(wanted)
+    return right / len(expected)
 
 
 def choice(prediction: str, answers: Sequence[str]) -> bool:
     """Whether the prediction chooses the option with this text and letter.
 
-    By its first character if it is A to D; as a whole; behind the words that announce an answer; or else by its first
-    word among A, B, C, D and the substrings of "ABCD".
+    It chooses by its first character if that is A to D; by its whole text; by the words after the announcement of an
+    answer; or else by its first word among A, B, C, D and the substrings of "ABCD".
     """
     text = prediction.strip()
     if not text:
@@ -119,7 +117,7 @@ def choice(prediction: str, answers: Sequence[str]) -> bool:
     announced = _announced(text, _CHOICE_PREFIXES)
     if announced is not None:
         return announced.startswith(tuple(answers))
-    return next((each in answers for each in text.split() if each in _LETTERS), False)
+    return next((letters in answers for letters in text.split() if letters in _LETTERS), False)
 
 
 def debug(prediction: str, answers: Sequence[str]) -> bool:
@@ -146,7 +144,7 @@ def qa_f1_zh(prediction: str, answers: Sequence[str]) -> float:
 
 def rouge_l_sum(prediction: str, answers: Sequence[str]) -> float:
     """ROUGE-L of summaries (Google's rougeLsum without stemming), the best over the answers."""
-    return max(float(_rouge().score(answer, prediction)["rougeLsum"].fmeasure) for answer in answers)
+    return max(float(google_rouge("rougeLsum", prediction, answer).fmeasure) for answer in answers)
 
 
 def _blanked(text: str, marks: str) -> str:
@@ -158,20 +156,8 @@ def _single_blanks(text: str) -> str:
 
 
 def _announced(text: str, prefixes: Sequence[str]) -> str | None:
-    """What follows the first of `prefixes` that occurs, without the character behind it; None where none does.
-
-    "" where nothing follows, with which no text begins.
-    """
-    for prefix in prefixes:
-        _, found, after = text.partition(prefix)
-        if found:
-            return after[1:]
-    return None
-
-
-@cache
-def _rouge() -> Any:
-    return rouge_scorer(["rougeLsum"], use_stemmer=False)
+    """The text after the first of `prefixes` that occurs, without the character after it; None where none occurs."""
+    return next((text.partition(prefix)[2][1:] for prefix in prefixes if prefix in text), None)
 
 
 METRICS: dict[str, Metric] = {

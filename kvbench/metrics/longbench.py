@@ -1,18 +1,16 @@
 """LongBench's official metrics (github.com/THUDM/LongBench at 2e00731, LongBench/metrics.py and eval.py).
 
-Each metric is a function of a prediction, one answer and the task's class names, in [0, 1]. Oddities are
-those of the official code, on which published numbers depend.
+Each metric is a function of a prediction, one answer and the task's class names, in [0, 1]. Oddities are the official
+code's: published numbers depend on them.
 """
 
 import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
 
 from kvbench.errors import UserError, unknown
-from kvbench.metrics.backends import rouge_l, rouge_scorer, similarity, words
+from kvbench.metrics.backends import google_rouge, rouge_l, similarity, words
 
 Metric = Callable[[str, str, Sequence[str] | None], float]
 
@@ -50,15 +48,15 @@ def score(task: str, prediction: str, answers: Sequence[str], all_classes: Seque
 def companions(task: str, prediction: str, answers: Sequence[str]) -> dict[str, float]:
     """Scores in addition to the official one: for summaries, ROUGE-L by Google's `rouge-score`.
 
-    Its F-measure over whole texts, without stemming, best over the answers. That package's own tokens are ASCII letters
-    and digits, so that Chinese texts would have none: they are given to it as jieba's words without punctuation.
+    Its F-measure over whole texts, without stemming, best over the answers. The package's own tokens are ASCII letters
+    and digits, of which Chinese texts have none: their tokens are jieba's words without punctuation.
     """
     if METRICS[task] not in ("rouge", "rouge_zh"):
         return {}
-    scorer = _google(METRICS[task] == "rouge_zh")
+    tokenizer = _CHINESE_TOKENIZER if METRICS[task] == "rouge_zh" else None
     prediction = first_line(task, prediction)
-    best = max((scorer.score(answer, prediction)["rougeL"].fmeasure for answer in answers), default=0.0)
-    return {"rouge_score_l": best}
+    scores = (google_rouge("rougeL", prediction, answer, tokenizer=tokenizer).fmeasure for answer in answers)
+    return {"rouge_score_l": max(scores, default=0.0)}
 
 
 def first_line(task: str, prediction: str) -> str:
@@ -120,7 +118,8 @@ def count(prediction: str, answer: str, all_classes: Sequence[str] | None = None
 def code_sim(prediction: str, answer: str, all_classes: Sequence[str] | None = None) -> float:
     """Similarity, in whole percent, of the answer and the prediction's first line without `, # and //.
 
-    Leading line ends are skipped; an empty line behind them is a line. Without such a line the prediction is empty.
+    Leading line ends are skipped; an empty line after them counts as a line. If every line has a mark, the prediction
+    counts as empty.
     """
     lines = prediction.lstrip("\n").split("\n")
     code = next((line for line in lines if not any(mark in line for mark in ("`", "#", "//"))), "")
@@ -141,31 +140,29 @@ def english_words(text: str) -> list[str]:
 
 
 def chinese_characters(text: str) -> list[str]:
-    """The characters in lower case without punctuation and blanks, as other benchmarks than LongBench compare them."""
+    """The characters in lower case without punctuation and blanks, as benchmarks other than LongBench compare them."""
     return list("".join(text.lower().translate(_CHINESE).split()))
 
 
 def _chinese(text: str) -> list[str]:
-    """Normalised word by word, after the segmentation."""
+    """jieba's words in lower case, without punctuation and blanks; each is normalised after the segmentation."""
     bare = ("".join(word.lower().translate(_CHINESE).split()) for word in words(text))
     return [word for word in bare if word]
 
 
 def _paragraph(name: str, answer: str) -> str:
     """The first number that follows `name` in the answer."""
-    found = re.search(re.escape(name) + r"(\d+)", answer)
-    if not found:
+    number = re.search(re.escape(name) + r"(\d+)", answer)
+    if not number:
         raise UserError(f"answer {answer!r} of a retrieval task has no {name.strip()!r} with a number")
-    return found[1]
+    return number[1]
 
 
 class _ChineseTokenizer:
     tokenize = staticmethod(_chinese)
 
 
-@cache
-def _google(chinese: bool) -> Any:
-    return rouge_scorer(["rougeL"], use_stemmer=False, tokenizer=_ChineseTokenizer() if chinese else None)
+_CHINESE_TOKENIZER = _ChineseTokenizer()
 
 
 _FUNCTIONS: dict[str, Metric] = {
@@ -187,7 +184,7 @@ METRICS: dict[str, str] = {
     }.items()
     for task in tasks.split()
 }
-# The modules that compute the metrics, apart from kvbench's own code.
+# The packages that compute the metrics.
 PACKAGES = {
     "fuzzywuzzy": {"code_sim"},
     "jieba": {"qa_f1_zh", "rouge_zh"},

@@ -4,17 +4,17 @@ import re
 
 # The letter that an answer chooses: in parentheses anywhere in it, else without.
 _CHOSEN = (re.compile(r"The correct answer is \(([A-D])\)"), re.compile(r"The correct answer is ([A-D])"))
-GUESSED = 0.25  # what result.py's `compensated` counts for an answer that chooses nothing
+GUESSED = 0.25  # the value of an answer without a choice in result.py's `compensated`
 
 
 def chosen(prediction: str) -> str | None:
-    """The letter A to D that the prediction names in the form that the prompt asks for; asterisks do not count."""
+    """The letter A to D that the prediction names in the requested form; asterisks are ignored."""
     text = prediction.strip().replace("*", "")
     return next((match[1] for form in _CHOSEN if (match := form.search(text))), None)
 
 
 def score(prediction: str, answer: str) -> dict[str, float]:
-    """`score`: 1 if the prediction chooses the answer's letter. `compensated`: the same, 0.25 where it chooses none."""
+    """`score`: 1 if the prediction chooses the answer's letter. `compensated`: the same, but 0.25 without a choice."""
     letter = chosen(prediction)
     right = float(letter == answer)
     return {"score": right, "compensated": GUESSED if letter is None else right}

@@ -10,13 +10,13 @@ _BOX = re.compile(r"\\boxed\s*\{")
 
 
 def answer_part(text: str) -> str:
-    """The text after the model's thinking; the whole text where no thinking ends in it."""
+    """The text after the model's thinking; all of it where no thinking ends in it."""
     return text.rpartition(END_OF_THINKING)[2]
 
 
 def last_box(text: str) -> str | None:
     r"""The content of the last \boxed{…} whose braces balance; None without one."""
-    found = None
+    content = None
     for match in _BOX.finditer(text):
         depth, end = 1, match.end()
         while depth and end < len(text):
@@ -26,24 +26,24 @@ def last_box(text: str) -> str | None:
                 depth += {"{": 1, "}": -1}.get(text[end], 0)
             end += 1
         if not depth:
-            found = text[match.end() : end - 1]
-    return found
+            content = text[match.end() : end - 1]
+    return content
 
 
 def integer_score(prediction: str, answer: str) -> dict[str, float]:
-    """AIME's score: the number in the last box is the answer; without a box, the last one of the last line is."""
+    """AIME's score: whether the number in the last box is the answer; without a box, the last line's last number."""
     text = answer_part(prediction)
     box = last_box(text)
     if box is None:
         lines = [line for line in text.splitlines() if line.strip()]
-        found = last_number(lines[-1]) if lines else None
+        value = last_number(lines[-1]) if lines else None
     else:
-        found = number(box)
-    return scores(found == int(answer), box)
+        value = number(box)
+    return scores(value == int(answer), box)
 
 
 def expression_score(prediction: str, answer: str) -> dict[str, float]:
-    """MATH's score: the expressions are mathematically equal, by Math-Verify.
+    """MATH's score: whether the expressions are mathematically equal, by Math-Verify.
 
     undecided: the comparison took too long, and counts as wrong.
     """
@@ -53,5 +53,5 @@ def expression_score(prediction: str, answer: str) -> dict[str, float]:
 
 
 def scores(right: bool | None, box: str | None) -> dict[str, float]:
-    """correct; boxed: whether there is a box at all."""
+    """Whether the answer is right, and whether the text has a box."""
     return {"correct": float(right is True), "boxed": float(box is not None)}

@@ -1,6 +1,6 @@
-"""Mathematical equality of an expression and a text's final answer, by Math-Verify in a process of its own.
+"""Mathematical equality of an expression and a text's final answer, by Math-Verify in a separate process.
 
-Simplifying an expression can take for ever: a comparison that takes longer than `SECONDS` is given up.
+Simplifying an expression can take forever: a comparison is given up after `SECONDS`.
 """
 
 import atexit
@@ -11,6 +11,7 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO, cast
 
 from kvbench.errors import UserError
 
@@ -28,7 +29,7 @@ def check_installed() -> None:
 
 
 def equal(expression: str, text: str) -> bool | None:
-    """Whether the final answer in `text` equals the LaTeX `expression`; None where that was not decided in time."""
+    """Whether the final answer in `text` equals the LaTeX `expression`; None where it was not decided in time."""
     return comparer().equal(expression, text)
 
 
@@ -39,7 +40,10 @@ def comparer() -> "Comparer":
 
 
 class Comparer:
-    """A process that answers a line of JSON, an expression and a text, with true or false; started when needed."""
+    """A process that reads lines of JSON, each an expression and a text, and answers true or false to each.
+
+    It is started when it is needed.
+    """
 
     def __init__(self, program: Path, seconds: float = SECONDS):
         self.program, self.seconds = program, seconds
@@ -47,15 +51,15 @@ class Comparer:
         atexit.register(self.stop)
 
     def equal(self, expression: str, text: str) -> bool | None:
-        if self.process is None:
-            self._start()
-        self._write([expression, text])
-        line = self._line(self.seconds)
+        process = self.process or self._start()
+        requests = cast(IO[str], process.stdin)
+        requests.write(json.dumps([expression, text]) + "\n")
+        requests.flush()
+        line = read_line(process, self.seconds)
         if line is None:
             self.stop()
             return None
-        decided: bool | None = json.loads(line)
-        return decided
+        return json.loads(line)
 
     def stop(self) -> None:
         if self.process is not None:
@@ -63,7 +67,7 @@ class Comparer:
             self.process.wait()
             self.process = None
 
-    def _start(self) -> None:
+    def _start(self) -> "subprocess.Popen[str]":
         self.process = subprocess.Popen(
             [sys.executable, str(self.program)],
             stdin=subprocess.PIPE,
@@ -72,17 +76,14 @@ class Comparer:
             text=True,
             encoding="ascii",
         )
-        if self._line(STARTING) is None:
+        if read_line(self.process, STARTING) is None:
             self.stop()
             raise UserError(f"Math-Verify cannot be used: {sys.executable} {self.program} does not start")
+        return self.process
 
-    def _write(self, request: list[str]) -> None:
-        assert self.process is not None and self.process.stdin is not None, "_start opens the pipe"
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
 
-    def _line(self, seconds: float) -> str | None:
-        """The next line, None where none came in time or the process ended."""
-        assert self.process is not None and self.process.stdout is not None, "_start opens the pipe"
-        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
-        return (self.process.stdout.readline() or None) if ready else None
+def read_line(process: "subprocess.Popen[str]", seconds: float) -> str | None:
+    """The process's next line; None where none came in time or the process ended."""
+    answers = cast(IO[str], process.stdout)
+    ready, _, _ = select.select([answers], [], [], seconds)
+    return (answers.readline() or None) if ready else None

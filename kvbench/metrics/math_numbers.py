@@ -1,8 +1,8 @@
 r"""The number that a final answer in LaTeX is: "N = 33", "33^\circ", "33\text{ ways}", "\$33", "\frac{66}{2}".
 
-The rule is that of the graders in use, Math-Verify 0.9 and Qwen2.5-Math's in R-KV (Zefan-Cai/R-KV at d15c976,
-evaluation/): what dresses a number is taken off, and sums, products, powers and fractions of numbers are computed.
-tests/metrics/test_math_numbers.py says where it differs from Math-Verify.
+The rule is the common graders', Math-Verify 0.9 and Qwen2.5-Math's in R-KV (Zefan-Cai/R-KV at d15c976, evaluation/):
+units and typefaces around a number are removed, and sums, products, powers and fractions of numbers are computed.
+tests/metrics/test_math_numbers.py lists the differences from Math-Verify.
 """
 
 import ast
@@ -22,8 +22,8 @@ _UNIT = re.compile(rf"(?<=[\d.)}}\]])\s*{_TYPEFACE}\{{[^{{}}]*\}}(?:\s*\^\s*\{{?
 _WORDS = re.compile(r"(?<=\d)(?:\s+[A-Za-z][A-Za-z .]*[A-Za-z](?:\^\{?\d\}?)?|st|nd|rd|th)$")
 _RELATION = re.compile(r"=|\\(?:approx|equiv|to|Rightarrow|implies|therefore)(?![A-Za-z])")
 _REPLACED = [
-    (re.compile(pattern), by)
-    for pattern, by in (
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
         (
             r"\\!|\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|(?:normal|large|Large)(?:size)?|bf|rm)(?![A-Za-z])",
             "",
@@ -46,26 +46,26 @@ _SIGNS: dict[type[ast.unaryop], Callable[..., Any]] = {ast.UAdd: operator.pos, a
 
 
 def number(answer: str) -> Fraction | None:
-    """The number that an answer is; None where it is several, an unknown's multiple, a word, or anything else."""
+    """The number that an answer is; None where it is several numbers, a multiple of an unknown, or a word."""
     if len(answer) > LONGEST:
         return None
     text = answer
-    for pattern, by in _REPLACED:
-        text = pattern.sub(by, text)
+    for pattern, replacement in _REPLACED:
+        text = pattern.sub(replacement, text)
     *before, text = _RELATION.split(text)
     if any("," in re.sub(r"\([^()]*\)", "", part) for part in before):
         return None  # several equations
-    return _value(_undressed(text))
+    return _value(_bare(text))
 
 
 def last_number(line: str) -> Fraction | None:
     """The last number of a sentence; None where it has none."""
-    found = _IN_A_LINE.findall(line)
-    return number(found[-1]) if found else None
+    numbers = _IN_A_LINE.findall(line)
+    return number(numbers[-1]) if numbers else None
 
 
-def _undressed(text: str) -> str:
-    """Without a full stop, units behind it, and typefaces and braces around it."""
+def _bare(text: str) -> str:
+    """The text without full stop, units, typefaces and braces."""
     text = text.strip().removesuffix(".")
     while True:
         before = text
@@ -93,7 +93,7 @@ def _value(text: str) -> Fraction | None:
 
 
 def _evaluated(node: ast.expr) -> Fraction:
-    """The value of a parsed expression. Raises ValueError where it is no arithmetic, or would take for ever."""
+    """The value of a parsed expression. Raises ValueError where it is no arithmetic, or would take forever."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return Fraction(str(node.value))
     if isinstance(node, ast.UnaryOp):

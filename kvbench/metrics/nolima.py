@@ -1,9 +1,9 @@
-"""NoLiMa's metrics, by their names in adobe-research/NoLiMa at 7532e4e, and what its paper derives from them."""
+"""NoLiMa's metrics, by their names in adobe-research/NoLiMa at 7532e4e, and the figures that its paper derives."""
 
 from collections.abc import Mapping, Sequence
 
-SHORT = (250, 500, 1000)  # lengths that the base score is taken from
-KEPT = 0.85  # of the base score: what a length must reach to be effective
+SHORT = (250, 500, 1000)  # the lengths of the base score
+KEPT = 0.85  # share of the base score that a length needs to be effective
 
 
 def contains(prediction: str, golds: Sequence[str]) -> float:
@@ -12,7 +12,7 @@ def contains(prediction: str, golds: Sequence[str]) -> float:
 
 
 def lastline_contains(prediction: str, golds: Sequence[str]) -> float:
-    """1 if any right answer occurs verbatim in the last line of the prediction, where reasoning ends, else 0."""
+    """1 if any right answer occurs verbatim in the prediction's last line, after the reasoning, else 0."""
     return contains(prediction.strip().split("\n")[-1], golds)
 
 
@@ -25,6 +25,6 @@ def base_score(means: Mapping[str, Mapping[int, float]]) -> float:
 
 
 def effective_length(by_length: Mapping[int, float], base: float) -> int | None:
-    """The longest length from 1000 tokens on whose score is at least 85 % of the base score; None: none."""
+    """The longest length of at least 1000 tokens with at least 85 % of the base score; None: there is none."""
     lengths = [length for length, score in by_length.items() if length >= SHORT[-1] and score >= KEPT * base]
     return max(lengths, default=None)

@@ -1,4 +1,4 @@
-"""Paired comparisons of settings: over the same samples, how far apart two of them are and how sure that is."""
+"""Paired comparisons of settings on the same samples: tests, standard errors and sample sizes."""
 
 from collections.abc import Sequence
 from math import ceil, isfinite
@@ -17,48 +17,46 @@ POWER = 0.8
 def sign_flip(sums: np.ndarray, seed: int = 0) -> np.ndarray:
     """Two-sided p-values of the hypothesis that each unit's difference is as likely with the other sign.
 
-    sums [units, comparisons]: what each unit adds to the difference; 0 for a unit that a comparison lacks. The test
-    statistic is the sum over units. Exact up to EXACT units; beyond, from FLIPS random assignments and the observed
-    one (Phipson and Smyth 2010), so never below 1 / (FLIPS + 1).
+    sums [units, comparisons]: each unit's contribution to the difference; 0 for a unit that a comparison lacks. The
+    test statistic is the sum over units. Exact up to EXACT units; otherwise from FLIPS random assignments and the
+    observed one (Phipson and Smyth 2010), so never below 1 / (FLIPS + 1).
     """
     units = len(sums)
     reached = np.abs(sums.sum(axis=0)) * (1 - 1e-9) - 1e-12  # equal sums in another order are equal
     if units <= EXACT:
         signs = 1.0 - 2 * (np.arange(2**units)[:, None] >> np.arange(units) & 1)
-        exact: np.ndarray = (np.abs(signs @ sums) >= reached).mean(axis=0)
-        return exact
+        return (np.abs(signs @ sums) >= reached).mean(axis=0)
     rng = np.random.default_rng(seed)
-    found: np.ndarray = np.ones(sums.shape[1])
+    extreme = np.ones(sums.shape[1])  # assignments with a sum at least as large, the observed one among them
     for start in range(0, FLIPS, _AT_ONCE):
         signs = 2.0 * rng.integers(2, size=(min(_AT_ONCE, FLIPS - start), units)) - 1
-        found += (np.abs(signs @ sums) >= reached).sum(axis=0)
-    share: np.ndarray = found / (FLIPS + 1)
-    return share
+        extreme += (np.abs(signs @ sums) >= reached).sum(axis=0)
+    return extreme / (FLIPS + 1)
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Holm's (1979) adjusted p-values, which together keep the chance of any false finding; nan counts as no test."""
-    found = np.asarray(p_values, dtype=float)
-    adjusted = np.full(len(found), np.nan)
-    order = [i for i in np.argsort(found, kind="stable") if not np.isnan(found[i])]
+    """Holm's (1979) adjusted p-values, which control the family-wise error rate; nan is no test."""
+    values = np.asarray(p_values, dtype=float)
+    adjusted = np.full(len(values), np.nan)
+    order = [i for i in np.argsort(values, kind="stable") if not np.isnan(values[i])]
     largest = 0.0
     for place, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - place) * found[i]))
+        largest = max(largest, min(1.0, (len(order) - place) * values[i]))
         adjusted[i] = largest
     return adjusted
 
 
 def standard_error(differences: np.ndarray, strata: np.ndarray, units: np.ndarray) -> float:
-    """Of the mean over strata of the mean difference, where samples with one label in `units` come together.
+    """The standard error of the mean over strata of the mean difference, for samples that are drawn in units.
 
     strata and units label each difference with an integer. nan where a stratum has fewer than two units.
     """
     labels = np.unique(strata)
     variance = 0.0
     for label in labels:
-        of = strata == label
-        _, members = np.unique(units[of], return_inverse=True)
-        sums, counts = np.bincount(members, weights=differences[of]), np.bincount(members)
+        mask = strata == label
+        _, members = np.unique(units[mask], return_inverse=True)
+        sums, counts = np.bincount(members, weights=differences[mask]), np.bincount(members)
         if len(sums) < 2:
             return float("nan")
         residuals = sums - counts * sums.sum() / counts.sum()
@@ -67,10 +65,10 @@ def standard_error(differences: np.ndarray, strata: np.ndarray, units: np.ndarra
 
 
 def units_needed(error: float, units: int, size: float, alpha: float = 0.05) -> int | None:
-    """How many units show a difference of `size` with probability POWER at level `alpha`, two-sided.
+    """The number of units that show a difference of `size` with probability POWER at level `alpha`, two-sided.
 
-    By the normal approximation, for units that vary as the `units` do whose difference has the standard error
-    `error`. None where that is unknown or 0.
+    By the normal approximation, from the standard error `error` of the difference over `units` units. None where that
+    is unknown or 0.
     """
     if not (error > 0 and size):
         return None
@@ -79,14 +77,14 @@ def units_needed(error: float, units: int, size: float, alpha: float = 0.05) -> 
 
 
 def units_for_margin(error: float, units: int, margin: float, bounds: Interval, alpha: float = 0.05) -> int | None:
-    """How many units decide about a margin: `units_needed`, and no fewer than show it where all pairs are equal.
+    """The number of units that decide about a margin: `units_needed`, or more if equal pairs alone need more.
 
-    `bounds` are those of a score; without two there is no such number.
+    `bounds` are of a score; where one is infinite, equal pairs need no number.
     """
     span = bounds.high - bounds.low
     least = equal_pairs_needed(margin / span, 1 - alpha) if isfinite(span) else None
-    known = [one for one in (units_needed(error, units, margin, alpha), least) if one is not None]
-    return max(known, default=None)
+    numbers = [number for number in (units_needed(error, units, margin, alpha), least) if number is not None]
+    return max(numbers, default=None)
 
 
 def verdict(low: float, high: float, margin: float) -> str:

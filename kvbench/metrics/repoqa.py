@@ -1,8 +1,8 @@
 """The metric of RepoQA's tasks in SCBench (microsoft/MInference at fb56c91, scbench/repo_qa_utils.py).
 
-The function in a prediction is compared with all functions that are asked for in its repository: it must be most
-similar to the right one, with a BLEU of at least 0.8. The official code takes the functions of the samples that a run
-predicted; here they are those of the whole data file, so that no score depends on how many samples are run.
+The function in a prediction is compared with all functions of its repository that questions ask for: it must be most
+similar to the right one, with a BLEU of at least 0.8. The official code compares with the functions of a run's samples;
+here it is those of the whole data file, so that no score depends on the number of samples in a run.
 """
 
 import re
@@ -49,22 +49,23 @@ class Function(NamedTuple):
 
 def by_repository(functions: Iterable[tuple[str, str, str]]) -> dict[str, list[Function]]:
     """Name and code of functions (repository, name, code), each once, by repository."""
-    found: dict[str, list[Function]] = {}
+    repositories: dict[str, list[Function]] = {}
     for repo, name, code in dict.fromkeys(functions):
-        found.setdefault(repo, []).append(Function(name, code))
-    return found
+        repositories.setdefault(repo, []).append(Function(name, code))
+    return repositories
 
 
 def score(prediction: str, name: str, candidates: Sequence[tuple[str, str]], lang: str) -> float:
-    """1 if of all candidates (name, code) one called `name` is most similar to the prediction's function, by a BLEU of
-    at least 0.8; the first of those that are equally similar counts."""
-    found = function_in(prediction, lang)
-    similarity, best = max(((bleu(found, code), candidate) for candidate, code in candidates), key=lambda pair: pair[0])
+    """1 if, of all candidates (name, code), the most similar to the prediction's function is called `name`, with a BLEU
+    of at least 0.8; of equally similar candidates, the first counts."""
+    predicted = function_in(prediction, lang)
+    similarities = ((bleu(predicted, code), candidate) for candidate, code in candidates)
+    similarity, best = max(similarities, key=lambda pair: pair[0])
     return float(best == name and similarity >= ENOUGH)
 
 
 def function_in(prediction: str, lang: str) -> str:
-    """The first function in a prediction's fenced blocks; without one the first block, without blocks the whole."""
+    """The first function in a prediction's fenced blocks; without one, the first block; without blocks, all of it."""
     prediction = prediction.strip()
     blocks = _BLOCK.findall(prediction)
     for block in blocks:
@@ -85,7 +86,7 @@ def bleu(candidate: str, reference: str) -> float:
 
 
 def _first_function(node: "Node", lang: str) -> "Node | None":
-    """The first node in the order of the text that is a function; None where there is none."""
+    """The first function in the order of the text; None where there is none."""
     waiting = [node]
     while waiting:
         node = waiting.pop()

@@ -9,7 +9,7 @@ CONTROL = re.compile(r"[\x00-\x1f]")
 
 
 def clean(prediction: str) -> str:
-    """A prediction as the official code scores it: stripped, with line ends for control characters."""
+    """A prediction as the official code scores it: stripped, with line ends in place of control characters."""
     return CONTROL.sub("\n", prediction.strip()).strip()
 
 

@@ -1,10 +1,10 @@
 """SCBench's metrics (microsoft/MInference at fb56c91, scbench/compute_scores.py), and the same without two mistakes.
 
-Where the official code gives a function the label as a text, but the function expects a list of texts, it compares
-with each character of the label: a perfect answer of L characters to qa_chn scores 2 / (L + 1), and to many_shot nearly
-any answer is right. A label that is a list has its texts compared. vt's share is rounded to 2 digits for each sample.
-`mended` scores have none of this. Choices, Chinese answers, pass keys and summaries are scored by InfiniteBench's
-functions, which SCBench's code has too.
+For some tasks the official code passes a label that is a text to a function that expects a list of texts, which then
+compares with each character of the label: a perfect answer of L characters to qa_chn scores 2 / (L + 1), and nearly any
+answer to many_shot is right. Labels that are lists are compared as they should be. vt's share is rounded to 2 digits
+for each sample. `mended` scores have none of these mistakes. Choices, Chinese answers, pass keys and summaries are
+scored by InfiniteBench's functions, which SCBench's code also has.
 """
 
 import re
@@ -22,7 +22,7 @@ _LETTER = re.compile(r"\(([^)]*)\)")
 def score(kind: str, prediction: str, answers: Sequence[str], listed: bool = False) -> dict[str, float]:
     """The official and the mended score of a prediction, both in [0, 1]; `kind` is a task or a mixed task's part.
 
-    listed  whether the data have a list of answers, of which `answers` are the members, and not a text.
+    listed  whether the data have a list of answers, not a text.
     """
     compared = list(answers[0]) if kind in BY_CHARACTER and not listed else answers
     official = float(METRICS[kind](prediction, compared))
@@ -31,7 +31,7 @@ def score(kind: str, prediction: str, answers: Sequence[str], listed: bool = Fal
 
 
 def check_answers(kind: str, answers: Sequence[str]) -> None:
-    """Raise ValueError for answers that the kind's metric cannot compare with: that of mf must be a number."""
+    """Raise ValueError for answers that the kind's metric cannot read: mf's must be a number."""
     if METRICS[kind] is first_number:
         check_number(answers[0])
 
@@ -52,11 +52,11 @@ def names_found(prediction: str, answers: Sequence[str]) -> float:
 
 
 def first_number(prediction: str, answers: Sequence[str]) -> bool:
-    """Whether the first number is the answer; of a whole answer, the number without its decimals."""
-    found = _NUMBER.search(prediction)
-    if found is None:
+    """Whether the first number is the answer; for an integer answer, the number without its decimals."""
+    match = _NUMBER.search(prediction)
+    if match is None:
         return False
-    number = float(found[0])
+    number = float(match[0])
     return (int(number) if re.fullmatch(r"-?\d+", answers[0]) else number) == float(answers[0])
 
 

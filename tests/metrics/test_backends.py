@@ -114,7 +114,8 @@ def levenshtein(tmp_path):
 def test_no_score_is_made_with_python_levenshtein(levenshtein, call):
     code = f"""
     from kvbench.errors import UserError
-    from kvbench.metrics.longbench import check_backend, score
+    from kvbench.metrics.backends import check_backend
+    from kvbench.metrics.longbench import score
     try:
         print({call})
     except UserError as error:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from kvbench.errors import UserError
 from kvbench.metrics import backends
+from kvbench.metrics.backends import check_backend
 from kvbench.metrics.longbench import (
     CHINESE_PUNCTUATION,
     FIRST_LINE,
     METRICS,
-    check_backend,
     classification,
     code_sim,
     companions,

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from kvbench.configuration import configured
 from kvbench.engines import OpenAI
 from kvbench.errors import UserError
-from kvbench.metrics.backends import rouge_scorer
+from kvbench.metrics.backends import google_rouge
 from kvbench.records.load import read_file
 from kvbench.records.store import PACK, RECORDS, read_records
 from kvbench.runner.prerequisites import check_machine
@@ -82,7 +82,7 @@ def without(monkeypatch):
 @pytest.mark.parametrize(
     "module, call",
     [
-        ("rouge_score", lambda folder: rouge_scorer(["rouge1"])),
+        ("rouge_score", lambda folder: google_rouge("rouge1", "a", "a")),
         ("rouge_score", lambda folder: build_request(configured(["benchmark=niah", "benchmark.needle=sentence"]))),
         ("wandb", lambda folder: check_machine(configured(["wandb.mode=offline"]))),
         ("pyarrow", lambda folder: read_file(folder / PACK)),
