@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import PlainValidator
 
-from kvbench.configuration.amounts import Budget, Ratio, amounts
+from kvbench.configuration.amounts import Amounts, Budget, Ratio, amounts
 from kvbench.configuration.experiment import Experiment
 from kvbench.configuration.kinds import (
     NODE,
@@ -104,6 +104,11 @@ class Configuration:
     def changed(self, **values: object) -> Self:
         """The configuration with other values of some keys, in the form that YAML has for them."""
         return self.of({**self.plain, **values})
+
+    @property
+    def amounts(self) -> Amounts:
+        """The ratios or budgets of every method without its own."""
+        return amounts(self.ratio, self.budget)
 
     @property
     def methods(self) -> dict[str, Any]:

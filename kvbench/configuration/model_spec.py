@@ -40,11 +40,15 @@ def _device(name: str) -> str:
     return name
 
 
-def _template_args(arguments: dict[str, Any]) -> dict[str, Any]:
-    taken = [name for name in arguments if name in OWN_ARGUMENTS]
-    if taken:
-        raise ValueError(f"variables of the chat template, which {taken[0]!r} is not")
-    return arguments
+def _without(names: frozenset[str], form: str) -> AfterValidator:
+    """A validator that refuses arguments with these names; `form` says what arguments are."""
+
+    def check(arguments: dict[str, Any]) -> dict[str, Any]:
+        if taken := [name for name in arguments if name in names]:
+            raise ValueError(f"{form}, which {taken[0]!r} is not")
+        return arguments
+
+    return AfterValidator(check)
 
 
 def _stop_tokens(tokens: list[Any]) -> list[int | str]:
@@ -53,18 +57,11 @@ def _stop_tokens(tokens: list[Any]) -> list[int | str]:
     return tokens
 
 
-def _load_args(arguments: dict[str, Any]) -> dict[str, Any]:
-    taken = [name for name in arguments if name in SET_BY_KVBENCH]
-    if taken:
-        raise ValueError(f"arguments of from_pretrained that kvbench leaves free, which {taken[0]!r} is not")
-    return arguments
-
-
 Device = Annotated[str, AfterValidator(_device)]
 Shape = Annotated[dict[str, int], AfterValidator(model_shape)]
-LoadArgs = Annotated[dict[str, Any], AfterValidator(_load_args)]
+LoadArgs = Annotated[dict[str, Any], _without(SET_BY_KVBENCH, "arguments of from_pretrained that kvbench leaves free")]
 StopTokens = Annotated[list[Any], AfterValidator(_stop_tokens)]
-TemplateArgs = Annotated[dict[str, Any], AfterValidator(_template_args)]
+TemplateArgs = Annotated[dict[str, Any], _without(OWN_ARGUMENTS, "variables of the chat template")]
 
 
 @checked(prefix="model.", frozen=True)

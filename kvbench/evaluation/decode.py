@@ -204,24 +204,15 @@ def read(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     One forward pass; within it, caches that do not take blocks append the tokens one by one, as in decoding. Where
     later layers attend to the same cache, such a one gets a pass for each token; so do the models that need it.
     """
-    return _read(model, cache, ids, logits_to_keep=1)[:, -1]
+    return read_all(model, cache, ids, logits_to_keep=1)[:, -1]
 
 
 @torch.inference_mode()
-def read_all(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
+def read_all(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
     """As `read`, but returns the logits after each of ids [q]: [sequences, q, vocab_size]."""
-    return _read(model, cache, ids)
-
-
-def _read(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
-    """The logits after the ids [q] that a pass, or a pass for each token, computes: [sequences, q or fewer, vocab]."""
-    every = ids.expand(len(cache.sequences), -1)
     single = cache.token_by_token or reads_one_by_one(model.config)
-    return torch.cat(
-        [_pass(model, cache, part, **options) for part in every.split(1 if single else len(ids), 1)], dim=1
-    )
-
-
-def _pass(model: PreTrainedModel, cache: BatchCache, ids: Tensor, **options: object) -> Tensor:
-    ids = ids.to(model.device)
-    return forward(model, cache, ids, position_ids=positions_after(cache.get_seq_length(), ids), **options)
+    logits = []
+    for part in ids.to(model.device).expand(len(cache.sequences), -1).split(1 if single else len(ids), dim=1):
+        positions = positions_after(cache.get_seq_length(), part)
+        logits.append(forward(model, cache, part, position_ids=positions, **options))
+    return torch.cat(logits, dim=1)

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from kvbench.benchmarks.text import LONGEST
 from kvbench.cache.batch import BatchCache
 from kvbench.evaluation.decode import batched, read, read_all
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Answer, MethodRun, Row
 from kvbench.evaluation.settings import is_full
-from kvbench.evaluation.text_measures import LONGEST, text_measures, text_tokens
+from kvbench.evaluation.text_measures import text_measures, text_tokens
 from kvbench.utils.device import reset_device_peak
 
 CHUNK = 128  # tokens whose logits are compared at a time in float32

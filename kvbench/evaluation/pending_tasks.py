@@ -66,6 +66,21 @@ class Compression:
         """The task's prompts but those of conversations."""
         return [prompt for prompt in self.task.prompts if not prompt.sample.own_answers]
 
+    def answers(self, prompt: Prompt) -> bool:
+        """Whether the task has this prompt."""
+        return any(other.sample.id == prompt.sample.id for other in self.task.prompts)
+
+    def row(self, prompt: Prompt) -> Row:
+        """A row that answers a prompt, with the next copy of the caches."""
+        return Row(
+            self.task.setting,
+            prompt,
+            self.compressed,
+            caches=next(self.copies),
+            copies=self.copies,
+            recorded=prompt.sample.id not in self.task.unrecorded,
+        )
+
     @property
     def batches(self) -> bool:
         """Whether its sequence may decode beside those of other settings (see `BatchCache`).
@@ -136,30 +151,18 @@ def by_pass(tasks: Sequence[Task]) -> dict[PrefillPlan, list[Task]]:
 
 
 def by_question(batch: Sequence[Compression], sequences: int | None) -> Iterator[list[Row]]:
-    """The rows that decode together: of one prompt a row for each setting of the batch that lacks its record.
+    """The rows that decode together: for a prompt, a row per setting of the batch that lacks its record.
 
-    At most `sequences` of them, if that is a number; then prompts that differ by their seeds alone have rows together.
+    If `sequences` is a number, there are at most that many rows, and prompts that differ only in their seeds share a
+    batch of rows.
     """
-    prompts = {prompt.sample.id: prompt for one in batch for prompt in one.prompts}
-    for alike in _alike(prompts.values()) if sequences else [[prompt] for prompt in prompts.values()]:
-        places = [
-            (one, prompt)
-            for prompt in alike
-            for one in batch
-            if any(other.sample.id == prompt.sample.id for other in one.task.prompts)
-        ]
-        for start in range(0, len(places), sequences or len(places)):
-            yield [
-                Row(
-                    one.task.setting,
-                    prompt,
-                    one.compressed,
-                    next(one.copies),
-                    one.copies,
-                    prompt.sample.id not in one.task.unrecorded,
-                )
-                for one, prompt in places[start : start + (sequences or len(places))]
-            ]
+    prompts = {prompt.sample.id: prompt for compression in batch for prompt in compression.prompts}
+    groups = _alike(prompts.values()) if sequences else [[prompt] for prompt in prompts.values()]
+    for group in groups:
+        pairs = [(compression, prompt) for prompt in group for compression in batch if compression.answers(prompt)]
+        size = sequences or len(pairs)
+        for start in range(0, len(pairs), size):
+            yield [compression.row(prompt) for compression, prompt in pairs[start : start + size]]
 
 
 def _alike(prompts: Iterable[Prompt]) -> list[list[Prompt]]:

@@ -15,6 +15,7 @@ from kvbench.cache.base import StoredLayer, held_bytes, storage_bytes
 from kvbench.cache.beside import Beside
 from kvbench.cache.kept_positions import Marks
 from kvbench.cache.linear_state import LinearState
+from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.cache.sliding_window import WindowLayer
 from kvbench.methods.base.method import Method, as_given
 from kvbench.models.layer_kinds import compressed_layers, kinds_at
@@ -72,6 +73,12 @@ class Compressed:
             for cache, before in zip(caches, self._layer_bytes_16, strict=True)
         )
         return stored / self.full_bytes_16
+
+    def ratio(self, caches: Sequence[StoredLayer]) -> ReserveRatio:
+        """The reserve ratio of the layers that the method compressed; to be called after decoding."""
+        layers = [cache.kept for cache in caches if cache.kept is not None]
+        windows = self.window_bytes
+        return ReserveRatio.of(layers, self.stored_bytes(caches) - windows, self.full_bytes - windows)
 
     def count(self, caches: Sequence[StoredLayer]) -> int:
         """Peak bytes including what `caches` hold now: call it after decoding with them."""

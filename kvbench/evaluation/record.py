@@ -9,7 +9,7 @@ from kvbench.benchmarks import Benchmark, Sample
 from kvbench.cache.base import StoredLayer
 from kvbench.cache.decode_bytes import DecodeBytes, DecodeFigures
 from kvbench.cache.eviction_cuts import close_cuts
-from kvbench.cache.reserve_ratio import Kept, ReserveRatio
+from kvbench.cache.reserve_ratio import Kept
 from kvbench.cache.sliding_window import fixed_bytes
 from kvbench.errors import UserError
 from kvbench.evaluation.generation import Generation
@@ -101,10 +101,9 @@ class Row:
     prompt: Prompt
     compressed: Compressed
     caches: list[StoredLayer]
-    copies: Iterator[list[StoredLayer]] = field(
-        default_factory=lambda: iter(())
-    )  # more of them, as the prompt left them
-    recorded: bool = True  # False: FullKV's, which has a record already or is no setting of the run
+    # further copies of the caches, as they are after the prompt
+    copies: Iterator[list[StoredLayer]] = field(default_factory=lambda: iter(()))
+    recorded: bool = True  # False: FullKV, which has a record already or is no setting of the run
 
 
 @dataclass(frozen=True)
@@ -187,8 +186,7 @@ def record(
     if output.not_finite is not None:
         return failed(f"the logits of generated token {output.not_finite} are NaN or infinite")
     layers = [cache.kept for cache in caches if cache.kept is not None]
-    stored, windows = compressed.stored_bytes(caches), compressed.window_bytes
-    ratio = ReserveRatio.of(layers, stored - windows, compressed.full_bytes - windows)
+    ratio = compressed.ratio(caches)
     figures = decode_figures(compressed, caches, output.decode_bytes, n)
     device_peaks = [compressed.device_peak, answer.device_peak] if answer.device_peak is not None else []
     prediction = run.loaded.decode(output.tokens)
@@ -210,10 +208,10 @@ def record(
         "scores": run.benchmark.score(sample, prediction),
         "distance": distance and dict(distance),
         "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
-        **ratio.fields(windows),
+        **ratio.fields(compressed.window_bytes),
         "r_bytes_16": compressed.r_bytes_16(caches),
         **present(state_bytes=compressed.state_bytes or None),
-        "stored_bytes": stored,
+        "stored_bytes": compressed.stored_bytes(caches),
         "full_bytes": compressed.full_bytes,
         **present(full_layers=None if len(places) == len(caches) else places),
         "nominal_per_layer": [layer.nominal for layer in layers],

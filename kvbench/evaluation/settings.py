@@ -79,7 +79,7 @@ class Setting:
 
 def settings_of(cfg: Configuration) -> list[Setting]:
     """The settings that a configuration requests of its methods. Raises UserError for a bad value."""
-    return build_settings(cfg.methods, cfg.ratio, cfg.budget, cfg.decode.compress)
+    return _settings(cfg.methods, cfg.amounts, cfg.decode.compress)
 
 
 def build_settings(
@@ -89,12 +89,17 @@ def build_settings(
     compress: Mapping[str, Any] | None = None,
     find: Find = imported,
 ) -> list[Setting]:
-    """Every method at every ratio or budget, or at its own if its configuration has some; FullKV once.
+    """Every method at every ratio or budget, or at those of its own configuration; FullKV once.
 
-    `compress` is the configuration's decode.compress: the decode_compression of every method but FullKV that has none
-    of its own. `find` looks up the names of classes. Raises UserError for a bad value.
+    `compress` is the configuration's decode.compress: the decode_compression of every method but FullKV without its
+    own. `find` looks up the names of classes. Raises UserError for a bad value.
     """
-    shared = amounts(ratio, budget)
+    return _settings(methods, amounts(ratio, budget), compress, find)
+
+
+def _settings(
+    methods: Mapping[str, Mapping[str, Any]], shared: Amounts, compress: Mapping[str, Any] | None, find: Find = imported
+) -> list[Setting]:
     chosen = named(methods) if compress is None else while_decoding(named(methods), compress, find)
     return [setting for name, config in chosen.items() for setting in _of_method(name, {**config}, shared, find)]
 

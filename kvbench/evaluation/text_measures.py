@@ -4,9 +4,8 @@ import math
 from collections.abc import Sequence
 
 from kvbench.benchmarks import Sample
+from kvbench.benchmarks.text import LONGEST
 from kvbench.evaluation.prompts import AnyModel
-
-LONGEST = 1024  # tokens of an answer or a text that are read: their logits are held at once, [tokens, vocab_size]
 
 
 def text_tokens(reader: AnyModel, sample: Sample) -> list[int]:

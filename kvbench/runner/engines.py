@@ -1,4 +1,4 @@
-"""What a configuration with `engine=` requests: engines in the place of methods."""
+"""The engines that a configuration with `engine=` requests in place of methods."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,8 +22,8 @@ def requested_engines(cfg: Configuration, benchmark: Benchmark) -> list[EngineSe
         "first_token": (cfg.first_token, "full"),
         "memory": (cfg.memory, "shared"),
     }
-    for key, (value, left) in of_methods.items():
-        if value != left:
+    for key, (value, default) in of_methods.items():
+        if value != default:
             raise UserError(f"{key}={value} is for methods of kvbench: engine=… reads whole prompts with its own cache")
     for key, value in {"decode.compress": cfg.decode.compress, "prefill.chunk": cfg.prefill.chunk}.items():
         if value is not None:
@@ -36,8 +36,9 @@ def requested_engines(cfg: Configuration, benchmark: Benchmark) -> list[EngineSe
 
 
 def connected(spec: ModelSpec, settings: list[EngineSetting], benchmark: Benchmark) -> TextModel:
-    """The model's tokenizer and template, after every engine has said that it can answer for this model, and score
-    texts where the benchmark has any.
+    """The model's tokenizer and template, once every engine is connected.
+
+    Raises UserError for an engine that does not serve this model, or cannot score the benchmark's texts.
     """
     texts = load_texts(spec)
     for setting in settings:
@@ -48,8 +49,8 @@ def connected(spec: ModelSpec, settings: list[EngineSetting], benchmark: Benchma
 
 
 def check_conversations(samples: Sequence[Sample], settings: Sequence[EngineSetting], distance: bool) -> None:
-    """Raise UserError for conversations that continue from the model's own answers, for drawn answers where an engine
-    does not draw, and for their distances.
+    """Raise UserError for conversations with the model's own answers, for sampled answers where an engine does not
+    sample, and for distances of sampled answers.
     """
     if any(sample.own_answers for sample in samples):
         raise UserError("these samples continue from the model's own answers, which engine=… does not send back")
@@ -60,8 +61,8 @@ def check_conversations(samples: Sequence[Sample], settings: Sequence[EngineSett
         raise UserError("distance=true follows a greedy answer, but the answers to these samples are sampled")
 
 
-def told_by(run: EngineRun) -> dict[str, Any]:
-    """For the manifest: what each engine says of itself."""
+def described_engines(run: EngineRun) -> dict[str, Any]:
+    """For the manifest: each engine's parameters and its own description."""
     return {
         "engines": {setting.label: {**setting.engine.parameters, **setting.engine.about} for setting in run.settings}
     }

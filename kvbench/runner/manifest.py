@@ -1,4 +1,4 @@
-"""What a run's manifest says, and the identity that decides which folder its records belong to."""
+"""A run's manifest, and the identity of the folder of its records."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -27,8 +27,8 @@ from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.places import PLACES
 from kvbench.utils.plugins import versions_of
 from kvbench.utils.signals import unbroken
-from kvbench.utils.targets import DESCRIBING, named_classes
-from kvbench.utils.versions import versions
+from kvbench.utils.targets import DESCRIBING
+from kvbench.utils.versions import parts, versions
 
 
 def folder_identity(
@@ -66,14 +66,16 @@ def all_versions(run: AnyRun) -> dict[str, dict[str, int]]:
     return {"settings": settings, "benchmark": benchmark_versions(run.benchmark)}
 
 
-def plugins_of(cfg: Configuration, samples: Sequence[Sample]) -> dict[str, str]:
+def plugins_of(run: AnyRun, samples: Sequence[Sample]) -> dict[str, str]:
     """The versions of the plug-ins whose classes and metrics make a run's records."""
+    objects = [value for setting in run.settings for value in vars(setting).values()]
+    modules = {type(part).__module__ for part in (*objects, *parts(run.benchmark, *objects))}
     metrics = {plugged().get(str(sample.meta.get("metric")), "") for sample in samples}
-    return versions_of([*named_classes(cfg.plain), *metrics])
+    return versions_of([*modules, *metrics])
 
 
 def given(spec: ModelSpec, *names: str) -> dict[str, Any]:
-    """Those of a model's arguments that are not empty: without any the folder is that of versions without the key."""
+    """The model's arguments with these names that are not empty: an empty one is no part of the folder's identity."""
     return {name: value for name in names if (value := getattr(spec, name))}
 
 
@@ -101,7 +103,7 @@ def opening(
         "settings": [setting.label for setting in run.settings],
         **place(),
         **environment(),
-        **({"plugins": code} if (code := plugins_of(cfg, shard)) else {}),
+        **({"plugins": code} if (code := plugins_of(run, shard)) else {}),
         **({"checkpoint_dtype": published} if (published := getattr(run.loaded, "checkpoint_dtype", None)) else {}),
         **made_by,
         "requested": [digest(setting.key) for setting in run.settings],
@@ -112,7 +114,7 @@ def opening(
 
 @contextmanager
 def manifest_of(folder: Path, manifest: dict[str, Any], store: Store, started: float) -> Iterator[Path]:
-    """Write a run's manifest, and at the end of the block again with how the run ended.
+    """Write a run's manifest, and write it again at the end of the block, with the run's outcome.
 
     `started` is time.perf_counter() when the command began; `manifest` is updated in place. Yields the file.
     """
@@ -132,7 +134,7 @@ def manifest_of(folder: Path, manifest: dict[str, Any], store: Store, started: f
 
 
 def write_again(path: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest of a run that goes on where somebody has removed it: its records name it."""
+    """Write the manifest again where somebody has removed it during the run: records refer to it."""
     if not path.exists():
         warn(f"{path} was removed while kvbench was running; it is written again")
         write_manifest(path, manifest)

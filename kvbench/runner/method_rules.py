@@ -27,10 +27,19 @@ from kvbench.models.random_weights import random_model
 from kvbench.prefill import FullPrefill, Needs
 
 SHAPE: dict[str, Any] = {
-    **{"model_type": "llama", "vocab_size": 97, "hidden_size": 192, "intermediate_size": 48, "num_hidden_layers": 4},
-    **{"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 65536},
-    # wide, so that attention is far from uniform and greedy tokens differ
-    **{"initializer_range": 0.35, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0},
+    "model_type": "llama",
+    "vocab_size": 97,
+    "hidden_size": 192,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 65536,
+    "initializer_range": 0.35,  # wide, so that attention is far from uniform and greedy tokens differ
+    "bos_token_id": 1,
+    "eos_token_id": None,
+    "pad_token_id": 0,
 }
 TOKENS, STEPS = 120, 12  # of a prompt; decoded
 SHARES = (0.1, 0.3, 0.7)

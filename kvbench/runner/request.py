@@ -1,85 +1,28 @@
 """What a configuration requests, with every check that needs no loaded model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
-
-from transformers import PreTrainedModel
+from typing import Literal
 
 from kvbench.benchmarks import Benchmark, Speed
 from kvbench.configuration import Configuration
-from kvbench.engines import evaluate as engines
-from kvbench.engines.pace import pace_of
 from kvbench.errors import UserError
-from kvbench.evaluation import evaluate, probes, speed
-from kvbench.evaluation.check_samples import OURS, check_turns
 from kvbench.evaluation.record import Choice
 from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods.heads.head_scores import calibrations
 from kvbench.models import ModelSpec
-from kvbench.models.probe import told
-from kvbench.models.weights_format import told as told_of_weights
 from kvbench.ops.operator import Kernels
 from kvbench.probes import build_probes
-from kvbench.records.schema import EngineRecord
-from kvbench.runner.engines import check_conversations, connected, requested_engines, told_by
-from kvbench.runner.estimate import estimate_of
-from kvbench.runner.kernels import check_computing, computed_by
+from kvbench.runner.engines import requested_engines
+from kvbench.runner.kernels import check_computing
+from kvbench.runner.kinds import Kind, OfEngines, OfMethods, OfProbes, OfSpeed
 from kvbench.utils.extras import require
 from kvbench.utils.targets import build
 
 
-def about_model(model: PreTrainedModel) -> dict[str, Any]:
-    """For the manifest: what computes a model, and what was found out about it."""
-    return computed_by(model) | told(model) | told_of_weights(model.config)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of records: how they are made, and what is shown of them once all are there."""
-
-    evaluate: Callable[..., Any]  # (run, samples, store): makes what is missing, yields each record
-    report: Callable[..., Any]  # (run, folder): writes and names tables and figures
-    folder: str = ""  # how the name of their folder begins
-    load: Callable[..., Any] | None = (
-        None  # (spec, settings, benchmark): what stands in for the model; None: the model with its weights
-    )
-    computed_by: Callable[..., Any] = lambda run: about_model(run.loaded.model)  # (run): for the manifest
-    columns: frozenset[str] = OURS  # of its records, which no sample can have too
-    check: Callable[..., Any] = (
-        check_turns  # (samples, settings, distance): refuses samples that are not defined for them
-    )
-    estimate: Callable[..., Any] = estimate_of  # (run, samples, done, part): of the time that is left
-
-
-def reporter(name: str) -> Callable[..., Any]:
-    """The function of kvbench.runner.outputs, imported when it is called: a mistake or a shard needs no matplotlib."""
-
-    def report(*args: Any, **options: Any) -> Any:
-        from kvbench.runner import outputs
-
-        return getattr(outputs, name)(*args, **options)
-
-    return report
-
-
-METHODS = Kind(evaluate.evaluate, reporter("report"))
-ENGINES = Kind(
-    engines.evaluate,
-    reporter("report"),
-    load=connected,
-    computed_by=told_by,
-    estimate=pace_of,
-    check=check_conversations,
-    columns=frozenset(EngineRecord.model_fields),
-)
-PROBES = Kind(probes.evaluate, reporter("report_probes"), "probe-")
-
-
 @dataclass(frozen=True)
 class Request:
-    """What a configuration requests, built and checked; everything of a run but the loaded model."""
+    """What a configuration requests, built and checked: a run without its loaded model."""
 
     kind: Kind
     settings: Sequence[Choice]
@@ -87,13 +30,13 @@ class Request:
     spec: ModelSpec
     distance: bool  # whether each setting's distance from FullKV is measured
     kernels: Kernels
-    part: str = ""  # of a command with several runs: the name of this one in its progress
+    part: str = ""  # the name of this run in the progress of a command with several
 
 
 def build_request(cfg: Configuration) -> Request:
     """Build what a configuration requests. Raises UserError with the first mistake found.
 
-    What this machine lacks has been checked before (kvbench.runner.prerequisites).
+    kvbench.runner.prerequisites has checked what this machine lacks.
     """
     if cfg.engine:
         return engine_request(cfg)
@@ -110,24 +53,25 @@ def build_request(cfg: Configuration) -> Request:
         check_memory(cfg.memory, methods)
     check_chunk(cfg.prefill.chunk, cfg.memory, methods, benchmark, bool(observations))
     check_computing(cfg)
-    kind = PROBES if observations else METHODS
     if isinstance(benchmark, Speed):
-        kind = Kind(speed.evaluate, partial(reporter("report_speed"), paper=cfg.experiment))
-    distance = kind is METHODS and measures_distance(cfg.distance, cfg.memory, benchmark)
-    return Request(kind, settings, benchmark, spec, distance, cfg.kernels)
+        return Request(OfSpeed(cfg.experiment), settings, benchmark, spec, False, cfg.kernels)
+    if observations:
+        return Request(OfProbes(), settings, benchmark, spec, False, cfg.kernels)
+    distance = measures_distance(cfg.distance, cfg.memory, benchmark)
+    return Request(OfMethods(), settings, benchmark, spec, distance, cfg.kernels)
 
 
 def engine_request(cfg: Configuration) -> Request:
-    """What a configuration requests of other engines."""
+    """The request of a configuration with engines."""
     benchmark, spec = build_benchmark(cfg.benchmark), cfg.model
     settings = requested_engines(cfg, benchmark)
     check_longest(benchmark, spec)
     distance = measures_distance(cfg.distance, cfg.memory, benchmark)
-    return Request(ENGINES, settings, benchmark, spec, distance, cfg.kernels)
+    return Request(OfEngines(), settings, benchmark, spec, distance, cfg.kernels)
 
 
 def build_benchmark(node: Mapping[str, object]) -> Benchmark:
-    """The benchmark; its scores can be computed."""
+    """The benchmark. Raises UserError where its scores cannot be computed here."""
     benchmark = build(node, "benchmark", Benchmark)
     require(f"benchmark {benchmark.name}", *benchmark.packages)
     return benchmark
@@ -165,7 +109,7 @@ def check_calibrations(settings: Sequence[Setting], spec: ModelSpec) -> None:
 
 
 def check_speed(question: str, memory: str, first_token: str) -> None:
-    """Raise UserError for settings that benchmark=speed ignores, and without what reads the clocks."""
+    """Raise UserError for settings that benchmark=speed ignores, and without the packages that read clocks."""
     require("benchmark=speed, which notes the machine's clocks,", "psutil", "pynvml")
     if question != "visible":
         raise UserError(f"question={question}: benchmark=speed reads a text without a question, so it must be visible")
@@ -179,7 +123,7 @@ def check_speed(question: str, memory: str, first_token: str) -> None:
 
 
 def check_memory(memory: str, settings: Sequence[Setting]) -> None:
-    """`stream` frees what other settings would need, so it runs one; and no method that needs the layers together."""
+    """Refuse memory=stream for several settings, which need the layers that it frees, and for joint compression."""
     if memory == "shared":
         return
     if len(settings) != 1:
@@ -210,13 +154,13 @@ def check_chunk(
     """Refuse chunks where something needs the whole prompt in a layer before the next layer."""
     if chunk is None:
         return
-    whole = None
+    reason = None
     if probes:
-        whole = "probes observe a layer's whole prompt at once"
+        reason = "probes observe a layer's whole prompt at once"
     elif memory == "stream" or isinstance(benchmark, Speed):
-        which = "memory=stream" if memory == "stream" else "benchmark=speed"
-        whole = f"{which} frees a layer before the next one, and chunks need all layers until the prompt's end"
+        option = "memory=stream" if memory == "stream" else "benchmark=speed"
+        reason = f"{option} frees a layer before the next one, and chunks need all layers until the prompt's end"
     elif pruning := [setting.name for setting in settings if setting.method.compress_at == "in_prefill"]:
-        whole = f"{pruning[0]!r} drops tokens while the prompt is read, in a pass of its own"
-    if whole:
-        raise UserError(f"prefill.chunk={chunk}: {whole}: leave one of the two out")
+        reason = f"{pruning[0]!r} drops tokens while the prompt is read, in a pass of its own"
+    if reason:
+        raise UserError(f"prefill.chunk={chunk}: {reason}: leave one of the two out")

@@ -39,7 +39,7 @@ SMALLER_STEPS = (
 
 
 def run(cfg: Configuration, group: Group | None = None) -> Path:
-    """Compute the records that a configuration requests and are missing; the folder of the results.
+    """Compute the missing records that a configuration requests; returns the folder of the results.
 
     Raises UserError before any model is loaded where the configuration is wrong, and Incomplete at the end where
     records could not be made.
@@ -92,7 +92,7 @@ def make_records(
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are computed again")
         with on_disk(f"write to {folder}"):
             write_samples(folder, samples)
-        manifest = opening(cfg, run, identity, shard, store, request.kind.computed_by(run))
+        manifest = opening(cfg, run, identity, shard, store, request.kind.made_by(run))
         tracker = Tracker(cfg.wandb, f"{name} {part.name}".strip(), folder, warn)
         with tracker, manifest_of(folder, manifest, store, started) as its_path:
             begun(cfg)
@@ -138,8 +138,8 @@ def load_inputs(request: Request) -> tuple[AnyModel, list[Sample]]:
     transformers.utils.logging.disable_progress_bar()
     name = request.spec.name
     with out_of_memory(f"loading {name}"), status(f"loading {name}") as show:
-        stand_in = request.kind.load
-        loaded = stand_in(request.spec, request.settings, request.benchmark) if stand_in else load(request.spec)
+        stand_in = request.kind.stand_in(request.spec, request.settings, request.benchmark)
+        loaded = stand_in or load(request.spec)
         check_longest(request.benchmark, loaded.spec)
         show(f"preparing the samples of {request.benchmark.name}")
         return loaded, request.benchmark.samples(loaded.tokenizer)
@@ -148,9 +148,9 @@ def load_inputs(request: Request) -> tuple[AnyModel, list[Sample]]:
 def report_if_complete(
     request: Request, run: AnyRun, samples: Sequence[Sample], store: Store, tracker: Tracker, failed: set[str]
 ) -> None:
-    """Write tables and figures once no shard has records left to make; those that `failed` are missing in them.
+    """Write tables and figures, without the records that `failed`, once no shard has records left to make.
 
-    Raises Incomplete where records that were there are no more.
+    Raises Incomplete where stored records have disappeared.
     """
     folder = store.path.parent
     requested = requested_keys(run, samples) - failed

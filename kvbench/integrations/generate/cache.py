@@ -13,7 +13,6 @@ from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import LayerCache, StoredLayer
 from kvbench.cache.beside import Beside
-from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.prefill_passes import Compressed, Stream, num_layers
 from kvbench.evaluation.settings import Setting
@@ -215,12 +214,10 @@ class CompressedCache(Cache):
     def ratio(self) -> dict[str, Any]:
         """What is kept of the prompt: r, r1 to r3, r_bytes and r_bytes_16, as in a record. UserError before it was
         read."""
-        if self.compressed is None:
+        if (compressed := self.compressed) is None:
             raise UserError("this cache has read no prompt yet")
-        stored, windows = self.compressed.stored_bytes(self.caches), self.compressed.window_bytes
-        layers = [cache.kept for cache in self.caches if cache.kept is not None]
-        ratio = ReserveRatio.of(layers, stored - windows, self.compressed.full_bytes - windows)
-        return ratio.fields(windows) | {"r_bytes_16": self.compressed.r_bytes_16(self.caches)}
+        ratio = compressed.ratio(self.caches).fields(compressed.window_bytes)
+        return ratio | {"r_bytes_16": compressed.r_bytes_16(self.caches)}
 
 
 def chunk_of_prefill() -> int | None:

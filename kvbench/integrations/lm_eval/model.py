@@ -15,7 +15,6 @@ from tqdm import tqdm
 from transformers import AutoConfig
 
 from kvbench.cache.base import StoredLayer
-from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
 from kvbench.evaluation.context_frame import NO_TEMPLATE
@@ -29,8 +28,7 @@ from kvbench.utils.text import first_line
 
 # Arguments that lm-eval's own Hugging Face model takes and this one, too.
 HARNESS = (
-    *("add_bos_token", "chat_template_args", "enable_thinking", "max_length"),
-    *("prefix_token_id", "think_end_token", "truncation"),
+    "add_bos_token chat_template_args enable_thinking max_length prefix_token_id think_end_token truncation".split()
 )
 # Generation options that change nothing where decoding is greedy.
 IDLE = {"attention_mask", "do_sample", "temperature", "top_k", "top_p", "min_p"}
@@ -183,11 +181,7 @@ class KVBenchLM(HFLM):
 
     def _count(self, compressed: Compressed) -> None:
         """Note the context's reserve ratio, after decoding."""
-        caches = compressed.caches
-        windows = compressed.window_bytes
-        stored, full = compressed.stored_bytes(caches) - windows, compressed.full_bytes - windows
-        kept = [cache.kept for cache in caches if cache.kept is not None]
-        self.ratios.append(ReserveRatio.of(kept, stored, full).fields(windows))
+        self.ratios.append(compressed.ratio(compressed.caches).fields(compressed.window_bytes))
 
     def get_model_info(self) -> dict[str, Any]:
         """What lm-eval writes beside its results: the model, the setting, and the means of what it kept."""
