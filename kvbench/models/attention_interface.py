@@ -70,7 +70,7 @@ def registered_attention(
     return attend(query, how).transpose(1, 2).contiguous(), None
 
 
-def _no_mask(*args: object, attention_mask: Tensor | None = None, **kwargs: object) -> None:
+def no_mask(*args: object, attention_mask: Tensor | None = None, **kwargs: object) -> None:
     """No mask: `attend` applies causality itself. Raises UserError for a mask with zeros, of a padded sequence.
 
     Masks of prompts are looked at, which waits for a GPU once; those of single tokens repeat them.
@@ -85,4 +85,4 @@ def _no_mask(*args: object, attention_mask: Tensor | None = None, **kwargs: obje
 
 
 AttentionInterface.register(ATTENTION, registered_attention)
-AttentionMaskInterface.register(ATTENTION, _no_mask)
+AttentionMaskInterface.register(ATTENTION, no_mask)

@@ -1,4 +1,4 @@
-"""What a model's layers do with positions, found out once the model is loaded: one token is read at two of them."""
+"""What a model does with kvbench's attention and caches, found out once it is loaded, from a few tokens."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from kvbench.errors import UserError
 from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.cache_layers import DummyLayer, LinearAttentionLayer
 from kvbench.models.layer_kinds import LayerKind, kinds_of
 from kvbench.models.positions import positions_after
+from kvbench.models.reads_alike import check_reads_alike, refusing
 from kvbench.models.rope_growth import growth_of
 from kvbench.ops.rope import Rope
-from kvbench.utils.text import first_line
 
 FARTHEST = 1023  # the other position, at most: slow channels have to turn by much more than rounding changes them
 # Of keys whose rotation was undone, the largest share that may differ: 0.004 to 0.006 from rounding to bfloat16.
@@ -71,6 +70,7 @@ def told(model: PreTrainedModel) -> dict[str, list[int]]:
 @torch.no_grad()
 def _found(model: PreTrainedModel) -> Ropes:
     kinds, candidates = kinds_of(model.config), Rope.all_of(model)
+    check_reads_alike(model, kinds)
     if not candidates:
         return (None,) * len(kinds)
     position = _other_position(model)
@@ -94,7 +94,7 @@ def _keys_at(model: PreTrainedModel, kinds: Sequence[LayerKind], position: int) 
     """The key [num_key_value_heads, 1, head_dim] of each layer that keeps its own, for one token at a position."""
     layers: list[Any] = [_layer_of(kind, position) for kind in kinds]
     ids = torch.full((1, 1), model.get_input_embeddings().weight.shape[0] // 2, device=model.device)
-    try:
+    with refusing(type(model).__name__, "kvbench's attention and caches"):
         model(
             input_ids=ids,
             **as_argument(model, Cache(layers=layers)),
@@ -102,13 +102,6 @@ def _keys_at(model: PreTrainedModel, kinds: Sequence[LayerKind], position: int) 
             use_cache=True,
             logits_to_keep=1,
         )
-    except (UserError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # a model does with its caches what it likes
-        raise UserError(
-            f"{type(model).__name__} does not work with kvbench's attention and caches: reading one token ends with "
-            f"{type(error).__name__}: {first_line(error)}"
-        ) from error
     return [layer.keys[0] if isinstance(layer, ProbeLayer) else None for layer in layers]
 
 

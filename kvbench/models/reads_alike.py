@@ -1,0 +1,172 @@
+"""Whether a model reads the same with kvbench's attention and caches as with its own, from a few tokens."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, Cache, PreTrainedModel
+from transformers.masking_utils import AttentionMaskInterface
+
+from kvbench.errors import UserError
+from kvbench.models.attending_layer import AttendingLayer
+from kvbench.models.attention_interface import no_mask, registered_attention
+from kvbench.models.cache_argument import as_argument
+from kvbench.models.cache_layers import DummyLayer, LinearAttentionLayer
+from kvbench.models.layer_kinds import LayerKind
+from kvbench.models.positions import positions_after
+from kvbench.ops.attention import dense_attention
+from kvbench.ops.rope import text_decoder
+from kvbench.ops.softmax import Scaling
+from kvbench.utils.text import first_line
+
+PROBE = "kvbench_probe"  # attention that notes what it is told of a layer
+PROMPT, TOKENS = 5, 6  # tokens that are read at once, and with the one after them
+# Of hidden states, the largest share that may differ: rounding to 16 bits may choose another expert.
+CLOSE, CLOSE_IN_16_BITS = 1e-3, 0.25
+INSTEAD = "engine=openai compares settings of a server that runs it"
+
+
+class PlainLayer(AttendingLayer):
+    """Keeps all keys and values, attends to them, and notes with which sliding window the model's code asks, and
+    whether a token sees those before it alone."""
+
+    keys = values = told_window = None
+    causal = True
+
+    @property
+    def windowed(self) -> bool:
+        """No window is shorter than what is read here."""
+        return True
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        self.keys = keys if self.keys is None else torch.cat([self.keys, keys], dim=2)
+        self.values = values if self.values is None else torch.cat([self.values, values], dim=2)
+
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        return dense_attention(query, self.keys, self.values, scaling)
+
+
+def _noting(module: nn.Module, query: Tensor, key: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+    """`registered_attention`."""
+    if isinstance(key, PlainLayer):
+        key.told_window = kwargs.get("sliding_window")
+        key.causal = getattr(module, "is_causal", True) is not False
+    return registered_attention(module, query, key, *args, **kwargs)
+
+
+AttentionInterface.register(PROBE, _noting)
+AttentionMaskInterface.register(PROBE, no_mask)
+
+
+class _Enough(Exception):
+    """Ends a pass behind the last layer to be compared."""
+
+
+def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> None:
+    """Raise UserError for a model that does not read with kvbench's attention what it reads with its own.
+
+    Compares hidden states behind the lowest layers, one of each kind at least: a prompt and a token after it through
+    kvbench's attention, with a cache, and all of them at once through the model's own.
+    """
+    name = type(model).__name__
+    if not model._can_set_attn_implementation():
+        raise UserError(
+            f"{name} computes attention in code of its own, which no cache of kvbench's can replace: {INSTEAD}"
+        )
+    vocab_size = model.get_input_embeddings().weight.shape[0]
+    ids = torch.arange(1, TOKENS + 1, device=model.device)[None] * (vocab_size // (TOKENS + 2))
+    layers: list[Any] = [plain_layer(kind) for kind in kinds]
+    attention, training = model.config._attn_implementation, model.training
+    model.eval()
+    try:
+        with behind(*deepest(model, kinds)) as hidden:
+            with refusing(name, "kvbench's attention and caches"):
+                model.set_attn_implementation(PROBE)
+                _read(model, ids[:, :PROMPT], 0, layers)
+                _read(model, ids[:, PROMPT:], PROMPT, layers)
+            with refusing(name, "its own attention"):
+                model.set_attn_implementation("eager")
+                with suppress(_Enough):
+                    model(input_ids=ids, position_ids=positions_after(0, ids), use_cache=False)
+    finally:
+        model.set_attn_implementation(attention)
+        model.train(training)
+    if next(layer.seen == 0 for layer in layers if isinstance(layer, PlainLayer)):
+        raise UserError(f"{name} keeps no keys and values in the caches that it is given: {INSTEAD}")
+    for at, layer in enumerate(layers):
+        if isinstance(layer, PlainLayer) and layer.seen:
+            check_told(name, at, layer, kinds[at].window)
+    ours, its = torch.cat(hidden[:-1], dim=-2).float(), hidden[-1].float()
+    share = float((ours - its).norm() / its.norm().clamp_min(torch.finfo(torch.float32).tiny))
+    if not share <= (CLOSE_IN_16_BITS if model.dtype.itemsize < 4 else CLOSE):
+        raise UserError(
+            f"{name} reads something else with kvbench's attention than with its own: hidden states of {TOKENS} tokens "
+            f"differ by {share:.1%}; {INSTEAD}"
+        )
+
+
+def check_told(name: str, at: int, layer: PlainLayer, window: int | None) -> None:
+    """Raise UserError where the code of layer `at` asks for attention other than the configuration's."""
+    if not layer.causal:
+        raise UserError(f"{name} attends to later tokens (layer {at}), whose keys no cache has yet: {INSTEAD}")
+    if window is not None and layer.told_window != window:
+        raise UserError(
+            f"{name} has a window of {window} tokens in layer {at} by its configuration, which its code does not pass "
+            f"to attention: {INSTEAD}"
+        )
+
+
+def plain_layer(kind: LayerKind) -> object:
+    if kind.keeps == "own":
+        return PlainLayer()
+    return LinearAttentionLayer(kind.states) if kind.keeps == "state" else DummyLayer()
+
+
+def deepest(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> tuple[nn.Module, bool]:
+    """The module behind which a pass can end, since no layer above it is of another kind than those below, and whether
+    it is a layer; the model itself where its layers are not one list."""
+    lists = (module for module in text_decoder(model).modules() if isinstance(module, nn.ModuleList))
+    layers = next((module for module in lists if len(module) == len(kinds)), None)
+    if layers is None:
+        return model, False
+    shapes = [(kind, *(type(part) for part in layer.modules())) for kind, layer in zip(kinds, layers, strict=True)]
+    return layers[max(shapes.index(shape) for shape in shapes)], True
+
+
+@contextmanager
+def behind(module: nn.Module, ends: bool) -> Iterator[list[Tensor]]:
+    """A list to which each pass appends what `module` computes, hidden states or logits [1, q, …], and then ends."""
+    outputs: list[Tensor] = []
+
+    def note(_: nn.Module, __: object, output: Any) -> None:
+        outputs.append(output if isinstance(output, Tensor) else output[0])
+        if ends:
+            raise _Enough
+
+    hook = module.register_forward_hook(note)
+    try:
+        yield outputs
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def refusing(name: str, what: str) -> Iterator[None]:
+    """A model does with its caches what it likes: whatever it raises as a UserError."""
+    try:
+        yield
+    except (UserError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{name} does not work with {what}: reading {TOKENS} tokens ends with {type(error).__name__}: "
+            f"{first_line(error)} ({INSTEAD})"
+        ) from error
+
+
+def _read(model: PreTrainedModel, ids: Tensor, seen: int, layers: list[Any]) -> None:
+    cache = as_argument(model, Cache(layers=layers))
+    with suppress(_Enough):
+        model(input_ids=ids, **cache, position_ids=positions_after(seen, ids), use_cache=True)
