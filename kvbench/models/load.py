@@ -29,7 +29,7 @@ from kvbench.models.layer_kinds import kinds_of
 from kvbench.models.probe import ropes_of
 from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.reader import Reader, TextModel, stop_tokens
-from kvbench.models.reads_alike import INSTEAD
+from kvbench.models.reads_alike import takes_attention
 from kvbench.models.rope_growth import Growth, growth_of
 from kvbench.models.sane_config import check_sane
 from kvbench.utils.console import warn
@@ -117,7 +117,7 @@ def load(spec: ModelSpec) -> LoadedModel:
     if spec.random is not None:
         return _drawn(spec)
     source, options = source_of(spec)
-    with unreadable(spec, source, options):
+    with unreadable(spec, source, options), takes_attention(spec.name):
         if not options:
             check_config(Path(source))
             weight_files(Path(source))
@@ -196,11 +196,6 @@ def unreadable(spec: ModelSpec, source: str, options: Mapping[str, Any]) -> Iter
             raise UserError(f"{error}; delete {source} to convert the embedded model again") from error
         raise
     except Exception as error:
-        if isinstance(error, KeyError) and error.args == (ATTENTION,):
-            raise UserError(
-                f"model {spec.name!r} takes no attention function: its code in transformers chooses one of its own, "
-                f"which no cache of kvbench's can replace: {INSTEAD}"
-            ) from error
         reason = first_line(error)
         if options.get("local_files_only") and isinstance(error, OSError):
             reason = f"{constants.ENDPOINT} does not answer, and the local cache does not have it"

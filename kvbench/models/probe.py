@@ -14,7 +14,7 @@ from kvbench.models.cache_argument import as_argument
 from kvbench.models.cache_layers import DummyLayer, LinearAttentionLayer
 from kvbench.models.layer_kinds import LayerKind, kinds_of
 from kvbench.models.positions import positions_after
-from kvbench.models.reads_alike import check_reads_alike, refusing
+from kvbench.models.reads_alike import KVBENCH, check_reads_alike, refusing
 from kvbench.models.rope_growth import growth_of
 from kvbench.ops.rope import Rope
 
@@ -94,7 +94,7 @@ def _keys_at(model: PreTrainedModel, kinds: Sequence[LayerKind], position: int) 
     """The key [num_key_value_heads, 1, head_dim] of each layer that keeps its own, for one token at a position."""
     layers: list[Any] = [_layer_of(kind, position) for kind in kinds]
     ids = torch.full((1, 1), model.get_input_embeddings().weight.shape[0] // 2, device=model.device)
-    with refusing(type(model).__name__, "kvbench's attention and caches"):
+    with refusing(type(model).__name__, KVBENCH):
         model(
             input_ids=ids,
             **as_argument(model, Cache(layers=layers)),

@@ -9,7 +9,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PreTr
 
 from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
-from kvbench.models.reads_alike import INSTEAD
+from kvbench.models.reads_alike import takes_attention
 from kvbench.models.sane_config import check_sane
 from kvbench.utils.device import free_bytes
 from kvbench.utils.hashing import digest
@@ -31,12 +31,8 @@ def random_model(config: Mapping[str, Any], dtype: torch.dtype, device: str) -> 
     check_sane(config, "model.random")
     try:
         shape = AutoConfig.for_model(**config)
-        with torch.device("meta"):
+        with torch.device("meta"), takes_attention(str(config["model_type"])):
             outline = AutoModelForCausalLM.from_config(shape, attn_implementation=ATTENTION, dtype=dtype)
-    except KeyError as error:
-        if error.args != (ATTENTION,):
-            raise
-        raise UserError(f"{config['model_type']} takes no attention function from outside: {INSTEAD}") from error
     except (TypeError, ValueError, RuntimeError, StrictDataclassError) as error:
         raise UserError(
             f"model.random is no configuration of a model: {str(error).splitlines()[-1].strip()}"

@@ -11,7 +11,7 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from kvbench.errors import UserError
 from kvbench.models.attending_layer import AttendingLayer
-from kvbench.models.attention_interface import no_mask, registered_attention
+from kvbench.models.attention_interface import ATTENTION, no_mask, registered_attention
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.cache_layers import DummyLayer, LinearAttentionLayer
 from kvbench.models.layer_kinds import LayerKind
@@ -25,6 +25,7 @@ PROBE = "kvbench_probe"  # attention that notes what it is told of a layer
 PROMPT, TOKENS = 5, 6  # tokens that are read at once, and with the one after them
 # Of hidden states, the largest share that may differ: rounding to 16 bits may choose another expert.
 CLOSE, CLOSE_IN_16_BITS = 1e-3, 0.25
+KVBENCH = "kvbench's attention and caches"
 INSTEAD = "engine=openai compares settings of a server that runs it"
 
 
@@ -71,10 +72,6 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> Non
     kvbench's attention, with a cache, and all of them at once through the model's own.
     """
     name = type(model).__name__
-    if not model._can_set_attn_implementation():
-        raise UserError(
-            f"{name} computes attention in code of its own, which no cache of kvbench's can replace: {INSTEAD}"
-        )
     vocab_size = model.get_input_embeddings().weight.shape[0]
     ids = torch.arange(1, TOKENS + 1, device=model.device)[None] * (vocab_size // (TOKENS + 2))
     layers: list[Any] = [plain_layer(kind) for kind in kinds]
@@ -82,7 +79,7 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> Non
     model.eval()
     try:
         with behind(*deepest(model, kinds)) as hidden:
-            with refusing(name, "kvbench's attention and caches"):
+            with refusing(name, KVBENCH):
                 model.set_attn_implementation(PROBE)
                 _read(model, ids[:, :PROMPT], 0, layers)
                 _read(model, ids[:, PROMPT:], PROMPT, layers)
@@ -116,6 +113,20 @@ def check_told(name: str, at: int, layer: PlainLayer, window: int | None) -> Non
             f"{name} has a window of {window} tokens in layer {at} by its configuration, which its code does not pass "
             f"to attention: {INSTEAD}"
         )
+
+
+@contextmanager
+def takes_attention(name: str) -> Iterator[None]:
+    """While a model is made: its code may choose among attention functions of its own (Falcon, GPT-J)."""
+    try:
+        yield
+    except KeyError as error:
+        if error.args != (ATTENTION,):
+            raise
+        raise UserError(
+            f"{name} takes no attention function: its code in transformers chooses one of its own, which no cache of "
+            f"kvbench's can replace: {INSTEAD}"
+        ) from error
 
 
 def plain_layer(kind: LayerKind) -> object:
