@@ -127,9 +127,12 @@ def imported_metrics(module: str) -> set[str]:
 
 
 def kinds(base: type) -> list[type]:
-    """kvbench's own subclasses of a class, at any depth."""
+    """kvbench's own subclasses of a class, at any depth, of those that are imported."""
     own = [kind for kind in base.__subclasses__() if kind.__module__.startswith("kvbench.")]
     return own + [further for kind in own for further in kinds(kind)]
+
+
+EVERY = [getattr(benchmarks, name, None) for name in dir(benchmarks)]  # imports their modules
 
 
 @pytest.mark.parametrize("kind", sorted({*kinds(Benchmark)}, key=str), ids=lambda kind: kind.__name__)

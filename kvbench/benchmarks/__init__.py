@@ -1,37 +1,22 @@
-"""Benchmarks: sources of samples and scores. The YAML files in conf/benchmark name these classes."""
+"""Benchmarks: sources of samples and scores. The YAML files in conf/benchmark name the classes of all files below.
 
-from kvbench.benchmarks.babilong import BABILong
-from kvbench.benchmarks.base import Benchmark, Sample, Sampling, Turn
-from kvbench.benchmarks.infinitebench import InfiniteBench
-from kvbench.benchmarks.instructions import Instructions
-from kvbench.benchmarks.longbench import LongBench, LongBenchE
-from kvbench.benchmarks.longbench_v2 import LongBenchV2
-from kvbench.benchmarks.math_problems import MathProblems
-from kvbench.benchmarks.niah import NeedleInAHaystack
-from kvbench.benchmarks.nolima import NoLiMa
-from kvbench.benchmarks.own_prompts import OwnPrompts
-from kvbench.benchmarks.ruler import Ruler
-from kvbench.benchmarks.scbench import SCBench
-from kvbench.benchmarks.speed import Speed
-from kvbench.benchmarks.text import Text
+They are here by their names; `X as X` says that a name is public.
+"""
 
-__all__ = [
-    "BABILong",
-    "Benchmark",
-    "InfiniteBench",
-    "Instructions",
-    "LongBench",
-    "LongBenchE",
-    "LongBenchV2",
-    "MathProblems",
-    "NeedleInAHaystack",
-    "NoLiMa",
-    "OwnPrompts",
-    "Ruler",
-    "SCBench",
-    "Sample",
-    "Sampling",
-    "Speed",
-    "Text",
-    "Turn",
-]
+from typing import Any
+
+from kvbench.benchmarks.base import Benchmark as Benchmark
+from kvbench.benchmarks.base import Sample as Sample
+from kvbench.benchmarks.base import Sampling as Sampling
+from kvbench.benchmarks.base import Turn as Turn
+from kvbench.benchmarks.speed import Speed as Speed
+from kvbench.benchmarks.text import Text as Text
+from kvbench.utils.classes_by_name import class_below, places
+
+
+def __getattr__(name: str) -> Any:
+    return class_below(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *places(__name__)})

@@ -1,9 +1,20 @@
-"""Other engines that answer kvbench's prompts: over HTTP, or as a worker process in an environment of their own."""
+"""Other engines that answer kvbench's prompts: over HTTP, or as a worker process in an environment of their own.
 
-from kvbench.engines.base import Completion, Engine, Question, Session
-from kvbench.engines.llama_cpp import LlamaCpp
-from kvbench.engines.openai import OpenAI
-from kvbench.engines.openvino import OpenVINO
-from kvbench.engines.vllm import VLLM
+The classes of all files below are here by their names; `X as X` says that a name is public.
+"""
 
-__all__ = ["VLLM", "Completion", "Engine", "LlamaCpp", "OpenAI", "OpenVINO", "Question", "Session"]
+from typing import Any
+
+from kvbench.engines.base import Completion as Completion
+from kvbench.engines.base import Engine as Engine
+from kvbench.engines.base import Question as Question
+from kvbench.engines.base import Session as Session
+from kvbench.utils.classes_by_name import class_below, places
+
+
+def __getattr__(name: str) -> Any:
+    return class_below(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *places(__name__)})

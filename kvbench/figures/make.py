@@ -17,7 +17,7 @@ from kvbench.figures.needle_heatmap import heatmaps
 from kvbench.figures.probes import draw_probes
 from kvbench.figures.speed import repetitions, speed_figure
 from kvbench.figures.style import save
-from kvbench.methods import SimLayerKV
+from kvbench.methods.simlayerkv.method import SimLayerKV
 from kvbench.papers.captions import caption, title
 from kvbench.papers.columns import columns
 from kvbench.papers.command_line import configurations

@@ -1,99 +1,39 @@
 """Methods: functions from a prefill state to layer caches. YAML files in conf/method name what is here.
 
-Your own method needs no other import: base classes, the state that a method reads and the caches that it returns are
-here too. `X as X` says that a name is public.
+A method of one's own needs no other import: its base classes, the state that it reads and the caches that it returns
+are here too. `X as X` says that a name is public. The classes of all files below are here by their names as well.
 """
+
+from typing import Any
 
 from kvbench.cache.base import LayerCache as LayerCache
 from kvbench.cache.dense import DenseLayer as DenseLayer
 from kvbench.cache.reserve_ratio import Kept as Kept
-from kvbench.methods.adakv import AdaKV as AdaKV
 from kvbench.methods.allocation.base import Allocation as Allocation
-from kvbench.methods.allocation.skip_layers import SkipLayers as SkipLayers
-from kvbench.methods.allocation.uniform import Uniform as Uniform
 from kvbench.methods.allocation.weighted import WeightedAllocation as WeightedAllocation
-from kvbench.methods.attention_matching.scoring import MatchingPursuit as MatchingPursuit
-from kvbench.methods.attention_matching.scoring import ReferenceAttention as ReferenceAttention
-from kvbench.methods.attention_matching.storage import Matched as Matched
 from kvbench.methods.base.method import Method as Method
-from kvbench.methods.cake.allocation import Preference as Preference
-from kvbench.methods.cake.method import CAKE as CAKE
-from kvbench.methods.cake.scoring import MeanVariance as MeanVariance
-from kvbench.methods.chunkkv import Chunks as Chunks
-from kvbench.methods.compactor.leverage import LeverageScore as LeverageScore
-from kvbench.methods.compactor.non_causal import NonCausalAttention as NonCausalAttention
-from kvbench.methods.compactor.scoring import Compactor as Compactor
-from kvbench.methods.criticalkv import CriticalKV as CriticalKV
-from kvbench.methods.curdkv import CUR as CUR
-from kvbench.methods.duo_attention import DuoAttention as DuoAttention
-from kvbench.methods.eviction.chunked_eviction import ChunkedEviction as ChunkedEviction
 from kvbench.methods.eviction.decode_compression import DecodeCompression as DecodeCompression
 from kvbench.methods.eviction.eviction import Eviction as Eviction
 from kvbench.methods.eviction.interval_layer import interval_layer as interval_layer
-from kvbench.methods.expected_attention import ExpectedAttention as ExpectedAttention
-from kvbench.methods.finch import Finch as Finch
 from kvbench.methods.full import FullKV as FullKV
-from kvbench.methods.gear.storage import GEAR as GEAR
-from kvbench.methods.h2o.method import H2O as H2O
-from kvbench.methods.h2o.scoring import ColumnSums as ColumnSums
-from kvbench.methods.headkv import HeadKV as HeadKV
 from kvbench.methods.heads.base import HeadBudgets as HeadBudgets
-from kvbench.methods.heads.equal import EqualHeads as EqualHeads
-from kvbench.methods.heads.pooled import PooledHeads as PooledHeads
-from kvbench.methods.key_rerotation import Rerotated as Rerotated
-from kvbench.methods.keydiff import KeyDiff as KeyDiff
-from kvbench.methods.kivi.storage import Kivi as Kivi
-from kvbench.methods.knorm import KNorm as KNorm
-from kvbench.methods.kvcompose import CompositeHeads as CompositeHeads
-from kvbench.methods.kvcompose import KVCompose as KVCompose
-from kvbench.methods.kvquant.storage import KVQuant as KVQuant
-from kvbench.methods.kvtc import KVTC as KVTC
-from kvbench.methods.kvzip.scoring import KVzip as KVzip
-from kvbench.methods.kvzip.whole_heads import WholeHeads as WholeHeads
-from kvbench.methods.lagkv import LagKV as LagKV
-from kvbench.methods.lava.allocation import ScoreEntropy as ScoreEntropy
-from kvbench.methods.lava.heads import LAVaHeads as LAVaHeads
-from kvbench.methods.lava.scoring import LAVa as LAVa
-from kvbench.methods.minicache.storage import MiniCache as MiniCache
-from kvbench.methods.nacl import NACL as NACL
-from kvbench.methods.omnikv import OmniKV as OmniKV
-from kvbench.methods.palu import Palu as Palu
-from kvbench.methods.pooling_merge import PoolingMerge as PoolingMerge
-from kvbench.methods.pyramidinfer import PyramidInfer as PyramidInfer
-from kvbench.methods.pyramidkv import Pyramid as Pyramid
-from kvbench.methods.quest import Quest as Quest
-from kvbench.methods.rkv import RKV as RKV
-from kvbench.methods.rocketkv.method import RocketKV as RocketKV
-from kvbench.methods.score_threshold import ScoreThreshold as ScoreThreshold
-from kvbench.methods.scoring.around_context import AroundContext as AroundContext
 from kvbench.methods.scoring.base import Scoring as Scoring
-from kvbench.methods.scoring.random import Random as Random
 from kvbench.methods.selection import Selection as Selection
 from kvbench.methods.selection import top_indices as top_indices
 from kvbench.methods.selection import with_window as with_window
-from kvbench.methods.simlayerkv.layer_drop import OnlyLazyLayers as OnlyLazyLayers
-from kvbench.methods.simlayerkv.layer_drop import RandomLayers as RandomLayers
-from kvbench.methods.simlayerkv.method import SimLayerKV as SimLayerKV
-from kvbench.methods.snapkv import WindowAttention as WindowAttention
-from kvbench.methods.spindlekv.allocation import LinearPyramid as LinearPyramid
-from kvbench.methods.spindlekv.codebook.storage import Codebook as Codebook
-from kvbench.methods.spindlekv.method import SpindleKV as SpindleKV
-from kvbench.methods.spindlekv.scoring import WindowAverage as WindowAverage
-from kvbench.methods.squeezeattention import SqueezeAttention as SqueezeAttention
 from kvbench.methods.storage.base import Storage as Storage
-from kvbench.methods.storage.block_formats import Ggml as Ggml
-from kvbench.methods.storage.block_formats import Microscaling as Microscaling
 from kvbench.methods.storage.dense import Dense as Dense
-from kvbench.methods.storage.fp8 import Fp8 as Fp8
-from kvbench.methods.streaming_llm import StreamingLLM as StreamingLLM
-from kvbench.methods.think import ThinK as ThinK
-from kvbench.methods.tova import TOVA as TOVA
-from kvbench.methods.tova import LastQuery as LastQuery
-from kvbench.methods.triattention import TriAttention as TriAttention
-from kvbench.methods.turboquant.storage import TurboQuant as TurboQuant
-from kvbench.methods.xkv import XKV as XKV
 from kvbench.ops.attention import dense_attention as dense_attention
 from kvbench.prefill import LayerState as LayerState
 from kvbench.prefill import Needs as Needs
 from kvbench.prefill import PrefillPlan as PrefillPlan
 from kvbench.prefill import PrefillState as PrefillState
+from kvbench.utils.classes_by_name import class_below, places
+
+
+def __getattr__(name: str) -> Any:
+    return class_below(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *places(__name__)})

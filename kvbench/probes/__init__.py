@@ -1,20 +1,19 @@
-"""Probes: properties of attention and cache, measured layer by layer during prefill instead of compressing."""
+"""Probes: properties of attention and cache, measured layer by layer during prefill instead of compressing.
 
-from kvbench.probes.attention import AttentionEntropy, AttentionSparsity
-from kvbench.probes.base import Observation, Probe, build_probes
-from kvbench.probes.lazy import LazyMass, LazyTokens
-from kvbench.probes.maps import AttentionMap
-from kvbench.probes.similarity import NearestVector, SimilarPairs
+The classes of all files below are here by their names; `X as X` says that a name is public.
+"""
 
-__all__ = [
-    "AttentionEntropy",
-    "AttentionMap",
-    "AttentionSparsity",
-    "LazyMass",
-    "LazyTokens",
-    "NearestVector",
-    "Observation",
-    "Probe",
-    "SimilarPairs",
-    "build_probes",
-]
+from typing import Any
+
+from kvbench.probes.base import Observation as Observation
+from kvbench.probes.base import Probe as Probe
+from kvbench.probes.base import build_probes as build_probes
+from kvbench.utils.classes_by_name import class_below, places
+
+
+def __getattr__(name: str) -> Any:
+    return class_below(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *places(__name__)})

@@ -153,8 +153,12 @@ def _missing(name: str) -> str:
         return f"{name} must be a class as module.Class"
     if module not in sys.modules:
         return f"{name}: there is no module {module!r} in this folder, and none is installed"
-    classes = {key: value for key, value in vars(sys.modules[module]).items() if isclass(value)}
-    own = [key for key, value in classes.items() if value.__module__.startswith(module)]
+    there = sys.modules[module]
+    defined = {key: value for key, value in vars(there).items() if isclass(value)}
+    own = [key for key, value in defined.items() if value.__module__.startswith(module)]
+    own += [
+        key for key in dir(there) if key not in vars(there)
+    ]  # imported on demand
     near = get_close_matches(wanted, own, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     its = "" if len(own) > MOST else f" It has {', '.join(own) or 'none'}"
