@@ -156,9 +156,7 @@ def _missing(name: str) -> str:
     there = sys.modules[module]
     defined = {key: value for key, value in vars(there).items() if isclass(value)}
     own = [key for key, value in defined.items() if value.__module__.startswith(module)]
-    own += [
-        key for key in dir(there) if key not in vars(there)
-    ]  # imported on demand
+    own += [key for key in dir(there) if key not in vars(there)]  # imported on demand
     near = get_close_matches(wanted, own, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     its = "" if len(own) > MOST else f" It has {', '.join(own) or 'none'}"

@@ -1,0 +1,77 @@
+"""CapKV's score: how much of what the values span a token holds, where queries are expected to look."""
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from kvbench.methods.expected_attention import mean_rotation
+from kvbench.methods.scoring.base import Scoring
+from kvbench.ops.rope import fixed_rotation
+from kvbench.prefill import LayerState, Needs
+from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
+
+FLOOR = 1e-6  # added to weights in the matrix of capacity, as in kvpress
+
+
+@checked
+class CapKV(Scoring):
+    """Capacity-aware scores (Yang et al. 2026, CapKV, arXiv 2604.25975).
+
+    The tokens that are kept should carry as much information as the budget allows: log det(I + Σ w_i v_i v_iᵀ) over
+    them, whose greedy approximation is a token's weighted leverage among all tokens,
+
+        s_j = w_j · v_jᵀ (I + Σ_i w_i v_i v_iᵀ)⁻¹ v_j,    w_j = exp(tau · (cos(μ, k_j) − max_i cos(μ, k_i))).
+
+    μ is the prompt's mean query before RoPE, rotated by the mean rotation of the next `future` positions; keys are
+    after RoPE. A KV head's score is the mean over its query heads. Source: CapPress in kvpress, which takes cosines
+    where the paper has dot products. In float64, by a Cholesky factor.
+
+    tau      how far a token's weight follows from its key; 0: leverage of the values alone.
+    sinks    first tokens, which are always kept and left out of the mean and of the sum.
+    future   positions after the prompt whose rotations are averaged.
+    """
+
+    tau: PositiveNumber = 5.0
+    sinks: NonNegative = 4
+    future: Positive = 512
+
+    per_query_head = False
+
+    @cached_property
+    def needs(self) -> Needs:
+        return Needs(query_moments=frozenset([self.sinks]))
+
+    def protected(self, budget: int) -> int:
+        return 0
+
+    def votes(self, layer: LayerState) -> Tensor:
+        scores = torch.zeros(layer.num_key_value_heads, layer.n, device=layer.keys.device)
+        if layer.n > self.sinks:
+            values = layer.values[:, self.sinks :].double()
+            heads = [weights * leverage(values, weights + FLOOR) for weights in self.weights(layer).unbind(dim=1)]
+            scores[:, self.sinks :] = torch.stack(heads).mean(dim=0)
+        return self.keep_sinks(scores)
+
+    def weights(self, layer: LayerState) -> Tensor:
+        """w of the tokens behind the sinks, float64 [num_key_value_heads, group, n - sinks]."""
+        rope = fixed_rotation(layer.rope, "CapKV")
+        head_dim = layer.keys.shape[2]
+        turn = mean_rotation(rope, layer.seen, self.future, head_dim, layer.keys.device)
+        mean = (layer.query_moments[self.sinks].mean @ turn).unflatten(0, (layer.num_key_value_heads, -1))
+        keys = layer.keys[:, self.sinks :].double()
+        cosines = directions(mean.double()) @ directions(keys).mT
+        return (self.tau * (cosines - cosines.amax(dim=-1, keepdim=True))).exp()
+
+
+def directions(x: Tensor) -> Tensor:
+    """x [.., head_dim] at length 1; zeros stay."""
+    return torch.nn.functional.normalize(x, dim=-1)
+
+
+def leverage(values: Tensor, weights: Tensor) -> Tensor:
+    """v_jᵀ (I + Σ w_i v_i v_iᵀ)⁻¹ v_j of values [heads, n, head_dim] with weights [heads, n]: [heads, n]."""
+    capacity = (values * weights[..., None]).mT @ values
+    capacity.diagonal(dim1=1, dim2=2).add_(1)
+    factor = torch.linalg.cholesky_ex(capacity).L  # without a check, for which the CPU would wait: it is definite
+    return torch.linalg.solve_triangular(factor, values.mT, upper=False).square().sum(dim=1)
