@@ -15,12 +15,12 @@ from transformers import PreTrainedModel
 
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import SharedPass
-from kvbench.prefill import FullPrefill, Needs, PrefillPlan, Reconstruction
+from kvbench.prefill import FullPrefill, PrefillPlan
 from kvbench.utils.versions import versions
 from tests.golden.files import differences, recorded
 from tests.support.config import NAMES
-from tests.support.every_method import HEAD_DIM, LAYERS, setting, steps
-from tests.support.tiny import BLOCKS, REREAD, tiny_model
+from tests.support.every_method import HEAD_DIM, LAYERS, observed, setting, steps
+from tests.support.tiny import tiny_model
 
 N, RATIO, TOKENS, MOST_SEEDS = 90, 0.5, 4, 1000
 
@@ -32,10 +32,8 @@ def model() -> PreTrainedModel:
 
 @cache
 def shared_pass(plan: PrefillPlan, seed: int) -> SharedPass:
-    again = frozenset({Reconstruction(), REREAD}) if plan == FullPrefill() else frozenset()
-    needs = Needs(32, True, True, frozenset({8, 32}), frozenset({4}), True, again, block_sums=BLOCKS)
     ids = 3 + torch.randperm(94, generator=torch.Generator().manual_seed(seed))[:N]
-    return SharedPass(model(), ids, plan, needs)
+    return SharedPass(model(), ids, plan, observed(plan == FullPrefill()))
 
 
 @contextmanager

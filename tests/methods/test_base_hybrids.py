@@ -15,10 +15,10 @@ from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.layer_kinds import compressed_layers, kinds_of
 from kvbench.prefill import ContextFrame, FullPrefill, Needs, Reconstruction, reconstruct
-from tests.support.every_method import LAYERS, PRUNED, check_kept, setting
+from tests.support.every_method import LAYERS, PRUNED, check_kept, observed, setting
 from tests.support.hybrids import WINDOW, hybrid_model
 from tests.support.representatives import REPRESENTATIVES
-from tests.support.tiny import BLOCKS, REREAD, prompt
+from tests.support.tiny import prompt
 
 N, STEPS = 100, 4
 TOKEN = 2 * 2 * 32 * 4
@@ -35,8 +35,7 @@ def model(family: str):
 
 @cache
 def shared_pass(family: str) -> SharedPass:
-    again = frozenset({Reconstruction(chunk=40), Reconstruction(), REREAD})
-    needs = Needs(32, True, True, frozenset({8, 32}), frozenset({4}), True, again, block_sums=BLOCKS)
+    needs = observed() | Needs(reconstructions=frozenset([Reconstruction(chunk=40)]))
     return SharedPass(model(family), prompt(N), FullPrefill(), needs)
 
 

@@ -14,10 +14,10 @@ from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import SharedPass, num_layers
 from kvbench.models.layer_kinds import compressed_layers, kinds_of
 from kvbench.prefill import FullPrefill, Needs, Reconstruction
-from tests.support.every_method import LAYERS, PRUNED, check_kept, setting
+from tests.support.every_method import LAYERS, PRUNED, check_kept, observed, setting
 from tests.support.representatives import REPRESENTATIVES
 from tests.support.sliding import SHAPE, WINDOW, sliding_model
-from tests.support.tiny import BLOCKS, REREAD, prompt
+from tests.support.tiny import prompt
 
 N, STEPS = 100, 4
 FULL = [1, 3, 5, 7]  # as many as the methods' own tests have, where head scores are read from files
@@ -33,17 +33,7 @@ def model():
 
 @cache
 def shared_pass() -> SharedPass:
-    again = frozenset({Reconstruction(chunk=40)})
-    needs = Needs(
-        32,
-        True,
-        True,
-        frozenset({8, 32}),
-        frozenset({4}),
-        True,
-        frozenset({Reconstruction(), REREAD}) | again,
-        block_sums=BLOCKS,
-    )
+    needs = observed() | Needs(reconstructions=frozenset([Reconstruction(chunk=40)]))
     return SharedPass(model(), prompt(N), FullPrefill(), needs)
 
 

@@ -1,7 +1,9 @@
 """Every file of conf/method as a setting that fits prompts of a test; its passes and caches."""
 
 import copy
-from functools import cache, lru_cache
+from dataclasses import replace
+from functools import cache, lru_cache, reduce
+from operator import or_
 
 import torch
 from torch import Tensor
@@ -16,7 +18,7 @@ from kvbench.prefill import FullPrefill, Needs, PrefillPlan, PrefillState, Recon
 from kvbench.prefill.pruned import PrunedPrefill
 from kvbench.utils.targets import imported
 from tests.support.config import NAMES, SCORES, method_configs
-from tests.support.tiny import BLOCKS, REREAD, prompt, random_state, tiny_model
+from tests.support.tiny import prompt, random_state, tiny_model
 
 LAYERS, HEADS, HEAD_DIM = 4, 6, 32  # KIVI's groups are of 32 channels
 
@@ -54,19 +56,16 @@ def model():
 
 
 @cache
+def observed(second_passes: bool = True) -> Needs:
+    """All that any preset reads of a prefill, as shipped or with a test's values."""
+    made = [setting(name, shipped=shipped) for name in NAMES for shipped in (False, True)]
+    needs = reduce(or_, (one.method.needs for one in made))
+    return needs if second_passes else replace(needs, reconstructions=frozenset())
+
+
+@cache
 def shared_pass(n: int, plan: PrefillPlan) -> SharedPass:
-    again = frozenset({Reconstruction(), REREAD})
-    needs = Needs(
-        32,
-        True,
-        True,
-        frozenset({8, 32}),
-        frozenset({4}),
-        True,
-        again if plan == FullPrefill() else frozenset(),
-        block_sums=BLOCKS,
-    )
-    return SharedPass(model(), prompt(n), plan, needs)
+    return SharedPass(model(), prompt(n), plan, observed(plan == FullPrefill()))
 
 
 def pass_of(one: Setting, n: int) -> tuple[SharedPass, int]:
@@ -91,6 +90,9 @@ def state(n: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Pre
     if scale != 1:
         for layer in made.layers:
             layer.keys, layer.values = layer.keys * scale, layer.values * scale
+    for layer in made.layers:  # the scores of one second pass stand for those of the others
+        scores = layer.reconstruction
+        layer.reconstruction = dict.fromkeys(observed().reconstructions, scores[Reconstruction()]) | scores
     return made
 
 
