@@ -1,11 +1,13 @@
 """How much attention a context's keys get while the model repeats the context (KVzip)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from kvbench.ops.attention import grouped_logits
 from kvbench.ops.softmax import Scaling, log_sum
@@ -22,6 +24,16 @@ class Span(NamedTuple):
     start: int
     end: int
 
+
+class Factors(NamedTuple):
+    """What the attention that queries give to keys is multiplied by, as float32 logarithms."""
+
+    queries: Tensor  # [q]
+    keys: Tensor  # [num_attention_heads, len]
+
+
+# From the values [num_key_value_heads, len, head_dim] of the keys that are scored to the factors of a pass.
+Weighing = Callable[[Tensor], Factors]
 
 # Requests of our own wording: the first chunk's, and that of the others, which the end of the chunk before completes.
 REQUESTS = Requests(
@@ -53,6 +65,15 @@ class Reconstruction:
     requests: Requests | None = REQUESTS
     group: Literal["max", "mean"] = "max"
 
+    def weighing(
+        self, model: PreTrainedModel, places: Sequence[int]
+    ) -> AbstractContextManager[Sequence[Weighing | None]]:
+        """What a second pass made within it multiplies attention by, for each of the model's layers at `places`.
+
+        None: nothing. A subclass that weighs attention may put hooks on the model, and removes them at the end.
+        """
+        return nullcontext([None] * len(places))
+
 
 @dataclass(frozen=True)
 class ContextFrame:
@@ -81,7 +102,8 @@ class ContextFrame:
 class ContextScores:
     """What a second pass observed in one layer.
 
-    scores    float32 [num_key_value_heads, n], in [0, 1] for tokens of the context, infinite for the others.
+    scores    float32 [num_key_value_heads, n], in [0, 1] for tokens of the context where nothing weighs attention,
+              infinite for the others.
     outside   how many tokens of the prompt are before or after the context.
     """
 
@@ -97,13 +119,14 @@ def largest_attention(
     last: int,
     tile: int | None = None,
     group: Literal["max", "mean"] = "max",
+    factors: Factors | None = None,
 ) -> Tensor:
     """The most attention that keys first … last-1 get from any query of their group, or the mean over the group's heads
     of the most that each gives: [num_key_value_heads, last-first].
 
     queries [num_attention_heads, q, head_dim] are of the last q of the keys [num_key_value_heads, len, head_dim], both
-    after RoPE; each attends to the keys up to its own, and the keys before `last` are not after any query. float32 in
-    [0, 1]; about `tile` logits exist at a time.
+    after RoPE; each attends to the keys up to its own, and the keys before `last` are not after any query. `factors`
+    are of these queries and of the scored keys. float32, in [0, 1] without them; about `tile` logits exist at a time.
     """
     heads, q, _ = queries.shape
     length = keys.shape[1]
@@ -117,13 +140,20 @@ def largest_attention(
         logits = grouped_logits(rows, keys[:, : length - q + at + t], scaling)  # without keys that no query sees
         own = torch.ones(t, t, dtype=torch.bool, device=keys.device)
         logits[..., -t:].masked_fill_(own.triu(1), float("-inf"))
-        lse = log_sum(logits, scaling)[..., None]
-        torch.maximum(most, (logits[..., first:last] - lse).amax(dim=2), out=most)
-    return most.amax(dim=1).exp() if group == "max" else most.exp().mean(dim=1)
+        lse = log_sum(logits, scaling)
+        if factors is not None:
+            lse -= factors.queries[at : at + step]
+        torch.maximum(most, (logits[..., first:last] - lse[..., None]).amax(dim=2), out=most)
+    return _of_group(most, group, factors)
 
 
 def strongest_attention(
-    queries: Tensor, keys: Tensor, scaling: float, log_sums: Tensor, group: Literal["max", "mean"] = "max"
+    queries: Tensor,
+    keys: Tensor,
+    scaling: float,
+    log_sums: Tensor,
+    group: Literal["max", "mean"] = "max",
+    factors: Factors | None = None,
 ) -> Tensor:
     """`largest_attention` of keys that every query sees, where the log-sum-exps of the logits are known.
 
@@ -132,11 +162,19 @@ def strongest_attention(
     """
     heads, q, _ = queries.shape
     grouped = queries.unflatten(0, (len(keys), -1))
-    known = log_sums.view(*grouped.shape[:3], 1)
+    known = log_sums if factors is None else log_sums - factors.queries
+    known = known.view(*grouped.shape[:3], 1)
     most = torch.full((*grouped.shape[:2], keys.shape[1]), float("-inf"), device=keys.device)
     keys = keys.float()
     step = max(TILES.get(keys.device.type, TILE) // (heads * keys.shape[1]), 1)
     for at in range(0, q, step):
         logits = grouped_logits(grouped[:, :, at : at + step], keys, scaling)
         torch.maximum(most, logits.sub_(known[:, :, at : at + step]).amax(dim=2), out=most)
+    return _of_group(most, group, factors)
+
+
+def _of_group(most: Tensor, group: Literal["max", "mean"], factors: Factors | None) -> Tensor:
+    """Scores of KV heads from the logarithm of the most attention per query head, [num_key_value_heads, group, len]."""
+    if factors is not None:
+        most = most + factors.keys.view_as(most)
     return most.amax(dim=1).exp() if group == "max" else most.exp().mean(dim=1)

@@ -24,6 +24,7 @@ from kvbench.prefill.reconstruction import (
     ContextFrame,
     ContextScores,
     Reconstruction,
+    Weighing,
     largest_attention,
     strongest_attention,
 )
@@ -46,11 +47,12 @@ class RereadLayer(AttendingLayer):
         scores: Tensor,
         group: Literal["max", "mean"],
         readers: int = 0,
+        weighing: Weighing | None = None,
     ):
         super().__init__()
         self.layer, self.end, self.prefix, self.chunk, self.scores = layer, end, prefix, chunk, scores
         self.group, self.seen = group, end
-        self.readers = readers
+        self.readers, self.weighing = readers, weighing
         self.held = 0  # bytes of the copy of keys and values
 
     def append(self, keys: Tensor, values: Tensor) -> None:
@@ -73,16 +75,17 @@ class RereadLayer(AttendingLayer):
             (self.keys[:, :, place], self.values[:, :, place]) for place in places if place != slice(self.end, self.end)
         ]
         keys, done = self.keys[0], attention_in_parts(query, parts, scaling)
+        factors = None if self.weighing is None else self.weighing(self.values[0, :, self.prefix : scored])
         if done is not None:
             out, (log_sums, *_, own) = done
             known = torch.logaddexp(log_sums, own)[0]
             self.scores[:, self.chunk] = strongest_attention(
-                query[0], keys[:, self.prefix : scored], plain(scaling), known, self.group
+                query[0], keys[:, self.prefix : scored], plain(scaling), known, self.group, factors
             )
         else:
             near = torch.cat([keys[:, :scored], keys[:, self.end :]], dim=1)
             self.scores[:, self.chunk] = largest_attention(
-                query[0], near, scaling, self.prefix, scored, group=self.group
+                query[0], near, scaling, self.prefix, scored, group=self.group, factors=factors
             )
             out = dense_attention(query, self.keys, self.values, scaling)
         self._drop_unless_unread()
@@ -118,26 +121,28 @@ def reconstruct(
     start, end = frame.span(n)
     prefix = min(start or how.sinks, end)
     others = others_at(model, input_ids, state, end)
-    readers = [count for at, count in enumerate(state.readers) if at not in others]
+    places = [at for at in range(len(state.readers)) if at not in others]
+    readers = [state.readers[at] for at in places]
     scores = [torch.full((x.num_key_value_heads, n), float("inf"), device=x.keys.device) for x in state.layers]
     held = 0
-    for start in range(prefix, end, how.chunk):
-        chunk = slice(start, min(start + how.chunk, end))
-        ids = torch.cat([input_ids.new_tensor(asked(how, frame, input_ids, start, prefix)), input_ids[chunk]])
-        layers = [
-            RereadLayer(layer, end, prefix, chunk, row, how.group, count)
-            for layer, row, count in zip(state.layers, scores, readers, strict=True)
-        ]
-        every = interleaved(layers, copy.deepcopy(others))
-        ids = ids[None].to(model.device)
-        model(
-            input_ids=ids,
-            **as_argument(model, Cache(layers=every)),
-            position_ids=positions_after(end, ids),
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        held = max(held, *(layer.held for layer in layers))
+    with how.weighing(model, places) as weighings:
+        for start in range(prefix, end, how.chunk):
+            chunk = slice(start, min(start + how.chunk, end))
+            ids = torch.cat([input_ids.new_tensor(asked(how, frame, input_ids, start, prefix)), input_ids[chunk]])
+            layers = [
+                RereadLayer(layer, end, prefix, chunk, row, how.group, count, weighing)
+                for layer, row, count, weighing in zip(state.layers, scores, readers, weighings, strict=True)
+            ]
+            every = interleaved(layers, copy.deepcopy(others))
+            ids = ids[None].to(model.device)
+            model(
+                input_ids=ids,
+                **as_argument(model, Cache(layers=every)),
+                position_ids=positions_after(end, ids),
+                use_cache=True,
+                logits_to_keep=1,
+            )
+            held = max(held, *(layer.held for layer in layers))
     for layer, row in zip(state.layers, scores, strict=True):
         layer.reconstruction[how] = ContextScores(row, n - (end - prefix))
     whole = sum(storage_bytes(layer.tensors()) for layer in state.others.values())

@@ -1,4 +1,4 @@
-"""How much each value adds to the residual stream: the L1 norm of its projection (CriticalKV)."""
+"""How much each value adds to the residual stream: the norm of its projection (CriticalKV, KVzip+)."""
 
 from collections.abc import Sequence
 
@@ -25,14 +25,14 @@ def output_projections(model: PreTrainedModel, places: Sequence[int]) -> list[Te
     ]
     if not weights or not all(isinstance(x, Tensor) and x.is_floating_point() and not x.is_meta for x in weights):
         raise UserError(
-            f"{type(model).__name__} has no layers with the weight of an output projection, which CriticalKV's norms "
-            "of projected values need"
+            f"{type(model).__name__} has no layers with the weight of an output projection, which norms of projected "
+            "values need"
         )
     return weights
 
 
-def value_output_norm(values: Tensor, weight: Tensor) -> Tensor:
-    """‖v_j W_h‖₁ of every token j and query head h, float32 [num_attention_heads, n].
+def value_output_norm(values: Tensor, weight: Tensor, order: int = 1) -> Tensor:
+    """‖v_j W_h‖, L1 or of another order, of every token j and query head h: float32 [num_attention_heads, n].
 
     values [num_key_value_heads, n, head_dim]; weight [hidden_size, num_attention_heads · head_dim], of which W_h is the
     head's part. Projected in the model's dtype, in tiles of tokens, and summed in float32.
@@ -41,7 +41,7 @@ def value_output_norm(values: Tensor, weight: Tensor) -> Tensor:
     parts = weight.detach().T.unflatten(0, (heads, -1, head_dim))  # [num_key_value_heads, group, head_dim, hidden_size]
     step = max(TILE // (heads * parts.shape[1]), 1)
     norms = [
-        torch.linalg.vector_norm(tile[:, None] @ parts, ord=1, dim=-1, dtype=torch.float32)
+        torch.linalg.vector_norm(tile[:, None] @ parts, ord=order, dim=-1, dtype=torch.float32)
         for tile in values.split(step, dim=1)
     ]
     return torch.cat(norms, dim=-1).flatten(0, 1)
