@@ -74,8 +74,7 @@ class Client:
 
         Raises Refused or Unavailable.
         """
-        found: dict[str, Any] | list[Any] = self._given(path, payload, retries, _parsed)
-        return found
+        return self._given(path, payload, retries, _parsed)
 
     def text(self, path: str) -> str:
         """As `json`, but the text as it is."""
@@ -134,8 +133,7 @@ class Client:
     def _pause(self, attempt: int, asked: float | None) -> float:
         """Seconds before the next attempt: twice as many each time, less up to a half; at least what was asked for."""
         pause = min(FIRST * 2**attempt, LONGEST) * (1 - self.jitter() / 2)
-        found: float = max(pause, asked or 0.0)
-        return found
+        return max(pause, asked or 0.0)
 
     def _clean(self, text: str) -> str:
         return self.secret.out_of(text) if self.secret else text
@@ -169,7 +167,6 @@ def _asked(response: "httpx.Response") -> float | None:
     except ValueError:
         pass
     try:
-        found: float | None = max((parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds(), 0.0)
-        return found
+        return max((parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds(), 0.0)
     except (TypeError, ValueError):
         return None

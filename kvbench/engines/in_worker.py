@@ -65,10 +65,9 @@ class Asked(Session):
         return Completion("", answer["tokens"], answer["prompt_tokens"], answer["top"])
 
     def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
-        found: Sequence[Top] | None = self.asked(
+        return self.asked(
             {"do": "follow", "ids": [*question.ids], "tokens": [*tokens], "top": top}
         )["top"]
-        return found
 
     def score(self, question: Question, tokens: Sequence[int], top: int) -> Scored:
         found = self.asked({"do": "score", "ids": [*question.ids], "tokens": [*tokens], "top": top})
@@ -87,8 +86,7 @@ def elements_of(reader: TextModel) -> int:
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    found: int = config.num_hidden_layers * kv_heads * head_dim
-    return found
+    return config.num_hidden_layers * kv_heads * head_dim
 
 
 def given_model(given: str | None, reader: TextModel) -> Path:

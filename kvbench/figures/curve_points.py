@@ -58,8 +58,7 @@ def our_points(of_model: ModelRecords, columns: Sequence[Column], x: str, ratio:
 
 def _across(records: pd.DataFrame, ratio: str) -> float:
     """The mean of a ratio; of r_bytes as served."""
-    mean: float = served_bytes(records).mean() if ratio == "r_bytes" else means(records)[ratio]
-    return mean
+    return served_bytes(records).mean() if ratio == "r_bytes" else means(records)[ratio]
 
 
 def line_names(settings: Sequence[Setting], x: str) -> dict[str, str]:
@@ -155,8 +154,7 @@ def _place(setting: Setting, records: pd.DataFrame, x: str) -> float:
         raise UserError(
             f"{setting.name} has no number {x!r} for the axis: experiment.x takes {', '.join([*AXES, *known])}"
         )
-    number: float = given
-    return number
+    return given
 
 
 class Estimate(NamedTuple):

@@ -57,8 +57,7 @@ class Column:
 
 def kv_compression(records: pd.DataFrame) -> float:
     """Bytes of FullKV's cache over those of the compressed one."""
-    found: float = 1 / served_bytes(records).mean()
-    return found
+    return 1 / served_bytes(records).mean()
 
 
 def layer_compression(records: pd.DataFrame) -> float:

@@ -41,8 +41,7 @@ def values_of_row(
     if length is not None:
         fields = {**fields, "setting": f"context {length}"}
     hits = values[agree(values, {"model": model, **fields}) & _at_budget_or_ratio(values, setting)]
-    found: list[dict[str, Any]] = hits.rename_axis("value_index").reset_index().to_dict("records")
-    return found
+    return hits.rename_axis("value_index").reset_index().to_dict("records")
 
 
 def value_of_column(row: list[dict[str, Any]], column: Column) -> dict[str, Any] | None:

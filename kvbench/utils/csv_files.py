@@ -19,8 +19,7 @@ def csv_text(frame: pd.DataFrame) -> str:
     """The frame as CSV; text, in cells or as a column's name, that looks like a formula is preceded by a quote."""
     texts = frame.select_dtypes(include=["object", "string", "category"])
     quoted = frame.assign(**{name: texts[name].map(quoted_text) for name in texts}) if len(texts.columns) else frame
-    text: str = quoted.rename(columns=quoted_text).to_csv(index=False, lineterminator="\n")
-    return text
+    return quoted.rename(columns=quoted_text).to_csv(index=False, lineterminator="\n")
 
 
 def quoted_text(value: object) -> object:
