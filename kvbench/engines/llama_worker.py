@@ -1,14 +1,8 @@
-"""The process that answers with llama.cpp: run by the Python of its own environment, which has no kvbench.
-
-JSON lines: one with the settings on standard input, then a question a line; an answer a line on standard output. Only
-the standard library, numpy and llama_cpp are imported.
-"""
+"""llama.cpp in a process of its own, for worker_loop.py. Imports the standard library, numpy and llama_cpp alone."""
 
 import ctypes
-import json
 import os
 import re
-import sys
 from typing import Any
 
 ERRORS = re.compile(r"error|fail|requires|not supported|unsupported|invalid", re.IGNORECASE)
@@ -16,7 +10,7 @@ BUFFER = re.compile(r"KV buffer size *= *([\d.]+) MiB")
 
 
 class Log:
-    """What llama.cpp writes, by lines; it ends up in no terminal."""
+    """What llama.cpp writes, which reaches no terminal."""
 
     def __init__(self, llama_cpp: Any) -> None:
         self.text = ""
@@ -28,7 +22,7 @@ class Log:
         llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
 
     def buffer_bytes(self) -> int | None:
-        """Bytes of the KV buffers that llama.cpp says it made."""
+        """Bytes of the KV buffers that llama.cpp reports."""
         return round(sum(map(float, BUFFER.findall(self.text))) * 2**20) or None
 
     def errors(self) -> str:
@@ -37,20 +31,24 @@ class Log:
 
 
 def plain_buffers(llama_cpp: Any) -> None:
-    """Weights stay as they are in the file.
+    """Load weights as they are in the file.
 
-    Repacked for what a CPU offers (AMX, for one) they give other rounding on other machines, and 0.3.36 crashes with
+    Weights repacked for a CPU's instructions, such as AMX, round differently on each machine, and 0.3.36 crashes with
     them on some.
     """
     bindings = llama_cpp.llama_cpp  # where `Llama` looks it up
     default = bindings.llama_model_default_params
 
     def params() -> Any:
-        made = default()
-        made.use_extra_bufts = False
-        return made
+        values = default()
+        values.use_extra_bufts = False
+        return values
 
     bindings.llama_model_default_params = params
+
+
+def in_short(error: Exception) -> str:
+    return str(error)
 
 
 class Worker:
@@ -58,7 +56,7 @@ class Worker:
         import llama_cpp
         import numpy
 
-        # read when the cache is made; whatever this process was started with is no part of the settings
+        # llama.cpp reads it when it makes the cache; the setting decides, not this process's environment
         os.environ["LLAMA_ATTN_ROT_DISABLE"] = "0" if settings["rotation"] else "1"
         self.np, self.lib, self.log = numpy, llama_cpp, Log(llama_cpp)
         plain_buffers(llama_cpp)
@@ -90,7 +88,7 @@ class Worker:
         }
 
     def logits(self, tokens: list[int]) -> Any:
-        """Read tokens behind those before; the logits of the next one, in float64."""
+        """Read tokens after the earlier ones; the logits of the next token, in float64."""
         self.model.eval(tokens)
         pointer = self.lib.llama_get_logits_ith(self.model.ctx, -1)
         return self.np.ctypeslib.as_array(pointer, shape=(self.model.n_vocab(),)).astype("float64")
@@ -103,8 +101,8 @@ class Worker:
         if not count:
             return {}
         logs = self.log_probabilities(logits)
-        first = self.np.argsort(-logs, kind="stable")[:count]
-        return {f"token_id:{token}": float(logs[token]) for token in first}
+        likeliest = self.np.argsort(-logs, kind="stable")[:count]
+        return {f"token_id:{token}": float(logs[token]) for token in likeliest}
 
     def complete(
         self, ids: list[int], max_new_tokens: int, stops: list[int], at_least_one: bool, top: int
@@ -129,13 +127,13 @@ class Worker:
         return {"tokens": tokens, "top": tops[: len(tokens)] if top else None, "prompt_tokens": len(ids)}
 
     def follow(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
-        """The likeliest tokens at the place of each of tokens behind a prompt."""
+        """The likeliest tokens at the place of each of `tokens` after a prompt."""
         return {"top": self.score(ids, tokens, top)["top"]}
 
     def score(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
-        """The log-probability of each of tokens behind a prompt, and the likeliest ones at its place.
+        """The log-probability of each of `tokens` after a prompt, and the likeliest tokens at its place.
 
-        They are read one by one, as generated ones are: each attends to what the cache holds of all before it.
+        Tokens are read one by one, as generated ones are: each attends to what the cache holds of the earlier ones.
         """
         self.model.reset()
         logs, tops, unread = [], [], ids
@@ -144,31 +142,5 @@ class Worker:
             logs.append(float(self.log_probabilities(logits)[token]))
             tops.append(self.top(logits, top))
             unread = [token]
-        return {"logprobs": logs, "top": tops if top else None, "read": self.model.n_tokens + 1}  # the last is not read
-
-
-def main() -> None:
-    """Answer until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what C code prints is no answer
-
-    def say(node: dict[str, Any]) -> None:
-        answers.write(json.dumps(node) + "\n")
-        answers.flush()
-
-    try:
-        worker = Worker(json.loads(sys.stdin.readline()))
-        say(worker.about())
-    except Exception as error:
-        say({"error": str(error) or type(error).__name__})
-        return
-    for line in sys.stdin:
-        question = json.loads(line)
-        try:
-            say(getattr(worker, question.pop("do"))(**question))
-        except Exception as error:
-            say({"error": str(error) or type(error).__name__})
-
-
-if __name__ == "__main__":
-    main()
+        read = self.model.n_tokens + 1  # the last token is scored without being read
+        return {"logprobs": logs, "top": tops if top else None, "read": read}

@@ -1,12 +1,9 @@
-"""The process that answers with OpenVINO GenAI: run by the Python of its own environment, which has no kvbench.
+"""OpenVINO GenAI in a process of its own, for worker_loop.py.
 
-JSON lines as in llama_worker.py. Only the standard library, numpy, openvino and openvino_genai are imported.
+Imports the standard library, numpy, openvino and openvino_genai alone.
 """
 
-import json
-import os
 import re
-import sys
 from typing import Any
 
 BLOCK = 32  # tokens of a block of its cache on a CPU
@@ -14,9 +11,9 @@ PLACE = re.compile(r" at /\S+:\d+:|\S*\.(cpp|hpp):\d+:?")
 
 
 def in_short(error: Exception) -> str:
-    """Its exceptions without the files of its source code that they came through."""
+    """The error's lines without the files of OpenVINO's source code."""
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from ")]
-    return PLACE.sub("", "; ".join(lines)) or type(error).__name__
+    return PLACE.sub("", "; ".join(lines))
 
 
 class Worker:
@@ -30,7 +27,7 @@ class Worker:
         self.load()
         evicted = settings["max_cache_size"] or 0
         warm = min(evicted + 2 * BLOCK, settings["context"] - 2)
-        self.generate([1] * warm, max_new_tokens=2, ignore_eos=True)  # some types fail only now; and bytes are known
+        self.generate([1] * warm, max_new_tokens=2, ignore_eos=True)  # some types fail only here; and then bytes are known
 
     def load(self) -> None:
         settings, scheduler = self.settings, self.lib.SchedulerConfig()
@@ -68,7 +65,7 @@ class Worker:
         }
 
     def generate(self, ids: list[int], **rules: Any) -> tuple[list[int], list[float]]:
-        """Tokens behind a prompt, and the log-probability of each; with `echo` the prompt's before them."""
+        """Tokens after a prompt, and the log-probability of each; with `echo` those of the prompt before them."""
         if len(ids) + rules["max_new_tokens"] > self.settings["context"]:
             raise ValueError(
                 f"{len(ids)} tokens and {rules['max_new_tokens']} new ones exceed engine.context, "
@@ -95,16 +92,16 @@ class Worker:
     ) -> dict[str, Any]:
         """Greedy tokens until a stop token, which is left out; and each one's log-probability."""
         rules = {"stop_token_ids": set(stops), "min_new_tokens": int(at_least_one)} if stops else {"ignore_eos": True}
-        tokens, found = self.generate(ids, max_new_tokens=max_new_tokens, **rules)
+        tokens, logs = self.generate(ids, max_new_tokens=max_new_tokens, **rules)
         end = next((place for place, token in enumerate(tokens) if token in stops), len(tokens))
-        pairs = list(zip(tokens[:end], found[:end], strict=True))
+        pairs = list(zip(tokens[:end], logs[:end], strict=True))
         tops = [{f"token_id:{token}": log} for token, log in pairs] if top else None
         return {"tokens": tokens[:end], "top": tops, "prompt_tokens": len(ids)}
 
     def follow(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
-        """The likeliest token at the place of each of tokens behind a prompt, each read anew.
+        """The likeliest token at the place of each of `tokens` after a prompt, which is read anew for each.
 
-        Under eviction a prompt that is read again keeps other tokens than one that was continued: None.
+        None under eviction: a prompt that is read again keeps other tokens than one that was continued.
         """
         if self.settings["max_cache_size"]:
             return {"top": None}
@@ -115,36 +112,9 @@ class Worker:
         return {"top": tops}
 
     def score(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
-        """The log-probability of each of tokens, read in one pass with the prompt, which it repeats with theirs."""
-        whole = [*ids, *tokens]
-        found, logs = self.generate(whole, max_new_tokens=0, echo=True)
-        if found != whole:
+        """The log-probability of each of `tokens`, read and echoed in one pass with the prompt."""
+        text = [*ids, *tokens]
+        echoed, logs = self.generate(text, max_new_tokens=0, echo=True)
+        if echoed != text:
             raise ValueError("OpenVINO repeats another prompt than it was given")
-        return {"logprobs": logs[len(ids) :], "top": None, "read": len(found)}
-
-
-def main() -> None:
-    """Answer until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what C++ code prints is no answer
-
-    def say(node: dict[str, Any]) -> None:
-        answers.write(json.dumps(node) + "\n")
-        answers.flush()
-
-    try:
-        worker = Worker(json.loads(sys.stdin.readline()))
-        say(worker.about())
-    except Exception as error:
-        say({"error": in_short(error)})
-        return
-    for line in sys.stdin:
-        question = json.loads(line)
-        try:
-            say(getattr(worker, question.pop("do"))(**question))
-        except Exception as error:
-            say({"error": in_short(error)})
-
-
-if __name__ == "__main__":
-    main()
+        return {"logprobs": logs[len(ids) :], "top": None, "read": len(echoed)}

@@ -1,29 +1,26 @@
-"""The process that answers with vLLM: run by the Python of its own environment, which has no kvbench.
+"""vLLM in a process of its own, for worker_loop.py. Imports the standard library and vllm alone."""
 
-JSON lines as in llama_worker.py. Only the standard library and vllm are imported.
-"""
-
-import json
 import os
-import sys
 from typing import Any
 
-# The engine in this process, so that it ends with it; no thread is bound to a core; nothing is sent to anybody.
 SURROUNDINGS = {
-    **{"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"},
-    **{"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"},
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in this process and ends with it
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
 }
 
 
 def in_short(error: Exception) -> str:
-    """Its own words; pydantic, which checks vLLM's settings, adds where its manual is."""
+    """The error's lines without the address of pydantic's manual; pydantic checks vLLM's settings."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "; ".join(line for line in lines if not line.startswith("For further information")) or type(error).__name__
+    return "; ".join(line for line in lines if not line.startswith("For further information"))
 
 
-def caches_of(found: Any) -> list[Any]:
-    """The tensors of a layer's cache or of all layers', nested in lists as the version has it."""
-    return [tensor for one in found for tensor in caches_of(one)] if isinstance(found, list | tuple) else [found]
+def tensors_in(caches: Any) -> list[Any]:
+    """The tensors of all layers' caches; how they nest in lists depends on the version."""
+    return [tensor for cache in caches for tensor in tensors_in(cache)] if isinstance(caches, list | tuple) else [caches]
 
 
 class Worker:
@@ -50,7 +47,7 @@ class Worker:
         runner = engine.model_executor.driver_worker.worker.model_runner
         return {
             "version": self.vllm.__version__,
-            "reported_bytes": sum(cache.nbytes for cache in caches_of(runner.kv_caches)) or None,
+            "reported_bytes": sum(tensor.nbytes for tensor in tensors_in(runner.kv_caches)) or None,
             "vocabulary": engine.model_config.get_vocab_size(),
             "dtype": str(engine.model_config.dtype).removeprefix("torch."),
         }
@@ -66,18 +63,18 @@ class Worker:
         """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place."""
         rules = {"max_tokens": max_new_tokens, "min_tokens": int(at_least_one), "stop_token_ids": stops}
         output = self.ask(ids, ignore_eos=True, logprobs=top or None, **rules)
-        made = output.outputs[0]
-        tokens = list(made.token_ids)
+        answer = output.outputs[0]
+        tokens = list(answer.token_ids)
         tokens = tokens[: next((place for place, token in enumerate(tokens) if token in stops), len(tokens))]
-        tops = [likeliest(one) for one in made.logprobs[: len(tokens)]] if top else None
+        tops = [likeliest(place) for place in answer.logprobs[: len(tokens)]] if top else None
         return {"tokens": tokens, "top": tops, "prompt_tokens": len(output.prompt_token_ids)}
 
     def follow(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
-        """The likeliest tokens at the place of each of tokens, read in one pass with the prompt."""
+        """The likeliest tokens at the place of each of `tokens`, read in one pass with the prompt."""
         return {"top": self.score(ids, tokens, top)["top"]}
 
     def score(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
-        """The log-probability of each of tokens, read in one pass with the prompt, and the likeliest at its place."""
+        """The log-probability of each of `tokens`, read in one pass with the prompt, and the likeliest at its place."""
         output = self.ask([*ids, *tokens], max_tokens=1, ignore_eos=True, prompt_logprobs=top)
         places = output.prompt_logprobs[len(ids) :]
         logs = [place[token].logprob for token, place in zip(tokens, places, strict=True)]
@@ -86,32 +83,5 @@ class Worker:
 
 
 def likeliest(place: dict[int, Any]) -> dict[str, float]:
-    """Log-probabilities by token; vLLM adds the token that stands there, which may be less likely than those asked."""
-    return {f"token_id:{token}": found.logprob for token, found in place.items()}
-
-
-def main() -> None:
-    """Answer until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what vLLM prints is no answer
-
-    def say(node: dict[str, Any]) -> None:
-        answers.write(json.dumps(node) + "\n")
-        answers.flush()
-
-    try:
-        worker = Worker(json.loads(sys.stdin.readline()))
-        say(worker.about())
-    except Exception as error:
-        say({"error": in_short(error)})
-        return
-    for line in sys.stdin:
-        question = json.loads(line)
-        try:
-            say(getattr(worker, question.pop("do"))(**question))
-        except Exception as error:
-            say({"error": in_short(error)})
-
-
-if __name__ == "__main__":
-    main()
+    """Log-probabilities by token; vLLM adds the token of the text, which may be less likely than those requested."""
+    return {f"token_id:{token}": entry.logprob for token, entry in place.items()}

@@ -15,11 +15,12 @@ from kvbench.engines.base import Gone
 from kvbench.errors import UserError
 
 START = 3600.0  # seconds in which an engine loads its model
+LOOP = Path(__file__).with_name("worker_loop.py")
 
 
 def python_of(given: str | None, environment: str, install: str) -> Path:
-    """The Python of an engine's environment: `given`, or that of the folder `environment` beside the repository's own
-    or in the current folder. Raises UserError with the lines that `install` it.
+    """The Python of an engine's environment: `given`, or that of the folder `environment` in the current folder or the
+    repository. Raises UserError with the lines that `install` it.
     """
     if given is not None:
         path = Path(given).expanduser()
@@ -45,8 +46,8 @@ class Worker:
         self.process, self.log, self.timeout = process, log, timeout
 
     def ask(self, node: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
-        """The answer to a question. Raises Gone where the process has ended or does not answer in time, and
-        WorkerError for what it could not do.
+        """The answer to a question. Raises WorkerError for a question that the engine could not answer, and Gone where
+        the process has ended or does not answer in time.
         """
         timeout = timeout or self.timeout
         late = Timer(timeout, self.process.kill)
@@ -71,19 +72,19 @@ class Worker:
         """How the process ended, in one line."""
         code = self.process.wait()
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        said = [line.strip() for line in self.log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        return f"its process ended with {how}" + (f": {said[-1][:300]}" if said else "")
+        lines = [line.strip() for line in self.log.read_text("utf-8", "replace").splitlines() if line.strip()]
+        return f"its process ended with {how}" + (f": {lines[-1][:300]}" if lines else "")
 
 
 class WorkerError(Exception):
-    """What a worker could not do, in its engine's words."""
+    """A question or settings that the engine refused, in its words."""
 
 
 @contextmanager
 def started(
     python: Path, script: Path, settings: Mapping[str, Any], timeout: float
 ) -> Iterator[tuple[Worker, dict[str, Any]]]:
-    """A worker that has read its settings, and its first answer. It is ended with the block.
+    """A worker that has read its settings, and its first answer; the process ends with the block.
 
     Raises WorkerError where the engine refuses the settings.
     """
@@ -92,7 +93,7 @@ def started(
         log = Path(folder) / "log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [str(python), "-I", "-u", str(script)],  # -I: no module is taken from the script's folder
+                [str(python), "-I", "-u", str(LOOP), str(script)],  # -I: no module is taken from a script's folder
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,

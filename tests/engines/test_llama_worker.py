@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 
-from kvbench.engines import llama_worker
+from kvbench.engines import llama_worker, worker_loop
 from kvbench.engines.llama_worker import Worker
 
 SETTINGS = {"model_file": "a.gguf", "context": 64, "threads": 1, "gpu_layers": 0, "flash_attention": True}
@@ -126,6 +126,6 @@ def test_a_type_that_it_lacks_and_one_that_it_refuses_are_told_in_its_words(work
 
 def test_without_the_package_the_process_says_so_in_json():
     ran = subprocess.run(
-        [sys.executable, "-I", llama_worker.__file__], input=json.dumps(SETTINGS) + "\n", capture_output=True, text=True
+        [sys.executable, "-I", worker_loop.__file__, llama_worker.__file__], input=json.dumps(SETTINGS) + "\n", capture_output=True, text=True
     )
     assert json.loads(ran.stdout) == {"error": "No module named 'llama_cpp'"}

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from kvbench.engines import openvino_worker
+from kvbench.engines import openvino_worker, worker_loop
 from kvbench.engines.openvino_worker import Worker, in_short
 
 SETTINGS = {
@@ -151,5 +151,5 @@ def test_what_it_cannot_compute_fails_before_the_first_question_in_its_words(mad
 
 def test_without_the_package_the_process_says_so_in_json():
     asked = {"input": json.dumps(SETTINGS) + "\n", "capture_output": True, "text": True}
-    ran = subprocess.run([sys.executable, "-I", openvino_worker.__file__], **asked)
+    ran = subprocess.run([sys.executable, "-I", worker_loop.__file__, openvino_worker.__file__], **asked)
     assert json.loads(ran.stdout) == {"error": "No module named 'openvino'"}

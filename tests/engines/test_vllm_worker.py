@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from kvbench.engines import vllm_worker
+from kvbench.engines import vllm_worker, worker_loop
 from kvbench.engines.vllm_worker import Worker, in_short
 
 SETTINGS = {"model": "folder", "revision": None, "dtype": "float32", "kv_cache_dtype": "fp8", "context": 64}
@@ -95,5 +95,5 @@ def test_pydantics_manual_is_no_part_of_an_error():
 
 def test_without_the_package_the_process_says_so_in_json():
     asked = {"input": json.dumps(SETTINGS) + "\n", "capture_output": True, "text": True}
-    ran = subprocess.run([sys.executable, "-I", vllm_worker.__file__], **asked)
+    ran = subprocess.run([sys.executable, "-I", worker_loop.__file__, vllm_worker.__file__], **asked)
     assert json.loads(ran.stdout) == {"error": "No module named 'vllm'"}

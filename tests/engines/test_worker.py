@@ -9,11 +9,16 @@ from kvbench.engines.base import Gone
 from kvbench.engines.worker import started
 
 ENDS = """
-import sys
-sys.stdin.readline()
-print("{}", flush=True)
-print("out of memory", file=sys.stderr)
-sys.exit(3)
+import atexit, os, sys
+
+class Worker:
+    def __init__(self, settings):
+        atexit.register(os._exit, 3)
+
+    def about(self):
+        print("out of memory", file=sys.stderr)
+        sys.stdin = ()  # as if no question came
+        return {}
 """
 
 

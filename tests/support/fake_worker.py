@@ -1,6 +1,6 @@
 """A worker process in the place of an engine's: the same lines, by the standard library alone.
 
-Its first answer follows the settings, and the mode says how it misbehaves. Run as kvbench/engines/llama_worker.py is,
+Its first answer follows the settings, and the mode says how it misbehaves. Run as kvbench/engines/worker_loop.py is,
 by a Python that stands for an environment.
 """
 
