@@ -43,7 +43,7 @@ class Scored:
     """How an engine predicts given tokens behind a prompt."""
 
     logprobs: Sequence[float]  # of each token, in nats; NaN where the engine gives none
-    top: Sequence[Top] | None = None  # the likeliest tokens at each place; None where the engine does not tell them
+    top: Sequence[Top] | None = None  # the likeliest tokens at each place; None where the engine gives none
     read: int | None = None  # tokens of prompt and text, as the engine counted them
 
 
@@ -54,7 +54,7 @@ class Session(ABC):
     def complete(self, question: Question, top: int) -> Completion:
         """The answer, with the `top` likeliest tokens at each place where it can be had and `top` is not 0.
 
-        Raises CannotAnswer for a question that this engine does not answer, and Gone where the engine itself has ended.
+        Raises CannotAnswer for a question that this engine does not answer, and Gone where the engine has ended.
         """
 
     def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
@@ -62,7 +62,7 @@ class Session(ABC):
         return None
 
     def score(self, question: Question, tokens: Sequence[int], top: int) -> Scored:
-        """The log-probability of each of `tokens` after the prompt, given all before it, and the `top` likeliest there.
+        """The log-probability of each of `tokens` after the prompt, given all earlier ones, and the `top` likeliest.
 
         Raises CannotAnswer and Gone as `complete` does.
         """
@@ -70,16 +70,16 @@ class Session(ABC):
 
 
 class CannotAnswer(Exception):
-    """No record of one sample: why, in one line. The run goes on with the others."""
+    """Why there is no record of a sample, in one line. The run continues with the others."""
 
 
 class Gone(Exception):
-    """The engine does not answer any more: why, in one line."""
+    """Why the engine no longer answers, in one line."""
 
 
 @dataclass(frozen=True)
 class CacheBytes:
-    """Bytes of an engine's KV cache, by where the number is from; None where it has none from there."""
+    """Bytes of an engine's KV cache by their source; None where that source has no number."""
 
     reported: int | None = None  # by the engine, of the whole buffer that it made
     stated: int | None = None  # follows from the type: bits of its elements and scales, for the prompt's tokens
@@ -89,24 +89,24 @@ class Engine(ABC):
     """One configuration of an engine: a setting of a run. Its public fields are those of its file in conf/engine."""
 
     label: str | None  # what tables call the setting, the same in every run; set when it is built
-    # set by `connect`: version, model and flags as the engine tells them; part of every record's key
+    # set by `connect`: version, model and flags as the engine reports them; part of every record's key
     about: dict[str, Any]
     draws: bool = True  # whether it answers questions with `sampling`
-    concurrency: int = 1  # questions that it is asked at once
-    repeat: int = 0  # samples that it is asked twice
+    concurrency: int = 1  # questions at once
+    repeat: int = 0  # samples that are asked twice
     top: int = 20  # likeliest tokens that distances compare
 
     @property
     @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """What an answer depends on, without places and secrets; part of every record's key."""
+        """What an answer depends on, without paths and secrets; part of every record's key."""
 
     @abstractmethod
     def connect(self, reader: TextModel) -> None:
-        """Find out what the engine is, and set `about`. Raises UserError where it cannot answer for this model."""
+        """Set `about` from the engine. Raises UserError where it cannot answer for this model."""
 
     def cannot_score(self) -> str | None:
-        """Why the engine, once connected, does not score the tokens of a text, in one line; None where it does."""
+        """Why the connected engine does not score the tokens of a text, in one line; None where it does."""
         return None
 
     @abstractmethod
@@ -114,5 +114,5 @@ class Engine(ABC):
         """Ready to answer within the block."""
 
     def cache_bytes(self, tokens: int) -> CacheBytes:
-        """Of a prompt of so many tokens. Nothing is known of an engine unless it says so."""
+        """The bytes of a prompt of so many tokens; unknown unless an engine overrides this."""
         return CacheBytes()

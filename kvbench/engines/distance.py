@@ -1,4 +1,4 @@
-"""How far two engines' predictions are from each other along one answer, from their likeliest tokens alone."""
+"""How far two engines' predictions along one answer differ, from their likeliest tokens alone."""
 
 import math
 from collections.abc import Sequence
@@ -7,19 +7,19 @@ from kvbench.engines.base import Top
 
 
 def compare(baseline: Sequence[Top], other: Sequence[Top]) -> dict[str, float] | None:
-    """Distances at equally many places; None where there is no place, or no place has a token that both name.
+    """Distances at equally many places; None without places, or where no place has a token that both name.
 
     top1         share of places at which both have the same likeliest token.
-    agreed       share of places before the first at which they differ.
+    agreed       share of places before their first difference.
     kl_at_least  mean over places of `at_least`, in nats.
     """
     pairs = list(zip(baseline, other, strict=True))
     if not pairs or not any(p.keys() & q.keys() for p, q in pairs):
         return None
     same = [likeliest(p) == likeliest(q) for p, q in pairs]
-    first = same.index(False) if False in same else len(same)
+    agreed = same.index(False) if False in same else len(same)
     kl = math.fsum(at_least(p, q) for p, q in pairs) / len(pairs)
-    return {"top1": sum(same) / len(same), "agreed": first / len(same), "kl_at_least": kl}
+    return {"top1": sum(same) / len(same), "agreed": agreed / len(same), "kl_at_least": kl}
 
 
 def likeliest(top: Top) -> str | None:
@@ -27,10 +27,10 @@ def likeliest(top: Top) -> str | None:
 
 
 def at_least(p: Top, q: Top) -> float:
-    """A lower bound of KL(p ‖ q) from the tokens that both have; all others count as one token.
+    """A lower bound of KL(p ‖ q) from the tokens of both; all others count as one token.
 
     Merging outcomes never raises the divergence (the log-sum inequality), so the merged one bounds it from below. There
-    is no upper bound: a token among the likeliest of p alone may have any small probability in q.
+    is no upper bound: one of p's likeliest tokens may have any small probability in q.
     """
     both = p.keys() & q.keys()
     terms = [math.exp(p[token]) * (p[token] - q[token]) for token in both]

@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvbench.engines.secrets import Secret
-from kvbench.utils.text import first_line
+from kvbench.utils.text import count, first_line
 
 if TYPE_CHECKING:  # of the extra `server`
     import httpx
@@ -23,7 +23,7 @@ MOST = 64 * 2**20  # bytes of an answer: more is none
 
 
 class Refused(Exception):
-    """The server answered that it will not do this; `status` is HTTP's, and the message has the server's words."""
+    """The server refused the request; `status` is HTTP's, and the message has the server's words."""
 
     def __init__(self, status: int, words: str):
         super().__init__(f"the server refuses with status {status}: {words}" if words else f"status {status}")
@@ -31,11 +31,11 @@ class Refused(Exception):
 
 
 class Unavailable(Exception):
-    """No answer after all attempts; the message says what the last one met."""
+    """No answer after all attempts; the message is that of the last one."""
 
 
 class _Again(Exception):
-    """This attempt failed, and the next may not; `pause` is what the server asks for, in seconds."""
+    """This attempt failed, and the next may succeed; `pause` is the server's Retry-After, in seconds."""
 
     def __init__(self, why: str, pause: float | None = None):
         super().__init__(why)
@@ -70,35 +70,31 @@ class Client:
     def json(
         self, path: str, payload: dict[str, Any] | None = None, retries: int | None = None
     ) -> dict[str, Any] | list[Any]:
-        """The JSON that GET, or POST with a payload, of a path below `base` gives.
-
-        Raises Refused or Unavailable.
-        """
-        return self._given(path, payload, retries, _parsed)
+        """The JSON of GET, or of POST with a payload, at a path below `base`. Raises Refused or Unavailable."""
+        return self._request(path, payload, retries, _parsed)
 
     def text(self, path: str) -> str:
         """As `json`, but the text as it is."""
-        return self._given(path, None, None, str)
+        return self._request(path, None, None, str)
 
-    def _given(
+    def _request(
         self, path: str, payload: dict[str, Any] | None, retries: int | None, parse: Callable[[str], Parsed]
     ) -> Parsed:
         end = self.clock() + self.timeout
-        attempts = 1 + (self.retries if retries is None else retries)
-        attempt = 0
+        most = 1 + (self.retries if retries is None else retries)
+        attempt = 1
         while True:
             try:
                 return parse(self._once(path, payload, end))
             except _Again as failed:
                 pause = self._pause(attempt, failed.pause)
-                if attempt + 1 == attempts or self.clock() + pause >= end:
-                    made = f"{attempt + 1} attempts" if attempt else "1 attempt"
-                    raise Unavailable(f"{self._clean(str(failed))} ({made})") from failed
+                if attempt == most or self.clock() + pause >= end:
+                    raise Unavailable(f"{self._clean(str(failed))} ({count(attempt, 'attempt')})") from failed
                 self.sleep(pause)
                 attempt += 1
 
     def _once(self, path: str, payload: dict[str, Any] | None, end: float) -> str:
-        """One attempt, which ends at `end` by the clock even if the server goes on sending."""
+        """One attempt, which ends at `end` by the clock even while the server sends."""
         import httpx
 
         left = end - self.clock()
@@ -115,7 +111,7 @@ class Client:
         text = body.decode("utf-8", "replace")
         if response.status_code in AGAIN:
             words = _words(text)
-            raise _Again(f"status {response.status_code}{': ' + words if words else ''}", _asked(response))
+            raise _Again(f"status {response.status_code}{': ' + words if words else ''}", _retry_after(response))
         if response.status_code != 200:
             raise Refused(response.status_code, self._clean(_words(text)))
         return text
@@ -130,10 +126,10 @@ class Client:
                 raise _Again(f"an answer of more than {MOST >> 20} MiB")
         return bytes(body)
 
-    def _pause(self, attempt: int, asked: float | None) -> float:
-        """Seconds before the next attempt: twice as many each time, less up to a half; at least what was asked for."""
-        pause = min(FIRST * 2**attempt, LONGEST) * (1 - self.jitter() / 2)
-        return max(pause, asked or 0.0)
+    def _pause(self, attempt: int, retry_after: float | None) -> float:
+        """Seconds after an attempt: twice as many each time, less up to a half; at least the server's Retry-After."""
+        pause = min(FIRST * 2 ** (attempt - 1), LONGEST) * (1 - self.jitter() / 2)
+        return max(pause, retry_after or 0.0)
 
     def _clean(self, text: str) -> str:
         return self.secret.out_of(text) if self.secret else text
@@ -147,7 +143,7 @@ def _parsed(text: str) -> Any:
 
 
 def _words(text: str) -> str:
-    """What a server says about an error, in one line."""
+    """A server's description of an error, in one line."""
     try:
         node = json.loads(text)
     except (ValueError, RecursionError):
@@ -159,7 +155,7 @@ def _words(text: str) -> str:
     return first_line(node)[:300] if isinstance(node, str) and node.strip() else ""
 
 
-def _asked(response: "httpx.Response") -> float | None:
+def _retry_after(response: "httpx.Response") -> float | None:
     """The seconds of Retry-After, a number or a date; None without it."""
     value = response.headers.get("retry-after", "").strip()
     try:

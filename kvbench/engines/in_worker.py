@@ -1,79 +1,95 @@
 """What engines in a worker process have in common: one process a session, and questions by token ids."""
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Scored, Session, Top
 from kvbench.engines.worker import Worker, WorkerError, python_of, started
 from kvbench.errors import UserError
 from kvbench.models import TextModel
 from kvbench.models.embedded import gguf_of
+from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 
 
+@checked(prefix="engine.")
 class InWorker(Engine):
     """An engine in an environment of its own. Answers greedily, one question at a time."""
 
+    label: str | None = None  # None: the engine and what distinguishes its cache
+    context: Positive | None = None  # tokens of a prompt and its answer; None: the model's
+    threads: Positive | None = None  # None: as many as cores
+    python: str | None = None  # Python of the engine's environment; None: that in `environment`
+    timeout: PositiveNumber = 3600.0  # seconds of a question
+    repeat: NonNegative = 1
+    about: dict[str, Any] = field(init=False, default_factory=dict)
     draws = False
-    environment: str  # folder that make engines installs it into
-    requirement: str  # what pip installs, as a shell reads it
-    script: Path  # the worker, run by the environment's Python
-    python: str | None
-    timeout: float
+    environment: ClassVar[str]  # folder that make engines installs it into
+    requirement: ClassVar[str]  # what pip installs, as a shell reads it
+    script: ClassVar[Path]  # the worker's file, see worker_loop.py
 
     @abstractmethod
     def launch(self, reader: TextModel) -> dict[str, Any]:
         """The settings that the worker reads first. Raises UserError for what it could not read."""
 
     def start(self, reader: TextModel) -> dict[str, Any]:
-        """Start the engine once, and end it again: what it says of itself, with `version` and `vocabulary`.
+        """Start the engine once and end it: what it says of itself, with `version` and `vocabulary`.
 
         Raises UserError where it is not installed, refuses its settings (in its own words) or has another model.
         """
         python = python_of(self.python, self.environment, self.requirement)
         self.command = python, self.script, self.launch(reader), self.timeout
         try:
-            with started(*self.command) as (_, told):
+            with started(*self.command) as (_, description):
                 pass
         except (WorkerError, Gone) as error:
             raise UserError(f"{self.label}: {error}") from error
         size = reader.config.get_text_config().vocab_size
-        if told["vocabulary"] not in (size, len(reader.tokenizer)):  # a network's can be larger than its tokenizer's
+        if description["vocabulary"] not in (
+            size,
+            len(reader.tokenizer),
+        ):  # a network's can be larger than its tokenizer's
             raise UserError(
-                f"{self.label}: the engine's model has {told['vocabulary']:,} tokens in its vocabulary, and "
+                f"{self.label}: the engine's model has {description['vocabulary']:,} tokens in its vocabulary, and "
                 f"{reader.spec.name} has {size:,}: they are not the same model"
             )
-        return told
+        return description
+
+    def settings(self, reader: TextModel) -> dict[str, Any]:
+        """The settings that every worker reads: tokens of the cache, and threads."""
+        threads = self.threads or len(os.sched_getaffinity(0))
+        return {"context": self.context or reader.spec.max_length, "threads": threads}
 
     @contextmanager
     def session(self) -> Iterator[Session]:
         with started(*self.command) as (worker, _):
-            yield Asked(worker)
+            yield WorkerSession(worker)
 
 
-class Asked(Session):
-    """The questions of a run for a worker."""
+class WorkerSession(Session):
+    """A worker that answers the questions of a run."""
 
     def __init__(self, worker: Worker):
         self.worker = worker
 
     def complete(self, question: Question, top: int) -> Completion:
-        asked = {"ids": [*question.ids], "max_new_tokens": question.max_new_tokens, "stops": sorted(question.stops)}
-        answer = self.asked({"do": "complete", **asked, "at_least_one": question.at_least_one, "top": top})
+        rules = {"max_new_tokens": question.max_new_tokens, "stops": sorted(question.stops)}
+        rules |= {"at_least_one": question.at_least_one}
+        answer = self.ask({"do": "complete", "ids": [*question.ids], **rules, "top": top})
         return Completion("", answer["tokens"], answer["prompt_tokens"], answer["top"])
 
     def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
-        return self.asked(
-            {"do": "follow", "ids": [*question.ids], "tokens": [*tokens], "top": top}
-        )["top"]
+        return self.ask({"do": "follow", "ids": [*question.ids], "tokens": [*tokens], "top": top})["top"]
 
     def score(self, question: Question, tokens: Sequence[int], top: int) -> Scored:
-        found = self.asked({"do": "score", "ids": [*question.ids], "tokens": [*tokens], "top": top})
-        return Scored(found["logprobs"], found["top"], found["read"])
+        answer = self.ask({"do": "score", "ids": [*question.ids], "tokens": [*tokens], "top": top})
+        return Scored(answer["logprobs"], answer["top"], answer["read"])
 
-    def asked(self, node: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, node: dict[str, Any]) -> dict[str, Any]:
         try:
             return self.worker.ask(node)
         except WorkerError as error:
@@ -81,7 +97,7 @@ class Asked(Session):
 
 
 def elements_of(reader: TextModel) -> int:
-    """Elements of K that all layers hold of a token, and of V."""
+    """Elements of a token's K in all layers; V has as many."""
     config = reader.config.get_text_config()
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads

@@ -25,7 +25,7 @@ class OpenAI(Engine):
     """A server at `url`, which ends in the version of the protocol: http://127.0.0.1:8000/v1."""
 
     url: str | None = None
-    label: str | None = None  # what tables call it; None: host and port
+    label: str | None = None  # None: host and port
     served_model: str | None = None  # the server's id of the model; None: the hub's id, or the name of its preset
     flags: str | None = None  # how the server was started, where it does not say so itself
     key_env: str | None = None  # environment variable with the server's key
@@ -36,7 +36,7 @@ class OpenAI(Engine):
     repeat: NonNegative = 2
     top: Positive = 20
     about: dict[str, Any] = field(init=False, default_factory=dict)
-    server: Server | None = field(init=False, default=None)
+    server: Server = field(init=False)  # since `connect`
 
     def __post_init__(self) -> None:
         if not self.url:
@@ -68,11 +68,11 @@ class OpenAI(Engine):
         self.about = self.server.about
 
     def cannot_score(self) -> str | None:
-        """Found out with a prompt of a few tokens."""
-        asked = Question("", self.words[:1], "", 1, frozenset())
+        """Tries a prompt of a few tokens."""
+        question = Question("", self.words[:1], "", 1, frozenset())
         try:
             with self.session() as session:
-                check_scored(asked, self.words[1:], session.score(asked, self.words[1:], 1))
+                check_scored(question, self.words[1:], session.score(question, self.words[1:], 1))
         except (CannotAnswer, Gone) as error:
             return f"engine.url={self.url} scores no prompt (echo with logprobs): {error}"
         return None
@@ -84,8 +84,7 @@ class OpenAI(Engine):
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        assert self.url, "checked when it was built"
-        client = Client(self.url.rstrip("/"), self.secret, self.timeout, self.retries)
+        client = Client(str(self.url).rstrip("/"), self.secret, self.timeout, self.retries)
         try:
             yield client
         finally:
@@ -94,18 +93,18 @@ class OpenAI(Engine):
     @contextmanager
     def session(self) -> Iterator[Session]:
         with self.client() as client:
-            assert self.server is not None, "a session follows `connect`"
             yield Connection(client, self.server)
 
 
 class Connection(Session):
-    """A client of a server whose abilities are known."""
+    """A client of a connected server."""
 
     def __init__(self, client: Client, server: Server):
         self.client, self.server = client, server
 
     def complete(self, question: Question, top: int) -> Completion:
-        payload = {**self.prompt(question, question.ids), "max_tokens": question.max_new_tokens, **self.drawn(question)}
+        sampling = self.sampling(question)
+        payload = {**self.prompt(question, question.ids), "max_tokens": question.max_new_tokens, **sampling}
         if top:
             payload["logprobs"] = top
         if self.server.gives_ids:
@@ -113,7 +112,7 @@ class Connection(Session):
             payload |= {"min_tokens": 1} if question.at_least_one else {}
         elif question.newline and not question.at_least_one:
             payload["stop"] = ["\n"]
-        return self.asked(payload, answer_of)
+        return self.ask(payload, answer_of)
 
     def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
         try:
@@ -122,28 +121,28 @@ class Connection(Session):
             return None
 
     def score(self, question: Question, tokens: Sequence[int], top: int) -> Scored:
-        """By `echo`, which has the log-probabilities of a prompt: here that of prompt and text."""
+        """By `echo`, which gives the log-probabilities of a prompt: here of prompt and text."""
         if not self.server.takes_ids:
             raise CannotAnswer("it takes no token ids, so it may score other tokens")
         ids = [*question.ids, *tokens]
         payload = {**self.prompt(question, ids), "max_tokens": 1, "temperature": 0, "echo": True}
         payload["logprobs"] = max(top, 1)  # some servers take 0 for none
-        return self.asked(payload, lambda node: scored(node, ids, len(question.ids)))
+        return self.ask(payload, lambda node: scored(node, ids, len(question.ids)))
 
     def prompt(self, question: Question, ids: Sequence[int]) -> dict[str, Any]:
         prompt = [*ids] if self.server.takes_ids else question.text
         return {"model": self.server.model, "prompt": prompt, **self.server.extras}
 
-    def drawn(self, question: Question) -> dict[str, Any]:
-        """How tokens are chosen. The server draws with random numbers of its own."""
-        how = question.sampling
-        if how is None:
+    def sampling(self, question: Question) -> dict[str, Any]:
+        """How the server chooses tokens; it draws with random numbers of its own."""
+        if (sampling := question.sampling) is None:
             return {"temperature": 0, "top_p": 1}
-        top_k = how.top_k or (-1 if self.server.gives_ids else None)  # -1: vLLM's word for all, in place of the model's
-        found = {"temperature": how.temperature, "top_p": how.top_p, "seed": how.seed, "top_k": top_k}
-        return {name: value for name, value in found.items() if value is not None}
+        options: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
+        # -1: vLLM's word for all tokens, in place of the model's own top_k
+        options |= {"top_k": sampling.top_k or (-1 if self.server.gives_ids else None)}
+        return {name: value for name, value in options.items() if value is not None}
 
-    def asked(self, payload: dict[str, Any], read: Callable[[object], Read]) -> Read:
+    def ask(self, payload: dict[str, Any], read: Callable[[object], Read]) -> Read:
         try:
             answer = self.client.json("/completions", payload)
         except Refused as error:
@@ -152,9 +151,9 @@ class Connection(Session):
             if not self.alive():
                 raise Gone(f"{self.client.base} does not answer any more: {error}") from error
             raise CannotAnswer(str(error)) from error
-        found = read(answer)
+        result = read(answer)
         check_model(answer, self.server.answers_as)
-        return found
+        return result
 
     def alive(self) -> bool:
         """Whether the server still answers anything."""

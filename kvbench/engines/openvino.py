@@ -1,7 +1,5 @@
 """OpenVINO GenAI in a process of its own: the precision of its cache, and tokens that it evicts."""
 
-import os
-from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,7 +7,7 @@ from kvbench.engines.base import CacheBytes
 from kvbench.engines.in_worker import InWorker, given_model
 from kvbench.errors import UserError
 from kvbench.models import TextModel
-from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
+from kvbench.utils.checked import NonNegative, Positive, checked
 from kvbench.utils.hashing import digest, file_hash
 
 NETWORK = ("openvino_model.xml", "openvino_model.bin")  # files of a folder in OpenVINO's format
@@ -30,15 +28,8 @@ class OpenVINO(InWorker):
     rotation: bool = False  # turn the keys that are left to places without gaps
     compute: Literal["f32", "f16", "bf16"] = "f32"
     model_file: str | None = None  # GGUF or a folder; None: that of a model from PyPI
-    label: str | None = None  # None: openvino, the precision and the eviction
-    context: Positive | None = None  # tokens that the cache has room for; None: the model's
-    threads: Positive | None = None  # None: as many as cores
     device: str = "CPU"
-    python: str | None = None  # Python of the environment with openvino-genai; None: .venv-openvino
-    timeout: PositiveNumber = 3600.0  # seconds of a question
-    repeat: NonNegative = 1
-    about: dict[str, Any] = field(init=False, default_factory=dict)
-    top = 1  # it gives the log-probability of its own choice alone
+    top = 1  # it gives no log-probability but that of the token it chose
     environment = ".venv-openvino"
     requirement = "'openvino-genai==2026.4.1.0'"
     script = Path(__file__).with_name("openvino_worker.py")
@@ -60,12 +51,11 @@ class OpenVINO(InWorker):
         return {"engine": "openvino", **{name: getattr(self, name) for name in names}}
 
     def connect(self, reader: TextModel) -> None:
-        told = self.start(reader)
-        self.reported, self.token_bytes, self.block = (
-            told[name] for name in ("reported_bytes", "token_bytes", "block")
-        )
-        hashed = f"sha256:{hash_of(self.file)}"
-        self.about = {"version": told["version"], "genai": told["genai"], "model_file": hashed}
+        description = self.start(reader)
+        self.reported, self.token_bytes = description["reported_bytes"], description["token_bytes"]
+        self.block = description["block"]
+        versions = {name: description[name] for name in ("version", "genai")}
+        self.about = {**versions, "model_file": f"sha256:{hash_of(self.file)}"}
 
     def cannot_score(self) -> str | None:
         if self.max_cache_size is None:
@@ -76,11 +66,8 @@ class OpenVINO(InWorker):
         self.file = given_model(self.model_file, reader)
         if self.file.is_dir() and not (self.file / NETWORK[0]).is_file():
             raise UserError(f"engine.model_file={self.model_file} has no {NETWORK[0]}")
-        own = {name: getattr(self, name) for name in ("precision", "compute", "device", *EVICTION)}
-        return {
-            **{**own, "model_file": str(self.file), "context": self.context or reader.spec.max_length},
-            "threads": self.threads or len(os.sched_getaffinity(0)),
-        }
+        names = ("precision", "compute", "device", *EVICTION)
+        return {"model_file": str(self.file), **{name: getattr(self, name) for name in names}, **self.settings(reader)}
 
     def cache_bytes(self, tokens: int) -> CacheBytes:
         """Stated of the whole blocks that hold the prompt, or what eviction leaves of it."""
@@ -90,7 +77,7 @@ class OpenVINO(InWorker):
 
 
 def hash_of(model: Path) -> str:
-    """Of a file, or of the network and the weights in a folder."""
+    """The hash of a file, or of the network and the weights in a folder."""
     if model.is_file():
         return file_hash(model)
     return digest([file_hash(model / name) for name in NETWORK])

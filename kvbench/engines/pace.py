@@ -1,4 +1,4 @@
-"""The time that is left of a run of engines, from the answers so far; and their tokens per second."""
+"""The time left of a run of engines, from its answers so far; and their tokens per second."""
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -9,14 +9,14 @@ from kvbench.engines.record import EngineRun
 
 
 class Seconds(NamedTuple):
-    """The time that is left, between two bounds."""
+    """The time left, between two bounds."""
 
     low: float
     high: float
 
 
 class Pace:
-    """What the progress of a run shows (see kvbench.runner.estimate.Estimate), counted from answers alone."""
+    """The progress of a run (see kvbench.runner.estimate.Estimate), from answers alone."""
 
     def __init__(self, left: int, part: str = "", clock: Callable[[], float] = time.perf_counter):
         self.ahead = left  # records to make
@@ -26,7 +26,7 @@ class Pace:
         self.costs: dict[str, Any] = {}  # nothing is predicted before the first answer
 
     def made(self, record: Mapping[str, Any]) -> bool:
-        """Count a record; no sample's times are compared between settings, so it never says that one is finished."""
+        """Count a record. False: no setting is ever reported as finished, since settings are not compared by sample."""
         self.ahead = max(self.ahead - 1, 0)
         self.answers += 1
         self.tokens += record.get("prompt_tokens", 0) + len(record.get("tokens") or ())

@@ -1,4 +1,4 @@
-"""Jobs on several threads, whose results come as they are ready."""
+"""Jobs on several threads, whose results come in the order in which they are ready."""
 
 from collections.abc import Callable, Iterable, Iterator
 from queue import Empty, SimpleQueue
@@ -10,10 +10,9 @@ Result = TypeVar("Result")
 
 
 def in_parallel(work: Callable[[Job], Result], jobs: Iterable[Job], threads: int) -> Iterator[Result]:
-    """`work` of every job, in the order in which they end. An exception of one is raised here, and no job is begun
-    after it.
+    """`work` of every job, in the order in which they end. The first exception is raised here and begins no more jobs.
 
-    The threads are daemons: a run that a signal stops does not wait for answers that are under way.
+    The threads are daemons: a run that a signal stops does not wait for pending answers.
     """
     todo: SimpleQueue[Job] = SimpleQueue()
     done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""Samples as an engine reads them: the tokens, and rules for the end, that methods have."""
+"""Samples as an engine reads them, with the same tokens and stop rules as methods have."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ ROUNDING = 1e-3  # by which a log-probability may exceed 0
 
 
 def question(reader: TextModel, sample: Sample) -> Question:
-    """The prompt with later turns, whose expected answers are part of it. Raises UserError where it does not fit."""
+    """The prompt, with later turns and the expected answers between them. Raises UserError where it does not fit."""
     prompt = tokenise(reader, sample, "visible")
     stops, at_least_one = stop_rule(reader, sample)
     ids = torch.cat([prompt.context, prompt.question]).tolist()
@@ -27,7 +27,7 @@ def question(reader: TextModel, sample: Sample) -> Question:
 
 
 def check_count(question: Question, completion: Completion) -> None:
-    """Raise CannotAnswer where the engine read another number of tokens than kvbench made."""
+    """Raise CannotAnswer where the engine read more or fewer tokens than kvbench sent."""
     counted, ours = completion.prompt_tokens, len(question.ids)
     if counted is None:
         raise CannotAnswer("the engine did not say how many tokens the prompt has, so it may have read another one")
@@ -36,7 +36,7 @@ def check_count(question: Question, completion: Completion) -> None:
 
 
 def check_scored(question: Question, tokens: Sequence[int], scored: Scored) -> None:
-    """Raise CannotAnswer where the engine read other tokens than were given behind the prompt, or scored not all."""
+    """Raise CannotAnswer where the engine read other tokens than prompt and text, or did not score all of the text."""
     read, ours = scored.read, len(question.ids) + len(tokens)
     if read != ours:
         raise CannotAnswer(f"the engine counts {read} tokens in prompt and text, and kvbench {ours}")
@@ -62,8 +62,8 @@ def until_stop(tokens: Sequence[int], question: Question) -> list[int]:
 
 
 def ended_text(question: Question, text: str) -> str:
-    """A text before its first line end, where that ends the answer; but not before one character if it may not."""
+    """A text up to its first line end, where that ends the answer; at least one character where it may not be empty."""
     if not question.newline:
         return text
-    found = text.find("\n", 1 if question.at_least_one else 0)
-    return text if found < 0 else text[:found]
+    end = text.find("\n", 1 if question.at_least_one else 0)
+    return text if end < 0 else text[:end]

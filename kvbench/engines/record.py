@@ -15,7 +15,7 @@ from kvbench.records.schema import build
 
 @dataclass(frozen=True)
 class Answered:
-    """An engine's answer to one sample, ended by kvbench's rules, and what was measured beside it."""
+    """An engine's answer to one sample, ended by kvbench's rules, with its measurements."""
 
     question: Question
     text: str
@@ -51,7 +51,7 @@ def record(run: EngineRun, sample: Sample, setting: EngineSetting, answered: Ans
         "tokens": None if answered.tokens is None else list(answered.tokens),
         "scores": run.benchmark.score(sample, answered.text),
         "distance": answered.distance and dict(answered.distance),
-        "top": None if answered.top is None else [dict(one) for one in answered.top],
+        "top": None if answered.top is None else [dict(place) for place in answered.top],
         "reported_bytes": cache.reported,
         "stated_bytes": cache.stated,
         "repeated": answered.repeated and dict(answered.repeated),

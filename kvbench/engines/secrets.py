@@ -1,4 +1,4 @@
-"""Keys of servers: from the environment or a file, and never in a text that is shown or stored."""
+"""Keys of servers, from the environment or a file; no text that is shown or stored has them."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from kvbench.utils.regular_files import read_text
 
 
 class Secret:
-    """A key. Its text is reached by `value` alone: it has no representation."""
+    """A key, whose text `value` alone gives: it has no representation."""
 
     def __init__(self, value: str):
         self.value = value

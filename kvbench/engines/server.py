@@ -1,4 +1,4 @@
-"""What a server is and can do, found out before the first sample is made: model, version, flags, token ids."""
+"""What a server is and can do, tried before the first sample: model, version, flags, token ids."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,17 +9,18 @@ from kvbench.engines.http import Client, Refused, Unavailable
 from kvbench.engines.server_answers import BadAnswer, answer_of, model_of
 from kvbench.errors import UserError
 
-# The flags of vLLM's cache, which it tells as labels of a metric.
+# vLLM reports the flags of its cache as labels of a metric.
 CACHE_CONFIG = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-# The likeliest token and no other: servers have penalties of their own choice (1.1 in llama-cpp-python), or those of
-# the model's generation configuration (vLLM), unless a question says otherwise.
+# The likeliest token alone: unless a question says otherwise, servers apply penalties of their own choice (1.1 in
+# llama-cpp-python) or those of the model's generation configuration (vLLM).
 GREEDY = {"repetition_penalty": 1.0, "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 # Tokens as ids in both directions, as vLLM has them.
-AS_IDS = {"add_special_tokens": False, "skip_special_tokens": False, "return_token_ids": True}
-AS_IDS |= {"return_tokens_as_token_ids": True}
+AS_IDS = dict(
+    add_special_tokens=False, skip_special_tokens=False, return_token_ids=True, return_tokens_as_token_ids=True
+)
 WORDS = "One two three."
-TOLD = ("cache_dtype", "block_size", "enable_prefix_caching", "sliding_window")
+CACHE_FLAGS = ("cache_dtype", "block_size", "enable_prefix_caching", "sliding_window")
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,12 @@ class Server:
     answers_as: str | None  # the model that its answers name
     takes_ids: bool  # prompts as token ids; else as text
     gives_ids: bool  # answers as token ids, and takes stop tokens; else as text
-    extras: Mapping[str, Any]  # what it takes beside the protocol
+    extras: Mapping[str, Any]  # further fields of its requests
     about: dict[str, Any]  # model, version and flags
 
 
 class Abilities(NamedTuple):
-    """What the answer to a first question tells."""
+    """What the answer to a first question shows."""
 
     answers_as: str | None
     takes_ids: bool
@@ -46,14 +47,14 @@ class Abilities(NamedTuple):
 def find_server(client: Client, names: Sequence[str], ids: Sequence[int]) -> Server:
     """Ask a server for its models and version, and for one token after WORDS, whose tokens are `ids`.
 
-    Raises UserError where the address is no such server, it lacks the model, or it refuses the question.
+    Raises UserError where no such server answers, it lacks the model, or it refuses the question.
     """
     model = served(client, names)
     return Server(model, *abilities(client, model, ids), {"served_model": model, **version_of(client)})
 
 
 def served(client: Client, names: Sequence[str]) -> str:
-    """The server's id of the model that it may call by any of `names`."""
+    """The first of `names` by which the server knows the model."""
     try:
         node = client.json("/models", retries=1)
     except Unavailable as error:
@@ -64,13 +65,13 @@ def served(client: Client, names: Sequence[str]) -> str:
             raise UserError(f"engine.url={client.base}: {error}; {hint}") from error
         raise UserError(f"engine.url={client.base}: {error}; the address should end in /v1") from error
     models = node.get("data") if isinstance(node, dict) else None
-    found = [m["id"] for m in models or () if isinstance(m, dict) and isinstance(m.get("id"), str)]
     if not isinstance(models, list):
         raise UserError(f"engine.url={client.base}: its list of models is none of OpenAI's protocol")
+    ids = [model["id"] for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
     for name in names:
-        if name in found:
+        if name in ids:
             return name
-    others = ", ".join(map(repr, found[:5])) or "no model"
+    others = ", ".join(map(repr, ids[:5])) or "no model"
     raise UserError(
         f"engine.url={client.base} serves {others}, not {' or '.join(map(repr, names))}: where it is the same model "
         "under another name, engine.served_model=NAME"
@@ -78,7 +79,7 @@ def served(client: Client, names: Sequence[str]) -> str:
 
 
 def abilities(client: Client, model: str, ids: Sequence[int]) -> Abilities:
-    """Asked with a prompt of a few tokens: as ids and as text, with what servers add to the protocol and without."""
+    """Found with a prompt of a few tokens: as ids and as text, with additions to the protocol and without them."""
     refused = None
     for prompt, more in ((ids, AS_IDS | GREEDY), (ids, GREEDY), (WORDS, GREEDY), (ids, {}), (WORDS, {})):
         payload = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, **more}
@@ -96,7 +97,7 @@ def abilities(client: Client, model: str, ids: Sequence[int]) -> Abilities:
 
 
 def version_of(client: Client) -> dict[str, Any]:
-    """The server's version and flags, from the places where vLLM and llama.cpp tell them; {} where there are none."""
+    """The server's version and flags, where vLLM and llama.cpp report them; {} where there are none."""
     root = Client(client.base.removesuffix("/v1"), client.secret, min(client.timeout, 10.0), 0)
     try:
         about: dict[str, Any] = {}
@@ -113,10 +114,10 @@ def version_of(client: Client) -> dict[str, Any]:
 
 
 def cache_flags(metrics: str) -> dict[str, str]:
-    """What vLLM's metrics tell of its cache."""
-    found = CACHE_CONFIG.search(metrics)
-    labels = dict(LABEL.findall(found[1])) if found else {}
-    return {name: labels[name] for name in TOLD if name in labels}
+    """The flags of the cache in vLLM's metrics."""
+    config = CACHE_CONFIG.search(metrics)
+    labels = dict(LABEL.findall(config[1])) if config else {}
+    return {name: labels[name] for name in CACHE_FLAGS if name in labels}
 
 
 def _get(client: Client, path: str) -> object:

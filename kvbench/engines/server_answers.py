@@ -1,4 +1,4 @@
-"""The answers of OpenAI's completions protocol, and of servers that add to it, as completions."""
+"""The answers of OpenAI's completions protocol, with the additions of some servers, as completions."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from kvbench.engines.base import CannotAnswer, Completion, Scored, Top
 
-AS_ID = "token_id:"  # how servers that can write tokens as ids begin them
+AS_ID = "token_id:"  # before a token that a server writes as its id
 
 
 class BadAnswer(CannotAnswer):
@@ -25,40 +25,41 @@ def answer_of(node: object) -> Completion:
 
 
 def model_of(node: object) -> str | None:
-    """The model that an answer says it is from."""
+    """The model that an answer names."""
     name = node.get("model") if isinstance(node, dict) else None
     return name if isinstance(name, str) else None
 
 
 def check_model(node: object, expected: str | None) -> None:
-    """Raise BadAnswer where another model answered than did at first."""
-    if (found := model_of(node)) != expected:
-        raise BadAnswer(f"the answer is from model {found!r}, and the first one was from {expected!r}")
+    """Raise BadAnswer where another model answered than at first."""
+    if (name := model_of(node)) != expected:
+        raise BadAnswer(f"the answer is from model {name!r}, and the first one was from {expected!r}")
 
 
 def echoed(node: object, before: int, tokens: int) -> Sequence[Top] | None:
-    """The likeliest tokens at the places of an answer that was echoed behind `before` tokens; None without them."""
+    """The likeliest tokens at each place of the `tokens` that were echoed after `before` others; None without them."""
     tops = _tops(_choice(node).get("logprobs"))
     part = (tops or [])[before : before + tokens]
     return part if len(part) == tokens and all(part) else None
 
 
 def scored(node: object, ids: Sequence[int], before: int) -> Scored:
-    """The log-probabilities of the tokens `ids` of a prompt that was echoed, from place `before` on.
+    """The log-probabilities of an echoed prompt's tokens `ids` from place `before` on.
 
     Raises BadAnswer where the answer has none, or those of other tokens.
     """
     logprobs = _choice(node).get("logprobs")
     logprobs = logprobs if isinstance(logprobs, dict) else {}
-    own, named = logprobs.get("token_logprobs"), logprobs.get("tokens")
-    if not isinstance(own, list):
+    values, names = logprobs.get("token_logprobs"), logprobs.get("tokens")
+    if not isinstance(values, list):
         raise BadAnswer("the answer has no log-probabilities of the prompt's tokens")
-    if len(own) not in (len(ids), len(ids) + 1):  # with the one token that was generated, or without it
-        raise BadAnswer(f"the answer has log-probabilities of {len(own):,} tokens, and the prompt has {len(ids):,}")
-    for place, (token, name) in enumerate(zip(ids, named if isinstance(named, list) else [], strict=False)):
+    if len(values) not in (len(ids), len(ids) + 1):  # with the one token that was generated, or without it
+        raise BadAnswer(f"the answer has log-probabilities of {len(values):,} tokens, and the prompt has {len(ids):,}")
+    for place, (token, name) in enumerate(zip(ids, names if isinstance(names, list) else [], strict=False)):
         if isinstance(name, str) and name.startswith(AS_ID) and name != f"{AS_ID}{token}":
             raise BadAnswer(f"token {place} of the prompt is {name!r} in the answer, and {AS_ID}{token} was sent")
-    part = [math.nan if (found := _number(value)) is None else found for value in own[before : len(ids)]]
+    numbers = map(_number, values[before : len(ids)])
+    part = [math.nan if number is None else number for number in numbers]
     return Scored(part, echoed(node, before, len(ids) - before), answer_of(node).prompt_tokens)
 
 
@@ -75,13 +76,11 @@ def _tops(node: object) -> list[Top] | None:
     tops = node.get("top_logprobs") if isinstance(node, dict) else None
     if not isinstance(tops, list) or not tops:
         return None
-    return [_top(one) for one in tops]
+    return [_top(place) if isinstance(place, dict) else {} for place in tops]
 
 
-def _top(node: object) -> Top:
-    if not isinstance(node, dict):
-        return {}
-    return {token: found for token, value in node.items() if (found := _number(value)) is not None}
+def _top(place: dict[str, object]) -> Top:
+    return {token: number for token, value in place.items() if (number := _number(value)) is not None}
 
 
 def _number(value: object) -> float | None:

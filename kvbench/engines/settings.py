@@ -23,8 +23,7 @@ class EngineSetting:
 
     @property
     def label(self) -> str:
-        assert self.engine.label is not None, "an engine names itself when it is built"
-        return self.engine.label
+        return str(self.engine.label)  # an engine names itself when it is built
 
     @property
     def name(self) -> str:
@@ -32,7 +31,7 @@ class EngineSetting:
 
     @property
     def parameters(self) -> str:
-        """The engine's configuration and what it says of itself, as canonical JSON. Known once it is connected."""
+        """The connected engine's configuration and its description of itself, as canonical JSON."""
         return json.dumps({**self.engine.parameters, **self.engine.about}, sort_keys=True)
 
     @property
@@ -42,17 +41,17 @@ class EngineSetting:
 
 
 def engine_settings(node: Mapping[str, Any], find: Find = imported) -> list[EngineSetting]:
-    """The settings of a configuration's `engine` node, in the order of its lists.
+    """The settings of a configuration's `engine` node: every combination of the values that its keys list.
 
-    Every key may have a list of values: all combinations are made, the last key's values changing fastest. `label` has
-    a name for each of them. `find` looks up the names of classes. Raises UserError for a wrong value.
+    The last key's values change fastest. `label` has a name for each combination. `find` looks up the names of classes.
+    Raises UserError for a wrong value.
     """
     values = {key: value for key, value in node.items() if key not in DESCRIBING}
     labels = values.pop("label", None)
     lists = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
     if empty := [key for key, value in lists.items() if not value]:
         raise UserError(f"engine.{empty[0]}=[] leaves nothing to run")
-    combinations = [dict(zip(lists, chosen, strict=True)) for chosen in product(*lists.values())]
+    combinations = [dict(zip(lists, combination, strict=True)) for combination in product(*lists.values())]
     names = labels if isinstance(labels, list) else [labels]
     if labels is not None and len(names) != len(combinations):
         raise UserError(
@@ -61,8 +60,8 @@ def engine_settings(node: Mapping[str, Any], find: Find = imported) -> list[Engi
         )
     names = names if labels is not None else [None] * len(combinations)
     settings = [
-        EngineSetting(build({**one, "label": name}, "engine", Engine, find))
-        for one, name in zip(combinations, names, strict=True)
+        EngineSetting(build({**combination, "label": name}, "engine", Engine, find))
+        for combination, name in zip(combinations, names, strict=True)
     ]
     seen: set[str] = set()
     for setting in settings:

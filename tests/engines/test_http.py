@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from kvbench.engines import http
-from kvbench.engines.http import Client, Refused, Unavailable, _asked
+from kvbench.engines.http import Client, Refused, Unavailable, _retry_after
 from kvbench.engines.secrets import Secret
 from tests.support.fake_engine import MODEL, FakeEngine
 
@@ -77,7 +77,7 @@ def test_a_refusal_is_not_tried_again(kind, status):
 def test_pauses_double_up_to_a_longest_one_and_differ_by_up_to_a_half(monkeypatch):
     monkeypatch.setattr(http, "FIRST", 0.5)
     client = Client("http://127.0.0.1:9", jitter=lambda: 0.0)
-    assert [client._pause(attempt, None) for attempt in (0, 1, 2, 5, 6, 60)] == [0.5, 1, 2, 16, 30, 30]
+    assert [client._pause(attempt, None) for attempt in (1, 2, 3, 6, 7, 61)] == [0.5, 1, 2, 16, 30, 30]
     client.jitter = lambda: 1.0
     assert client._pause(1, None) == 0.5
     assert client._pause(1, 7.0) == 7.0  # what the server asks for
@@ -102,13 +102,13 @@ def test_no_pause_goes_beyond_the_deadline():
 
 @pytest.mark.parametrize("value, seconds", [("3", 3), ("0.5", 0.5), ("-4", 0), ("", None), ("soon", None)])
 def test_retry_after_in_seconds(value, seconds):
-    assert _asked(httpx.Response(429, headers={"retry-after": value})) == seconds
+    assert _retry_after(httpx.Response(429, headers={"retry-after": value})) == seconds
 
 
 def test_retry_after_as_a_date():
     soon = format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True)
-    assert 86_000 < _asked(httpx.Response(503, headers={"retry-after": soon})) <= 86_400
-    assert _asked(httpx.Response(503, headers={"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"})) == 0
+    assert 86_000 < _retry_after(httpx.Response(503, headers={"retry-after": soon})) <= 86_400
+    assert _retry_after(httpx.Response(503, headers={"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"})) == 0
 
 
 def test_the_key_is_sent_and_crossed_out_of_what_the_server_says():

@@ -125,7 +125,6 @@ def test_a_type_that_it_lacks_and_one_that_it_refuses_are_told_in_its_words(work
 
 
 def test_without_the_package_the_process_says_so_in_json():
-    ran = subprocess.run(
-        [sys.executable, "-I", worker_loop.__file__, llama_worker.__file__], input=json.dumps(SETTINGS) + "\n", capture_output=True, text=True
-    )
+    asked = {"input": json.dumps(SETTINGS) + "\n", "capture_output": True, "text": True}
+    ran = subprocess.run([sys.executable, "-I", worker_loop.__file__, llama_worker.__file__], **asked)
     assert json.loads(ran.stdout) == {"error": "No module named 'llama_cpp'"}
