@@ -1,8 +1,8 @@
-"""Parquet files that somebody else may have made, read within limits that stand in their metadata.
+"""Parquet files of unknown origin, read within limits on the numbers in their metadata.
 
 A few kilobytes can stand for billions of values: repeated values, empty rows and compressed pages cost nothing. So
-rows, values and bytes are compared with the file's size and with each other before a page is decompressed, and rows are
-decoded a few at a time, so that a long text that many rows repeat is counted before it is there that often.
+rows, values and bytes are compared with the file's size and with each other before a page is decompressed. Rows are
+decoded a few at a time, so that a long text which many rows repeat is counted before memory holds it that often.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,12 @@ import pyarrow.parquet as pq
 
 from kvbench.errors import UserError, on_disk
 
-ROW_ON_DISK = 8  # bytes that a row takes at least, compressed: its key is a hash of 64 bits
-MOST_BYTES, BYTES_A_ROW = 2**25, 2**15  # decompressed: the larger of a file's and of its rows' bytes is allowed
+ROW_ON_DISK = 8  # bytes of the smallest compressed row: its key is a hash of 64 bits
+MOST_BYTES, BYTES_A_ROW = 2**25, 2**15  # decompressed: the larger of the two limits holds
 MOST_VALUES, VALUES_A_ROW = 2**22, 2**14  # the same for the values of all columns, those in lists included
-BATCH_BYTES = 2**26  # that a few rows may take at once
+BATCH_BYTES = 2**26  # of rows decoded together
 BATCH_ROWS = 1024
-# Types of columns that a pack has; a timestamp, an extension or a nested list has no place in it.
-
+# Types of a pack's columns; a timestamp, an extension or a nested list is none of them.
 PLAIN = (
     pa.types.is_null,
     pa.types.is_boolean,
@@ -32,16 +31,16 @@ PLAIN = (
 
 
 class Table(NamedTuple):
-    """What a file says of itself, and its rows."""
+    """A file's metadata and its rows."""
 
-    about: dict[bytes, bytes]  # its metadata
+    about: dict[bytes, bytes]
     rows: Iterator[dict[str, Any]]
 
 
 def read_table(path: Path) -> Table:
     """The rows of a file, decoded while they are read.
 
-    Raises UserError, also from the iterator, for a file that is none, has columns of other types than packs have, or
+    Raises UserError, also from the iterator, for a file that is not Parquet, has columns of types that no pack has, or
     would take more memory than its rows are worth.
     """
     with on_disk(f"read {path}"):
@@ -73,13 +72,13 @@ def _check_size(path: Path, about: pq.FileMetaData, size: int) -> None:
     groups = [about.row_group(index) for index in range(about.num_row_groups)]
     values = sum(group.column(index).num_values for group in groups for index in range(about.num_columns))
     unpacked = sum(group.total_byte_size for group in groups)
-    for what, found, most in (
+    for what, amount, most in (
         ("rows", about.num_rows, size // ROW_ON_DISK),
         ("values", values, most_of(MOST_VALUES, VALUES_A_ROW, about.num_rows)),
         ("bytes, decompressed", unpacked, most_of(MOST_BYTES, BYTES_A_ROW, about.num_rows)),
     ):
-        if not 0 <= found <= most:
-            raise UserError(f"{path} has {found:,} {what}: a pack of its size has at most {most:,}")
+        if not 0 <= amount <= most:
+            raise UserError(f"{path} has {amount:,} {what}: a pack of its size has at most {most:,}")
 
 
 def most_of(least: int, each: int, rows: int) -> int:
@@ -88,14 +87,14 @@ def most_of(least: int, each: int, rows: int) -> int:
 
 
 def _rows(path: Path, file: pq.ParquetFile) -> Iterator[dict[str, Any]]:
-    about, taken = file.metadata, 0
+    about, decoded = file.metadata, 0
     largest = max([about.row_group(index).total_byte_size for index in range(about.num_row_groups)], default=0)
     most = most_of(MOST_BYTES, BYTES_A_ROW, about.num_rows)
-    several = max(1, min(BATCH_ROWS, BATCH_BYTES // max(largest, 1)))  # each can repeat whatever the file has
+    rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(largest, 1)))  # each can repeat all that its group has
     try:
-        for batch in file.iter_batches(several):
-            taken += batch.nbytes
-            if taken > most:
+        for batch in file.iter_batches(rows):
+            decoded += batch.nbytes
+            if decoded > most:
                 raise UserError(f"{path} has rows of more than {most:,} bytes in all, decoded")
             yield from batch.to_pylist()
     except UserError:

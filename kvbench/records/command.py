@@ -64,9 +64,9 @@ def main(arguments: Sequence[str]) -> int:
 def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[Finding]) -> None:
     folders = {path.parent for path in paths}
     runs = Counter(status for folder in sorted(folders) for status in statuses(folder))
-    went = f": {', '.join(f'{n} {status}' for status, n in runs.items())}" if runs else ""
+    outcomes = f": {', '.join(f'{n} {status}' for status, n in runs.items())}" if runs else ""
     print_line(f"{'records':<10} {len(records):,} in {count(len(paths), 'file')} of {count(len(folders), 'folder')}")
-    print_line(f"{'runs':<10} {runs.total()}{went}")
+    print_line(f"{'runs':<10} {runs.total()}{outcomes}")
     if {*CELL} <= {*records}:
         out.print(tables(records))
     for finding in findings:
@@ -76,18 +76,18 @@ def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[F
 
 
 def statuses(folder: Path) -> list[str]:
-    """The status of every run of a folder. One that says running was killed, unless its shard's lock is held and no
-    later run took that lock.
+    """The status of every run of a folder. A run whose manifest says running was killed, unless a process holds its
+    shard's lock and no later run took it.
     """
     manifests = list(read_manifests(folder)[0].values())
     shards = [shard_of(manifest) for manifest in manifests]
     last = {shard: number for number, shard in enumerate(shards)}
-    found = []
+    runs = []
     for number, (manifest, shard) in enumerate(zip(manifests, shards, strict=True)):
         status = manifest.get("status", "unknown")
         alive = status == "running" and last[shard] == number and held(lock_path(folder, shard))
-        found.append("killed" if status == "running" and not alive else status)
-    return found
+        runs.append("killed" if status == "running" and not alive else status)
+    return runs
 
 
 def shard_of(manifest: dict[str, Any]) -> str:
@@ -96,8 +96,8 @@ def shard_of(manifest: dict[str, Any]) -> str:
 
 
 def tables(records: pd.DataFrame) -> Table:
-    """One row per table that the records could make: samples, settings, records, and records that are missing."""
-    if (probes := records["kind"] == "probe").any():  # a table of their own
+    """A row for each possible table: its samples, settings, records and missing records."""
+    if (probes := records["kind"] == "probe").any():  # they make a table of their own
         records = records.assign(benchmark=records["benchmark"].where(~probes, records["benchmark"] + " (probes)"))
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name in TABLE:

@@ -13,18 +13,16 @@ from kvbench.records.provenance import PROVENANCE
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.text import count, short_hashes
 
-# Rows that agree in CELL belong to one cell of a table; those that agree in TABLE to one table.
+# Rows of one cell of a table agree in CELL, and rows of one table in TABLE.
 CELL = ["benchmark", "model", "question", "sample", "setting"]
-
 TABLE = CELL[:3]
 
-# What may differ between two rows of a cell.
+# Columns in which two rows of a cell may differ.
 DIFFER = ["parameters", "memory", *PROVENANCE]
 
-# Provenance that one table must share, and provenance whose mixture is only reported. The data is in neither, since the
-# tasks of a benchmark may be run one by one.
+# Provenance in which the records of a table must agree, and provenance whose mixture is only reported. Neither has the
+# data, since the tasks of a benchmark may run one by one.
 ABOUT = ["weights", "chat_template", *IDENTIFYING, "dtype", "device"]
-
 WITH = ["processor", "kvbench", "git", "plugins", "torch", "transformers", "kernels", "sdpa"]
 
 
@@ -41,28 +39,27 @@ def check(records: pd.DataFrame) -> list[Finding]:
     """Conflicts and mixtures of provenance in a frame of `load`, or in any part of it.
 
     conflict: cells with several rows, and the columns in which they differ; an average would count them as samples.
-    mixed: cells of one table from other weights, chat template, dtype or device, which is wrong; or from other code
-    or machines, which is only noted.
+    mixed: a table whose cells come from different weights, chat templates, dtypes or devices, which is wrong, or from
+    different code or machines, which is only noted.
     """
     if records.empty or not {*CELL} - {"question"} <= {*records}:
         return []
-    found = []
+    findings = []
     for _, rows in records.groupby([name for name in TABLE if name in records], dropna=False, sort=False):
         reported = set()
         for differing, cells in conflicts(rows):
-            found.append(Finding("conflict", _conflict(cells, differing)))
+            findings.append(Finding("conflict", _conflict(cells, differing)))
             reported |= {*differing}
         for names, wrong in ((ABOUT, True), (WITH, False)):
             mixed = [name for name in names if name in rows and name not in reported and rows[name].nunique() > 1]
             if mixed:
-                found.append(
-                    Finding("mixed", f"{_table(rows)}: records of more than one {_described(rows, mixed)}", wrong)
-                )
-    return found
+                message = f"{_table(rows)}: records of more than one {_described(rows, mixed)}"
+                findings.append(Finding("mixed", message, wrong))
+    return findings
 
 
 def conflicts(rows: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
-    """The rows of one table that share their cell with others, grouped by the columns in which they differ."""
+    """The rows of a table whose cell has several, grouped by the columns in which they differ."""
     rows = rows[rows.duplicated(["sample", "setting"], keep=False)]
     if rows.empty:
         return
@@ -88,7 +85,7 @@ def _conflict(rows: pd.DataFrame, differing: Sequence[str]) -> str:
 
 @dataclass
 class Copies:
-    """Records that occur several times in the files that are read."""
+    """Records that several lines of the files hold."""
 
     # (first file, other file) -> how many
     equal: Counter[tuple[Path, Path]] = field(default_factory=Counter)
@@ -121,10 +118,10 @@ class Copies:
 
 
 def differences(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, ...]:
-    """The fields in which two records of one key contradict each other: not the run, its times and its peaks.
+    """The fields in which two records of one key contradict each other.
 
-    Nor the model's name: the key has the hashes of its weights, which may be known by several names. A field that only
-    one of them has (another version wrote it) contradicts nothing.
+    The run, its times and its peaks contradict nothing; nor does the model's name, since the key has the hashes of its
+    weights, which may have several names; nor does a field that only one of the two records has, by another version.
     """
     return tuple(
         name

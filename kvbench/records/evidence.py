@@ -2,26 +2,27 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 AROUND = 160  # characters on either side of an answer
-OF_ANSWER, IN_ALL = 3, 9  # at most so many places of one answer, and passages of a sample
-LEAST = 3  # characters: the letter of a choice stands everywhere
+PLACES, PASSAGES = 3, 9  # the most places of one answer, and passages of a sample
+SHORTEST = 3  # characters of an answer: the letter of a choice stands everywhere
 
 
 def passages(text: str, answers: Sequence[str]) -> list[dict[str, Any]]:
-    """Passages of `text` in order, each {"at": characters before it, "text": the passage}; places that overlap are one.
+    """Passages of `text` in order, each {"at": characters before it, "text": the passage}; overlapping ones are joined.
 
-    An answer counts as a whole word or number, in upper or lower case; one of fewer than LEAST characters does not.
+    An answer counts as a whole word or number, in upper or lower case; one of fewer than SHORTEST characters does not.
     """
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for start, end in sorted(place for answer in dict.fromkeys(answers) for place in _places(text, answer)):
         start, end = _word_start(text, start - AROUND), _word_end(text, end + AROUND)
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if spans and start <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
         else:
-            found.append((start, end))
-    return [{"at": start, "text": text[start:end]} for start, end in found[:IN_ALL]]
+            spans.append((start, end))
+    return [{"at": start, "text": text[start:end]} for start, end in spans[:PASSAGES]]
 
 
 class Place(NamedTuple):
@@ -30,15 +31,11 @@ class Place(NamedTuple):
 
 
 def _places(text: str, answer: str) -> Iterator[Place]:
-    """The first places of an answer."""
+    """The first PLACES of an answer."""
     answer = answer.strip()
-    if len(answer) < LEAST:
-        return
-    whole = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE)
-    for number, match in enumerate(whole.finditer(text)):
-        if number == OF_ANSWER:
-            return
-        yield Place(*match.span())
+    if len(answer) >= SHORTEST:
+        word = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE)
+        yield from (Place(*match.span()) for match in islice(word.finditer(text), PLACES))
 
 
 def _word_start(text: str, at: int) -> int:

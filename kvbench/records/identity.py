@@ -1,4 +1,4 @@
-"""What identifies records: the folder that they belong to, their setting, and the prefill that several share."""
+"""What identifies records: their folder, their setting, and the prefill that several share."""
 
 import json
 from collections.abc import Mapping
@@ -9,19 +9,16 @@ from kvbench.utils.hashing import digest
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.versions import raised
 
-# Fields of a manifest on which the key of every record of its folder depends, where the manifest has them.
-OF_FOLDER = (
+# Fields of a manifest that the key of every record of its folder depends on, where the manifest has them.
+FOLDER_FIELDS = (
     *("model", "chat_template", *IDENTIFYING),
     *("dtype", "device", "benchmark", "data_sha256", "question", "first_token", "memory"),
 )
 
 
 def identity_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What all records of a folder have in common, from the manifest of one of its runs.
-
-    Method and ratio are no part of it: each record has its own.
-    """
-    fields = {name: manifest[name] for name in OF_FOLDER if name in manifest}
+    """What all records of a folder have in common, from the manifest of one of its runs; methods and ratios differ."""
+    fields = {name: manifest[name] for name in FOLDER_FIELDS if name in manifest}
     fields |= raised((manifest.get("versions") or {}).get("benchmark") or {})
     return fields | ({"records": "probes"} if recorded(manifest).probe else {})
 
@@ -49,6 +46,5 @@ def setting_hash(record: Mapping[str, Any]) -> str:
 
 
 def prefill_of(record: Mapping[str, Any]) -> float | None:
-    """What records that share a prefill have in common, and others have not: its seconds, to the last digit."""
-    seconds: float | None = record.get("prefill_seconds")
-    return seconds or None
+    """What identifies the prefill that records share: its seconds, to the last digit."""
+    return record.get("prefill_seconds") or None

@@ -36,12 +36,12 @@ PROPERTIES = ("task", "group", "language", "bucket", "length", "depth", "seed")
 
 
 def load(*folders: str | Path) -> pd.DataFrame:
-    """All whole records below the folders (of runs, or above such), one row each, in the order they were written.
+    """All whole records below the folders (of runs, or of folders of runs), one row each, in the order of writing.
 
     The columns are those of the records, then `folder`, `started`, `checkpoint_dtype` and PROVENANCE from the manifest
-    of a record's run; r_bytes_16 is there for older records, too, where it follows from others.
-    Raises UserError where a folder holds no records, or one record has two outcomes. Anything else that `gather`
-    or `check` finds to be wrong, and records that are there twice, are reported as warnings.
+    of a record's run. Records of older versions get r_bytes_16 where other fields determine it.
+    Raises UserError where a folder holds no records, or one record has two outcomes. Duplicates, and all else that
+    `gather` or `check` finds to be wrong, become warnings.
     """
     records, findings = gather(*folders)
     refuse(findings)
@@ -52,18 +52,18 @@ def load(*folders: str | Path) -> pd.DataFrame:
 
 
 def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
-    """`load`'s frame, and what was found in the files it came from.
+    """`load`'s frame, and findings about its files.
 
     torn: lines that hold no record. edited: records that do not fit their checksum. manifest: one that is damaged, or
-    missing for some records. duplicate: records that are there again, with the same outcome. outcome: with another
-    one. The first of such records is in the frame.
+    missing for some records. duplicate: further copies of a record with the same outcome. outcome: copies with another
+    outcome. The frame has the first copy.
     """
     with collector_off():
         return gathered((path, read_file(path)) for path in files(folders))
 
 
 def gathered(reads: Iterable[tuple[Path, Read]]) -> tuple[pd.DataFrame, list[Finding]]:
-    """`gather` for files as they were read."""
+    """`gather` for files that were read."""
     kept: dict[str, tuple[dict[str, Any], Path]] = {}
     copies, torn = Copies(), {}
     with collector_off():
@@ -86,12 +86,12 @@ def gathered(reads: Iterable[tuple[Path, Read]]) -> tuple[pd.DataFrame, list[Fin
 
 
 def files_in(folder: Path) -> list[Path]:
-    """The files of records right in a folder, which is a run or a pack; empty for another one."""
+    """The files of records directly in a folder; none unless it is a run or a pack."""
     return sorted(path for name in (PATTERN, PACK) for path in folder.glob(name))
 
 
 def read_file(path: Path) -> Read:
-    """The whole records of a run's file or a pack's, and the lines that hold none."""
+    """The whole records of a run's file or a pack's, and the lines that hold no record."""
     return read_pack(path) if path.name == PACK else read_records(path)
 
 
@@ -103,7 +103,7 @@ def read_pack(path: Path) -> Read:
 
 
 def records_in(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole records of a run's file, read one by one, or a pack's."""
+    """The whole records of a run's file or a pack's, read one by one from a run's."""
     if path.name == PACK:
         yield from read_pack(path).records
     else:
@@ -116,8 +116,8 @@ def frame_of(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
         frame = pd.DataFrame(records)
     except UnicodeEncodeError:
         frame = pd.DataFrame([{name: _whole_text(value) for name, value in record.items()} for record in records])
-    odd = [name for name in PROPERTIES if name in frame and frame[name].map(type).isin((list, dict)).any()]
-    return frame.assign(**{name: frame[name].map(_plain) for name in odd})
+    nested = [name for name in PROPERTIES if name in frame and frame[name].map(type).isin((list, dict)).any()]
+    return frame.assign(**{name: frame[name].map(_plain) for name in nested})
 
 
 def _plain(value: object) -> object:
@@ -139,7 +139,7 @@ def files(folders: Sequence[str | Path]) -> list[Path]:
     """The files of records below the folders, each once, a folder's in order of name."""
     if not folders:
         raise UserError("name a folder of records")
-    found: dict[Path, Path] = {}
+    paths: dict[Path, Path] = {}
     for folder in folders:
         if not Path(folder).is_dir():
             raise UserError(f"{folder} is not a folder")
@@ -147,12 +147,12 @@ def files(folders: Sequence[str | Path]) -> list[Path]:
         if not below:
             raise UserError(f"{folder} holds no {RECORDS}")
         for path in below:
-            found.setdefault(path.resolve(), path)
-    return list(found.values())
+            paths.setdefault(path.resolve(), path)
+    return list(paths.values())
 
 
 def manifests_beside(records: Iterable[tuple[dict[str, Any], Path]]) -> tuple[pd.DataFrame, list[Finding]]:
-    """`folder` and provenance of each record; and the manifests that are damaged or missing."""
+    """The folder and provenance of each record, and findings about damaged and missing manifests."""
     places = [(path.parent, str(record.get("run"))) for record, path in records]
     findings: list[Finding] = []
     rows: list[dict[str, str | None]] = []
@@ -176,7 +176,7 @@ def manifests_beside(records: Iterable[tuple[dict[str, Any], Path]]) -> tuple[pd
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Without the garbage collector, which records do not need: they have no cycles, and its passes double the time."""
+    """Without the garbage collector: records have no cycles, and its passes would double the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -187,15 +187,15 @@ def collector_off() -> Iterator[None]:
 
 
 def _damaged(path: Path, lines: Sequence[bytes], keys: Container[str]) -> Iterator[Finding]:
-    """What is wrong with the lines of a file that hold no record, unless the record of each was made again."""
+    """Findings about the lines of a file that hold no record; wrong unless the record of each was made again."""
     edited = [line for line in lines if _edited(line)]
     torn = [line for line in lines if line not in edited]
-    for kind, some, what in (
+    for kind, damaged, what in (
         ("torn", torn, f"{count(len(torn), 'line')} of {path} torn or damaged"),
         ("edited", edited, f"{count(len(edited), 'record')} of {path} changed since written"),
     ):
-        if some:
-            lost = sum(key_in(line) not in keys for line in some)
+        if damaged:
+            lost = sum(key_in(line) not in keys for line in damaged)
             then = f"{count(lost, 'record')} missing until a run makes them again" if lost else "made again since"
             yield Finding(kind, f"{what}: {then}", wrong=lost > 0)
 
@@ -203,8 +203,6 @@ def _damaged(path: Path, lines: Sequence[bytes], keys: Container[str]) -> Iterat
 def _edited(line: bytes) -> bool:
     try:
         parse(line)
-    except Edited:
-        return True
-    except (ValueError, RecursionError):
-        return False
+    except (ValueError, RecursionError) as error:
+        return isinstance(error, Edited)
     return False

@@ -1,4 +1,4 @@
-"""The manifest of a run: what produced its records. Written as the run starts and again when it ends."""
+"""The manifest of a run: the origin of its records, written as the run starts and again when it ends."""
 
 import json
 import math
@@ -28,26 +28,26 @@ def _integer(digits: str) -> int | str:
 
 
 def read_manifests(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[Path, str]]:
-    """The manifests of one folder of records by run id, the earliest first; and the files that hold none, with reasons.
+    """The manifests of a folder of records by run id, the earliest first; and the files that hold none, with reasons.
 
-    A file of more than LARGEST bytes holds none. The order is that of `number`, since clocks of machines differ; before
-    0.2, which had none, that of `started`.
+    A file of more than LARGEST bytes holds none. `number` gives the order, since clocks of machines differ; `started`
+    does for manifests of versions before 0.2, which lack it.
     """
-    found: list[dict[str, Any]] = []
+    manifests: list[dict[str, Any]] = []
     damaged: dict[Path, str] = {}
     for path in sorted((folder / "manifests").glob("*.json")):
         try:
-            found.append(check_manifest(parse(read_bytes(path, LARGEST))))
+            manifests.append(check_manifest(parse(read_bytes(path, LARGEST))))
         except (OSError, ValueError, RecursionError) as error:
             damaged[path] = in_one_line(error)
-    order = sorted(found, key=lambda one: (one.get("number", 0), one.get("started", ""), one["run"]))
-    return {one["run"]: one for one in order}, damaged
+    manifests.sort(key=lambda manifest: (manifest.get("number", 0), manifest.get("started", ""), manifest["run"]))
+    return {manifest["run"]: manifest for manifest in manifests}, damaged
 
 
 def next_number(folder: Path) -> int:
     """The `number` of a run that starts in a folder."""
     manifests = read_manifests(folder)[0].values()
-    return 1 + max([len(manifests), *(int(one.get("number", 0)) for one in manifests)])
+    return 1 + max([len(manifests), *(int(manifest.get("number", 0)) for manifest in manifests)])
 
 
 def read_note(path: Path) -> dict[str, Any]:
@@ -56,15 +56,15 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
-    """Write a manifest, in the place of an earlier one. Raises UserError where the disk does not take it."""
+    """Write a manifest in place of the run's earlier one. Raises UserError where the disk refuses it."""
     with on_disk(f"write {path}"):
-        path.parent.mkdir(exist_ok=True)  # a run's folder that was removed is not made again
+        path.parent.mkdir(exist_ok=True)  # but not a run's folder that was removed
         with replacing(path) as work:
             work.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def end_manifest(path: Path, manifest: dict[str, Any]) -> None:
-    """`write_manifest` once a run has ended, which does not hide the error that ended it."""
+    """`write_manifest` for a run that has ended, without hiding the error that ended it."""
     try:
         write_manifest(path, manifest)
     except UserError:

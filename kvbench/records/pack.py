@@ -1,4 +1,4 @@
-"""A pack: a run's records, manifests and samples' hashes without paths and names of machines, to hand to others."""
+"""A pack for others: a run's records, manifests and samples' hashes, without paths and names of machines."""
 
 import hashlib
 import json
@@ -20,29 +20,29 @@ from kvbench.utils.places import PLACES
 SAMPLE_HASHES = "samples.parquet"
 SAMPLE_FIELDS = ("sample", "row_sha256", "fields_sha256")
 
-# Fields of a manifest that stay; whatever another version adds is left out until it is known to name nobody.
+# Fields of a manifest that a pack keeps. A field that a later version adds is left out unless it names nobody.
 KEPT = frozenset(
     "run number started ended status wall_seconds records wanted there settings requested config model chat_template "
     "dtype checkpoint_dtype device benchmark data_sha256 question first_token memory kvbench git python packages "
     "plugins kernels sdpa sdpa_decode unrotated_layers weights_format hardware variables versions".split()
 ) | {*IDENTIFYING}
-# Of the configuration: places on the machine, and accounts.
+# Keys of the configuration that name places on the machine, or accounts.
 PLACES_OF_CONFIG = PLACES | {"output_dir", "wandb", "path"}
-LEFT_OUT = "left out"  # in the place of what was set
-# Of a record: which stretches of the prompt each layer kept, most of a record's bytes once the rest is compressed.
+LEFT_OUT = "left out"  # in place of a value
+# Fields of a record: the stretches of the prompt that each layer kept, most of a pack's bytes once compressed.
 DROPPED = frozenset({"kept_positions"})
-# Of the hardware: the operating system's build, which can name a cluster.
+# Fields of the hardware: the operating system's build, which can name a cluster.
 HARDWARE = frozenset({"system"})
 
-# Values of environment variables that can name nobody: numbers, lists of them, and switches.
+# Values of environment variables that name nobody: numbers, lists of numbers, and switches.
 SWITCHES = re.compile(r"[\d.,:{} ]+|true|false|yes|no|on|off", re.IGNORECASE)
 
 
 def write_pack(folder: Path, target: Path) -> list[str]:
-    """Write the pack of a run's folder to the new folder `target`; what was left out, a line each.
+    """Write the pack of a run's folder to the new folder `target`; the names of what it leaves out.
 
-    Raises UserError where the folder holds no records, has lines that are none, or a record's parameters name a path;
-    and where `target` exists.
+    Raises UserError where the folder holds no records or damaged lines, where a record's parameters name a path, and
+    where `target` exists.
     """
     require("a pack", "pyarrow")
     from kvbench.records.parquet_records import write_records
@@ -65,30 +65,29 @@ def write_pack(folder: Path, target: Path) -> list[str]:
 
 def records_to_pack(folder: Path) -> list[dict[str, Any]]:
     """The folder's records in their order, each once. Raises UserError as `write_pack` does."""
-    files = record_files(folder)
-    found: dict[str, dict[str, Any]] = {}
-    for path in files:
+    packed: dict[str, dict[str, Any]] = {}
+    for path in record_files(folder):
         records, damaged = read_records(path)
         if damaged:
             raise UserError(
                 f"{path} has {len(damaged)} damaged line(s); the run's command sets them aside and makes their records"
             )
         for record in records:
-            if record["key"] in found:
+            if record["key"] in packed:
                 raise UserError(f"{path} has record {record['key']} twice: a pack has each once")
-            found[record["key"]] = {name: value for name, value in record.items() if name not in DROPPED}
+            packed[record["key"]] = {name: value for name, value in record.items() if name not in DROPPED}
             if path_in := next(paths(json.loads(record["parameters"])), None):
                 raise UserError(
                     f"the parameters of {record['setting']!r} name {path_in!r}, which a pack must not: name the file "
                     "under a key that ends in _file, of which records have the hash"
                 )
-    if not found:
+    if not packed:
         raise UserError(f"{folder} holds no records")
-    return list(found.values())
+    return list(packed.values())
 
 
 def without_places(manifest: Mapping[str, Any], left_out: dict[str, None]) -> dict[str, Any]:
-    """A manifest without what names a path, machine or user; `left_out` gets the names of what is missing."""
+    """A manifest without paths and names of machines and users; `left_out` gets the names of removed values."""
     kept = {name: value for name, value in manifest.items() if name in KEPT}
     left_out.update(dict.fromkeys(sorted(manifest.keys() - KEPT)))
     private = {str(manifest["host"])} if manifest.get("host") else set()
@@ -102,7 +101,7 @@ def without_places(manifest: Mapping[str, Any], left_out: dict[str, None]) -> di
 
 
 def _switches(variables: Mapping[str, str], left_out: dict[str, None]) -> dict[str, str]:
-    """Environment variables, without the values that are free text."""
+    """Environment variables without values of free text."""
     free = {name for name, value in variables.items() if not SWITCHES.fullmatch(value)}
     left_out.update(dict.fromkeys(f"variables.{name}" for name in sorted(free)))
     return {name: LEFT_OUT if name in free else value for name, value in variables.items()}
@@ -141,7 +140,7 @@ def paths(node: object) -> Iterator[str]:
 
 
 def is_path(text: str) -> bool:
-    """Whether a text is an absolute path on any system, one in a home, or one that leaves its folder."""
+    """Whether a text is an absolute path on any system, or one that begins at home or leaves its folder."""
     return text.startswith(("/", "~", "../", "./", "file:", "\\\\")) or (
         text[1:3] in (":\\", ":/") and text[0].isalpha()
     )
@@ -152,7 +151,7 @@ def sha256_of(value: object) -> str:
 
 
 def sample_hashes(row: Mapping[str, Any]) -> dict[str, str]:
-    """What a pack says of a sample: hashes of its row in `samples.jsonl`, and of what records repeat of it."""
+    """A pack's hashes of a sample: of its row in `samples.jsonl`, and of the fields that records repeat."""
     repeated = [row.get("answers"), row.get("meta")]
     return {"row_sha256": sha256_of(row), "fields_sha256": sha256_of(repeated)}
 
@@ -174,11 +173,11 @@ def read_sample_hashes(folder: Path) -> dict[str, dict[str, Any]]:
         return {}
     from kvbench.records.bounded_parquet import read_table
 
-    found = {}
+    rows = {}
     for row in read_table(path).rows:
         if not all(isinstance(row.get(name), str) for name in SAMPLE_FIELDS):
             raise UserError(
                 f"{path} is not a file of `kvbench pack`: a sample has the texts {', '.join(SAMPLE_FIELDS)}"
             )
-        found[row["sample"]] = row
-    return found
+        rows[row["sample"]] = row
+    return rows

@@ -1,8 +1,8 @@
-"""Records in a Parquet file, from which they are read back exactly: every field, its type and its place.
+"""Records in a Parquet file, which gives them back exactly: every field, its type and its place.
 
-A column has the type of its values where all have the same one: numbers, texts, lists of these, objects with the same
-keys. Others are JSON texts. Records have different fields; the column FIELDS says which ones a record has, as the
-number of a list of names in the file's metadata.
+A column of numbers, texts, lists of these, or objects with the same keys has the type of its values; any other column
+is JSON text. Records have different fields: the column FIELDS has the number of a record's list of names in the file's
+metadata.
 """
 
 import json
@@ -35,7 +35,8 @@ def write_records(path: Path, records: Sequence[dict[str, Any]]) -> None:
     for name in dict.fromkeys(name for layout in layouts for name in layout):
         if (kind := type_of([record[name] for record in sealed if name in record])) is None:
             texts.append(name)
-            values = [to_ascii(record[name]) if name in record else None for record in sealed]
+            # json escapes lone surrogates
+            values = [json.dumps(record[name]) if name in record else None for record in sealed]
             arrays[name] = pa.array(values, pa.string())
         else:
             arrays[name] = pa.array([record.get(name) for record in sealed], kind)
@@ -46,7 +47,7 @@ def write_records(path: Path, records: Sequence[dict[str, Any]]) -> None:
 
 
 def read_records(path: Path) -> Read:
-    """The whole records of a file, and as lines those that do not fit their checksum or are no records.
+    """The whole records of a file, and lines for what does not fit its checksum or is no record.
 
     Raises UserError for a file that `write_records` did not write.
     """
@@ -64,7 +65,7 @@ def read_records(path: Path) -> Read:
 
 
 def stored(path: Path) -> Iterator[dict[str, Any]]:
-    """The records with their checksums, as they stand there."""
+    """The records with their checksums, as the file has them."""
     about, rows = read_table(path)
     try:
         layouts, texts = layouts_of(path, about)
@@ -87,15 +88,15 @@ class Layouts(NamedTuple):
 
 
 def layouts_of(path: Path, about: Mapping[bytes, bytes]) -> Layouts:
-    """From the metadata of a file. Raises UserError for another version, and KeyError and its kin for anything else."""
-    said = json.loads(about[META])
-    if said["version"] != VERSION:
-        raise UserError(f"{path} has version {said['version']!r} of packs; this kvbench reads {VERSION}")
-    return Layouts(said["layouts"], frozenset(said["json"]))
+    """The layouts in a file's metadata. UserError for another version, KeyError and its kin for other data."""
+    node = json.loads(about[META])
+    if node["version"] != VERSION:
+        raise UserError(f"{path} has version {node['version']!r} of packs; this kvbench reads {VERSION}")
+    return Layouts(node["layouts"], frozenset(node["json"]))
 
 
 def type_of(values: Sequence[Any]) -> pa.DataType | None:
-    """The type of a column that gives these values back, None among them; None where only JSON does."""
+    """The type of a column that holds these values exactly, None among them; None where only JSON does."""
     values = [value for value in values if value is not None]
     kinds = {type(value) for value in values}
     if not values:
@@ -126,8 +127,3 @@ def _struct(values: Sequence[dict[str, Any]]) -> pa.DataType | None:
     if any(kind is None or pa.types.is_nested(kind) for kind in inner):
         return None
     return pa.struct(list(zip(names, inner, strict=True)))
-
-
-def to_ascii(value: object) -> str:
-    """JSON that any file can hold: a lone surrogate is escaped."""
-    return json.dumps(value)

@@ -1,4 +1,4 @@
-"""How far the runs of a folder are: how many of the requested records there are, and why a run ended before its end."""
+"""The progress of a folder's runs: how many of the requested records exist, and why a run ended early."""
 
 from collections import Counter
 from pathlib import Path
@@ -9,21 +9,21 @@ from kvbench.records.recorded_configuration import recorded
 from kvbench.records.store import lock_path, read_records, record_files, shard_name
 from kvbench.utils.locks import held
 
-# What a manifest must hold to say how far its run is; those of kvbench before it had a status command lack some.
+# Fields of a manifest that give its run's progress; manifests of versions without a status command lack some.
 ATTEMPT = {"started", "status", "config", "host", "slurm", "requested", "wanted", "there"}
 SHARE = {"limit", "shard", "shards"}  # in its config
 
 
 class Share(NamedTuple):
-    """One shard of what was requested of a run folder."""
+    """One shard of the records that were requested of a run folder."""
 
     shard: int
     shards: int
     made: int  # records that exist
-    wanted: int  # records that were requested; 0 where that is not known
+    wanted: int  # requested records; 0 where their number is unknown
     request: dict[str, Any]  # the manifest of the first attempt at any shard
-    last: dict[str, Any] | None  # that of the last attempt at this one; None: it has not begun
-    alive: bool | None  # whether a process works on it; None: not known
+    last: dict[str, Any] | None  # the manifest of the last attempt at this shard; None: it has not begun
+    alive: bool | None  # whether a process works on it; None: unknown
 
     @property
     def state(self) -> str:
@@ -31,12 +31,12 @@ class Share(NamedTuple):
 
 
 def shares_of(folder: Path) -> tuple[list[Share], list[Path]]:
-    """Every shard of every request that no later one has taken over, and manifests that cannot be read."""
+    """Every shard of every request that no later request covers, and manifests that cannot be read."""
     manifests, unread = read_manifests(folder)
     damaged = [*unread]
-    attempts = [one for one in manifests.values() if one.keys() >= ATTEMPT and one["config"].keys() >= SHARE]
+    attempts = [m for m in manifests.values() if m.keys() >= ATTEMPT and m["config"].keys() >= SHARE]
     if len(attempts) < len(manifests):
-        damaged.append(folder / "manifests")  # some are of a kvbench before it said how far a run is
+        damaged.append(folder / "manifests")  # some are of versions that did not record progress
     records = (record for path in record_files(folder) for record in read_records(path).records)
     made: Counter[str | None] = Counter(record.get("run") for record in records)
     shares = [
@@ -48,20 +48,20 @@ def shares_of(folder: Path) -> tuple[list[Share], list[Path]]:
 
 
 def unfinished(folder: Path, ending: str | None = None) -> str:
-    """How many of the requested records a folder has, and why there are no more; "" where all are there.
+    """How many of the requested records a folder has, and why there are no more; "" where all exist.
 
-    ending: the id of a run that makes no more records.
+    ending: the id of the run that is ending now.
     """
     missing = [share for share in shares_of(folder)[0] if share.last is None or share.made < share.wanted]
     if not missing:
         return ""
     made, wanted = sum(share.made for share in missing), sum(share.wanted for share in missing)
-    of = f"{made:,} of {wanted:,} records" if all(share.wanted for share in missing) else f"{made:,} records"
-    return f"unfinished: {of}, {', '.join(dict.fromkeys(_why(share, ending) for share in missing))}"
+    records = f"{made:,} of {wanted:,} records" if all(share.wanted for share in missing) else f"{made:,} records"
+    return f"unfinished: {records}, {', '.join(dict.fromkeys(_why(share, ending) for share in missing))}"
 
 
 def _why(share: Share, ending: str | None) -> str:
-    """What keeps a shard from having all its records, in words."""
+    """Why a shard lacks records, in words."""
     if share.last is not None and share.last["run"] == ending:
         return "the others could not be made"
     if share.state == "failed" and share.last is not None:
@@ -73,22 +73,22 @@ def _why(share: Share, ending: str | None) -> str:
 
 
 def requests(attempts: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The attempts, oldest first, by what they requested: settings, samples and the number of shards.
+    """The attempts, oldest first, grouped by the settings, samples and number of shards that they requested.
 
-    A request is left out when a later one includes all of its records: they are counted there.
+    A request whose records a later one includes is left out: they are counted there.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for attempt in attempts:
         config = recorded(attempt)
         key = (frozenset(attempt["requested"]), config.limit, config.shards)
-        groups[key] = [*groups.pop(key, []), attempt]  # to the end: the order is that of the last attempts
+        groups[key] = [*groups.pop(key, []), attempt]  # to the end: requests are in the order of their last attempts
     order = list(groups)
     return [groups[key] for i, key in enumerate(order) if not any(covers(later, key) for later in order[i + 1 :])]
 
 
 def covers(later: tuple[Any, ...], earlier: tuple[Any, ...]) -> bool:
-    (settings, limit, _), (wanted, first, _) = later, earlier
-    return settings >= wanted and (limit is None or (first is not None and limit >= first))
+    (settings, limit, _), (earlier_settings, earlier_limit, _) = later, earlier
+    return settings >= earlier_settings and (limit is None or (earlier_limit is not None and limit >= earlier_limit))
 
 
 def _share(folder: Path, shard: int, request: list[dict[str, Any]], made: Counter[str | None]) -> Share:
@@ -102,7 +102,7 @@ def _share(folder: Path, shard: int, request: list[dict[str, Any]], made: Counte
 
 
 def state(attempt: dict[str, Any], alive: bool | None) -> str:
-    """A manifest that says running, without a process that holds the lock, is of one that was killed.
+    """A run's status; killed where its manifest says running and no process holds the lock.
 
     `alive` is None where the lock cannot be read.
     """

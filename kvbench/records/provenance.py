@@ -1,4 +1,4 @@
-"""Provenance of records: the fields of manifests in which records that are compared should agree."""
+"""Provenance of records: the fields of manifests in which compared records should agree."""
 
 import hashlib
 import json
@@ -12,17 +12,17 @@ from kvbench.records.manifest import read_manifests
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.versions import raised
 
-# Columns that `load` adds to every record. Records that are compared should agree in all of them.
+# Columns that `load` adds to every record. Compared records should agree in all of them.
 PROVENANCE = (
     "weights",  # the hub's revision, or a hash over the hashes of a folder's files
     "chat_template",
     *IDENTIFYING,  # of conf/model, as JSON
     "dtype",
     "device",
-    "processor",  # the GPUs that the run had, or the CPU where it ran on one
+    "processor",  # the run's GPUs, or the CPU of a run without one
     "kvbench",
     "git",
-    "plugins",  # whose classes made the records, with their versions, as JSON
+    "plugins",  # versions of the plug-ins whose classes made the records, as JSON
     "torch",
     "transformers",
     "kernels",  # torch or triton
@@ -35,7 +35,7 @@ PROVENANCE = (
 def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
     """The PROVENANCE of a manifest, the start of its run and the checkpoint's dtype; None for fields it lacks."""
     packages = manifest.get("packages") or {}
-    known = {
+    values = {
         "weights": weights(manifest.get("model") or {}),
         **{name: json.dumps(manifest.get(name) or {}, sort_keys=True) for name in (*IDENTIFYING, "plugins")},
         "versions": json.dumps(raised((manifest.get("versions") or {}).get("benchmark") or {}), sort_keys=True),
@@ -45,7 +45,7 @@ def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
         "transformers": packages.get("transformers"),
     }
     beside = {name: manifest.get(name) for name in ("started", "checkpoint_dtype")}
-    return beside | {name: known.get(name, manifest.get(name)) for name in PROVENANCE}
+    return beside | {name: values.get(name, manifest.get(name)) for name in PROVENANCE}
 
 
 def weights(model: dict[str, Any]) -> str | None:
@@ -55,9 +55,9 @@ def weights(model: dict[str, Any]) -> str | None:
 
 
 def dtype(manifest: dict[str, Any]) -> str | None:
-    """torch's name of what the model computes in, and what its weights are stored in where that is something else."""
-    computes, weights_in = manifest.get("dtype"), manifest.get("weights_format")
-    return f"{weights_in} weights, {computes}" if computes and weights_in else computes
+    """torch's name of the dtype that the model computes in, after the format of its weights where that differs."""
+    computes, stored = manifest.get("dtype"), manifest.get("weights_format")
+    return f"{stored} weights, {computes}" if computes and stored else computes
 
 
 def processor(device: str | None, hardware: dict[str, Any]) -> str | None:
@@ -70,17 +70,17 @@ def processor(device: str | None, hardware: dict[str, Any]) -> str | None:
 
 def manifests(*folders: str | Path) -> pd.DataFrame:
     """One row per run below the folders: PROVENANCE, how the run went, and its whole manifest as a dict."""
-    found = {path.parent for folder in folders for path in Path(folder).rglob("manifests")}
-    if not found:
+    paths = {path.parent for folder in folders for path in Path(folder).rglob("manifests")}
+    if not paths:
         raise UserError(f"{', '.join(map(str, folders)) or 'no folder'} holds no manifests")
-    went = ("status", "ended", "wall_seconds", "records")
+    outcome = ("status", "ended", "wall_seconds", "records")
     return pd.DataFrame(
         [
             {"folder": str(folder), "run": run}
             | provenance(manifest)
-            | {name: manifest.get(name) for name in went}
+            | {name: manifest.get(name) for name in outcome}
             | {"manifest": manifest}
-            for folder in sorted(found)
+            for folder in sorted(paths)
             for run, manifest in read_manifests(folder)[0].items()
         ]
     )

@@ -1,4 +1,4 @@
-"""The configuration of a run as its manifest has it, in whatever version of kvbench: nothing of it is checked."""
+"""The configuration of a run as its manifest has it, by any version of kvbench and unchecked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a manifest says of its run's configuration. Keys that its version did not have are at their defaults.
+    """The configuration in a manifest. Keys that its version did not have are at their defaults.
 
-    `model`, `benchmark`, `method`, `probe`, `engine` and `experiment` are sections as written; classes that they name
-    may be anybody's.
+    `model`, `benchmark`, `method`, `probe`, `engine` and `experiment` are sections as written; the classes that they
+    name may be anybody's.
     """
 
     model: Mapping[str, Any]
@@ -23,7 +23,7 @@ class Recorded:
     budget: object
     compress: Mapping[str, Any] | None  # decode.compress
     limit: int | None
-    question: str | None  # None: not said
+    question: str | None  # None: unknown
     first_token: str
     memory: str
     shard: int
@@ -31,7 +31,7 @@ class Recorded:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Recorded":
-        """The configuration of a manifest, or the plain form of one that was composed now."""
+        """From the configuration in a manifest, or the plain form of a composed one."""
         sections = {name: config.get(name) or {} for name in ("model", "benchmark", "method", "probe", "engine")}
         return cls(
             **sections,
@@ -49,5 +49,5 @@ class Recorded:
 
 
 def recorded(manifest: Mapping[str, Any]) -> Recorded:
-    """The configuration of a manifest's run; everything at its default where the manifest has none."""
+    """The configuration of a manifest's run; all defaults where the manifest has none."""
     return Recorded.of(manifest.get("config") or {})

@@ -1,4 +1,4 @@
-"""`samples.jsonl` beside the records: the question of each sample, stored once and not in every record."""
+"""`samples.jsonl` beside the records: each sample's question, stored once rather than in every record."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from kvbench.utils.locks import open_lock, wait_for
 from kvbench.utils.regular_files import read_bytes
 
 SAMPLES = "samples.jsonl"
-END = 1000  # characters of a prompt's end that are kept
+END = 1000  # characters of a prompt's end
 
 
 def write_samples(folder: Path, samples: Sequence[Sample]) -> None:
@@ -34,7 +34,7 @@ def write_samples(folder: Path, samples: Sequence[Sample]) -> None:
 
 
 def row_of(sample: Sample) -> dict[str, Any]:
-    """The row of a sample: the end of its prompt, question, expected answers and where these stand, and properties."""
+    """The row of a sample: the end of its prompt, question, expected answers and their passages, and properties."""
     context = sample.prompt.removesuffix(sample.question)
     return {
         "sample": sample.id,

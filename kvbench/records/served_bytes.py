@@ -1,11 +1,11 @@
-"""Which ratio of bytes says what a deployment stores: r_bytes_16 wherever a checkpoint is published in 16 bits."""
+"""The ratio of bytes that a deployment stores: r_bytes_16 for checkpoints that are published in 16 bits."""
 
 import pandas as pd
 
 from kvbench.utils.text import count
 
 IN_16 = "r_bytes_16"
-WIDE = ("float32", "float64")  # of a checkpoint that is not served in 16 bits
+WIDE = ("float32", "float64")  # dtypes of checkpoints that are not served in 16 bits
 NARROW = ("torch.float16", "torch.bfloat16")
 EQUAL = 1e-9
 COUNTED = (
@@ -14,19 +14,21 @@ COUNTED = (
 
 
 def with_16_bits(records: pd.DataFrame) -> pd.DataFrame:
-    """Records with r_bytes_16 where versions that did not write it leave no doubt: of a run in 16 bits, or of vectors
-    that are stored as they are, whose share of FullKV's bytes is the same in any dtype."""
+    """Records, with r_bytes_16 for those of versions without it where it is certain.
+
+    It is in a run in 16 bits, and for raw vectors, whose share of FullKV's bytes is the same in any dtype.
+    """
     if "r_bytes" not in records or not len(records):
         return records
     known = records[IN_16] if IN_16 in records else pd.Series(float("nan"), index=records.index)
-    copies = records["r_bytes"] / records["r"]  # of each vector, where query heads store their own
+    copies = records["r_bytes"] / records["r"]  # stored for each vector, where query heads have their own
     raw = (records[["r2", "r3"]] == 1).all(axis=1) & ((copies - copies.round()).abs() < EQUAL) & (copies > 0.5)
     same = raw | records["dtype"].isin(NARROW)
     return records.assign(**{IN_16: known.where(known.notna() | ~same, records["r_bytes"])})
 
 
 def served_bytes(records: pd.DataFrame) -> pd.Series:
-    """r_bytes_16 of each record, or r_bytes where it is not known or the checkpoint is published in more bits."""
+    """r_bytes_16 of each record, or r_bytes where it is unknown or the checkpoint is published in more bits."""
     if IN_16 not in records:
         return records["r_bytes"] if "r_bytes" in records else pd.Series(float("nan"), index=records.index)
     published = records["checkpoint_dtype"] if "checkpoint_dtype" in records else pd.Series(None, index=records.index)
@@ -34,14 +36,14 @@ def served_bytes(records: pd.DataFrame) -> pd.Series:
 
 
 def name_of(records: pd.DataFrame) -> str:
-    """What `served_bytes` of these records is called."""
+    """The name of `served_bytes` for these records."""
     if IN_16 not in records or not _published_in_16(records):
         return "r_bytes"
     return IN_16 if records.loc[records["r_bytes"].notna(), IN_16].notna().all() else "r_bytes"
 
 
 def note_of(records: pd.DataFrame) -> str | None:
-    """What a caption says of `served_bytes`; None where r_bytes is all that there is to say."""
+    """A caption's note on `served_bytes`; None for plain r_bytes."""
     if name_of(records) == IN_16:
         return COUNTED
     if not _published_in_16(records) or "r_bytes" not in records:
@@ -52,5 +54,5 @@ def note_of(records: pd.DataFrame) -> str | None:
 
 
 def _published_in_16(records: pd.DataFrame) -> bool:
-    """Checkpoints of which runs did not say in how many bits they are published are taken for 16."""
+    """Whether checkpoints are published in 16 bits, as is assumed of those whose runs did not record it."""
     return "checkpoint_dtype" not in records or not records["checkpoint_dtype"].isin(WIDE).any()

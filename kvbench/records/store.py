@@ -52,7 +52,7 @@ def record_files(folder: Path) -> list[Path]:
 
 
 def to_json(value: object) -> str:
-    """JSON in UTF-8; in ASCII if it has a lone surrogate, which JSON can escape but UTF-8 cannot hold."""
+    """JSON for UTF-8; ASCII where it has a lone surrogate, which JSON can escape but UTF-8 cannot hold."""
     text = json.dumps(value, ensure_ascii=False)
     return json.dumps(value) if SURROGATES.search(text) else text
 
@@ -72,7 +72,7 @@ def checksum(text: bytes) -> str:
 
 
 def without_checksum(record: dict[str, Any], line: bytes = b"") -> dict[str, Any]:
-    """A record as it was before `to_line`; `line`, which it was read from, spares writing it as JSON again.
+    """A record as it was before `to_line`; with its `line`, it need not be written as JSON again.
 
     Raises Edited if it does not fit its checksum. Records of version 0.1.0 have none.
     """
@@ -84,7 +84,7 @@ def without_checksum(record: dict[str, Any], line: bytes = b"") -> dict[str, Any
 
 
 def _checksums(line: bytes, record: dict[str, Any]) -> Iterator[str]:
-    """Of the line as `to_line` ends it, and of the record where only the line's layout changed."""
+    """The checksum of a line by `to_line`, and of the record, for a line whose layout alone changed."""
     yield checksum(line[: -len(b', "checksum": "0123456789abcdef"}\n')] + b"}")
     yield checksum(to_json(record).encode())
 
@@ -101,7 +101,7 @@ def parse(line: bytes) -> dict[str, Any]:
 
 
 def read_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """Each line of a file with the record it holds: None if it holds none (torn by a kill, damaged or edited)."""
+    """Each line of a file with its record; None for a line that was torn by a kill, damaged or edited."""
     with on_disk(f"read {path}"), open_regular(path) as file:
         for line in file:
             try:
@@ -112,7 +112,7 @@ def read_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
 
 class Read(NamedTuple):
     records: list[dict[str, Any]]  # whole ones
-    torn: list[bytes]  # lines that hold none, or one that was changed
+    torn: list[bytes]  # lines without a record, or with one that was changed
 
 
 def read_records(path: Path) -> Read:
@@ -125,8 +125,8 @@ def read_records(path: Path) -> Read:
 
 def key_in(line: bytes) -> str | None:
     """The key of a damaged line's record, where it can still be read."""
-    found = re.search(rb'"key": "([^"\\]+)"', line)
-    return found and found[1].decode(errors="replace")
+    match = re.search(rb'"key": "([^"\\]+)"', line)
+    return match and match[1].decode(errors="replace")
 
 
 def keys_in(folder: Path) -> set[str]:
@@ -138,7 +138,7 @@ class Store:
     """The records of one shard in a folder, open for writing by one process at a time."""
 
     def __init__(self, folder: Path, shard: str = ""):
-        """Take the shard's lock, set its damaged lines aside, and read which keys any shard has.
+        """Take the shard's lock, set its damaged lines aside, and read the keys of all shards.
 
         Raises UserError when another process writes there or splits the samples into another number of shards, or the
         folder cannot be read and written.
@@ -158,7 +158,7 @@ class Store:
                         "for it or use the same shards="
                     )
                 self.set_aside = self._recover()
-                # Only now: until then another process may put a mended file in the place of this one.
+                # Only now: until then another process may replace this file by a mended one.
                 self._file = self.path.open("ab", buffering=0)
                 _sync_folder(folder)
             except BaseException as error:
@@ -184,7 +184,7 @@ class Store:
     def append(self, record: dict[str, Any]) -> None:
         """Write one record; when this returns, it is on the disk.
 
-        Raises UserError where it cannot be; then nothing of it is, and the store can be used on.
+        Raises UserError where it cannot be written; then the file is unchanged, and the store remains usable.
         """
         if record["key"] in self.done:
             raise ValueError(f"record {record['key']} already exists")
@@ -206,7 +206,7 @@ class Store:
                 rest = rest[self._file.write(rest) :]
             os.fsync(self._file.fileno())
         except BaseException:
-            with suppress(OSError):  # a line left torn is found when the store is opened next
+            with suppress(OSError):  # the next Store sets a torn line aside
                 os.ftruncate(self._file.fileno(), start)
             raise
 
@@ -233,12 +233,12 @@ def set_aside(path: Path, torn: Path, damaged: Sequence[bytes]) -> None:
         aside.writelines(line.rstrip(b"\n") + b"\n" for line in damaged)
         aside.flush()
         os.fsync(aside.fileno())
-    with replacing(path) as whole, whole.open("wb") as file:
+    with replacing(path) as work, work.open("wb") as file:
         file.writelines(line for line, record in read_lines(path) if record is not None)
 
 
 def _other_split(folder: Path, shard: str) -> str:
-    """The locked records file of a process that splits the samples into another number of shards; "" for none."""
+    """The records file of a living process that splits the samples into another number of shards; "" for none."""
     for path in sorted(folder.glob(".lock*")):
         other = path.name.removeprefix(".lock")
         if (not other or SHARD.fullmatch(other)) and _shards(other) != _shards(shard) and held(path):

@@ -79,7 +79,7 @@ def test_pauses_double_up_to_a_longest_one_and_differ_by_up_to_a_half(monkeypatc
     client = Client("http://127.0.0.1:9", jitter=lambda: 0.0)
     assert [client._pause(attempt, None) for attempt in (1, 2, 3, 6, 7, 61)] == [0.5, 1, 2, 16, 30, 30]
     client.jitter = lambda: 1.0
-    assert client._pause(1, None) == 0.5
+    assert client._pause(2, None) == 0.5
     assert client._pause(1, 7.0) == 7.0  # what the server asks for
     client.close()
 

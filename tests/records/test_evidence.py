@@ -3,7 +3,7 @@
 import pytest
 
 from kvbench.benchmarks import Sample
-from kvbench.records.evidence import AROUND, IN_ALL, OF_ANSWER, passages
+from kvbench.records.evidence import AROUND, PASSAGES, PLACES, passages
 from kvbench.records.samples import read_samples, row_of, write_samples
 
 FILL = "some words of a long text. " * 40
@@ -38,12 +38,12 @@ def test_case_does_not_matter_and_places_that_overlap_are_one_passage():
 def test_many_places_of_one_answer_leave_room_for_the_others():
     text = f"Oslo {FILL}" * 9 + f"Riga {FILL}"
     found = passages(text, ["Oslo", "Riga"])
-    assert [("Oslo" in one["text"], "Riga" in one["text"]) for one in found] == [(True, False)] * OF_ANSWER + [
+    assert [("Oslo" in one["text"], "Riga" in one["text"]) for one in found] == [(True, False)] * PLACES + [
         (False, True)
     ]
     assert len(passages(text, [f"city{i}" for i in range(20)])) == 0
     many = "".join(f"city{i} {FILL}" for i in range(20))
-    assert len(passages(many, [f"city{i}" for i in range(20)])) == IN_ALL
+    assert len(passages(many, [f"city{i}" for i in range(20)])) == PASSAGES
 
 
 def test_a_text_without_spaces_is_cut_anywhere():
