@@ -1,11 +1,11 @@
-"""What the lines of `records.jsonl` and `samples.jsonl` and the manifests hold: one typed schema for each.
+"""The typed schemas of `records.jsonl`, `samples.jsonl` and manifests.
 
 Evaluation builds records with `build`; every reader checks what it reads with `check_record`, `check_manifest` or
 `check`. docs/records.md is made from the descriptions and units of the fields.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -72,25 +72,25 @@ def always(schema: type[BaseModel]) -> frozenset[str]:
 
 
 def check_record(record: object) -> dict[str, Any]:
-    """The record as it is. Raises ValueError with one line if it is not one of a known kind."""
+    """The record itself. Raises ValueError with one line if it is none of a known kind."""
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
     kind = kind_of(record)
-    if not isinstance(kind, str) or kind not in KINDS:
+    if kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r}")
     check(record, KINDS[kind])
     return record
 
 
 def check_manifest(manifest: object) -> dict[str, Any]:
-    """A manifest, that of a 0.1.0 with the key `requested`. Raises ValueError with one line if it is none."""
+    """The manifest itself; one of 0.1.0 gets the key `requested`. Raises ValueError with one line for anything else."""
     if isinstance(manifest, dict) and "asked" in manifest:
         manifest = {("requested" if key == "asked" else key): value for key, value in manifest.items()}
     return check(manifest, Manifest)
 
 
 def check(value: object, schema: type[BaseModel]) -> dict[str, Any]:
-    """The value as it is. Raises ValueError with one line if it does not fit the schema."""
+    """The value itself. Raises ValueError with one line if it does not fit the schema."""
     try:
         schema.__pydantic_validator__.validate_python(value)
     except ValidationError as error:
@@ -102,5 +102,4 @@ def check(value: object, schema: type[BaseModel]) -> dict[str, Any]:
         place = ".".join(map(str, first["loc"]))
         message = first["msg"].removeprefix("Value error, ")
         raise ValueError(f"field {place!r}: {message[0].lower()}{message[1:]}") from None
-    assert isinstance(value, dict)  # all that a schema accepts
-    return value
+    return cast(dict[str, Any], value)  # a schema accepts nothing else

@@ -11,7 +11,7 @@ from pydantic.config import JsonDict
 
 from kvbench.utils.interpolations import check_resolved
 
-Text = InstanceOf[str]  # also text that UTF-8 cannot hold: a lone surrogate, from broken data files
+Text = InstanceOf[str]  # also text that UTF-8 cannot hold, with a lone surrogate from a broken data file
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # as a column of a data frame
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -24,7 +24,7 @@ def _not_whole(value: Any) -> Any:
     return value
 
 
-@lru_cache(4096)  # thousands of records have the same few
+@lru_cache(4096)  # thousands of records share a few
 def _json_object(text: str) -> str:
     try:
         value = json.loads(text)
@@ -39,7 +39,7 @@ def _json_object(text: str) -> str:
 def _plain(value: Any) -> Any:
     level = [value]
     for _ in range(MOST_NESTED + 1):
-        level = [part for one in level for part in _inside(one)]
+        level = [part for node in level for part in _inside(node)]
         if not level:
             return value
     raise ValueError(f"more than {MOST_NESTED} lists and objects inside each other")
@@ -67,11 +67,11 @@ def _settled(value: Any) -> Any:
     return value
 
 
-# Of a configuration: whatever reads it again finds nothing that could be resolved.
+# Of a configuration in which nothing is left to be resolved when it is read again.
 Settled = BeforeValidator(_settled)
 JsonObject = Annotated[Text, AfterValidator(_json_object)]
 Fractional = Annotated[Number, BeforeValidator(_not_whole)]
-Plain = Annotated[Any, AfterValidator(_plain)]  # what JSON has, with numbers of a data frame's column
+Plain = Annotated[Any, AfterValidator(_plain)]  # values of JSON, with numbers that fit a data frame's column
 
 
 def field(meaning: str, unit: str = "", *, since: str = "", optional: bool = False, always: bool = False) -> Any:

@@ -2,14 +2,14 @@
 
 from typing import Literal
 
+from kvbench.records.schema.caches import Decoding, Ratios
 from kvbench.records.schema.fields import Count, Number, Plain, Text, field
 from kvbench.records.schema.record import OfSetting
 
 
-class MethodRecord(OfSetting):
+class MethodRecord(Decoding, Ratios, OfSetting):
     """One sample under one setting: prediction, scores, reserve ratio, bytes and times."""
 
-    floored: bool = field("the requested budget was below the method's minimum, which it kept")
     full_cache_tokens: Count = field(
         "generated tokens that were chosen with the uncompressed cache: 1 where the first comes from the prefill",
         "tokens",
@@ -34,58 +34,16 @@ class MethodRecord(OfSetting):
         "see there",
         since="0.2",
     )
-    target_missed: bool = field(
-        "the method searches for the requested ratio, and no eviction came within 1 % of it", since="0.2"
-    )
-    r1: Number = field("retained vectors / all vectors, mean over layers", "1")
-    r2: Number = field("codebook entries / retained vectors, mean over layers; 1 without a codebook", "1")
-    r3: Number = field("size of an entry with references and magnitudes / raw vector, mean over layers", "1")
-    r: Number = field("reserve ratio, SpindleKV's formula 15: mean over layers of r1·r2·r3", "1")
-    r_corrected: Number = field("r with references and magnitudes paid per retained vector", "1")
-    r_bytes: Number = field("stored_bytes / full_bytes", "1")
     r_bytes_16: Number = field(
         "r_bytes as if the model's numbers had 16 bits, as they are served: keys, values and what formats keep of them "
         "in the model's dtype count two bytes a number, codes, positions and float32 scales as they are",
         "1",
         since="0.2",
     )
-    ratio_over: Literal["kv_heads", "query_heads"] = field(
-        "heads whose vectors r, r1 and r2 count: the model's KV heads, or its query heads where each stores its own",
-        since="0.2",
-    )
-    r_full: Number = field(
-        "r of the compressed layers alone; missing where methods compress every layer", "1", optional=True
-    )
-    r_bytes_full: Number = field(
-        "r_bytes of the compressed layers alone: the requested ratio and papers refer to these; missing where methods "
-        "compress every layer",
-        "1",
-        optional=True,
-    )
-    r_bytes_floor: Number = field(
-        "window_bytes / full_bytes: no method can bring r_bytes lower; missing where methods compress every layer",
-        "1",
-        optional=True,
-    )
-    window_bytes: Count = field(
-        "bytes of the prompt in layers that no method compresses (with a sliding window or a state of fixed size), "
-        "part of stored_bytes and full_bytes; missing where there are none",
-        "bytes",
-        optional=True,
-    )
-    state_bytes: Count = field(
-        "bytes of the states of layers with linear attention, state spaces or convolutions, part of window_bytes; "
-        "missing where no layer has one",
-        "bytes",
-        since="0.2",
-        optional=True,
-    )
     full_layers: list[Count] = field(
         "numbers of the compressed layers, which the lists by layer refer to; missing where these are all layers",
         optional=True,
     )
-    stored_bytes: Count = field("bytes of the prompt's compressed cache", "bytes")
-    full_bytes: Count = field("FullKV's cache of the same prompt", "bytes")
     nominal_per_layer: list[Number] = field("tokens per head that the allocation gives to each layer", "tokens")
     kept_per_layer: list[Number] = field(
         "tokens per head of `ratio_over` that each layer kept, mean over heads", "tokens"
@@ -106,7 +64,6 @@ class MethodRecord(OfSetting):
         "1",
         optional=True,
     )
-    memory: Literal["shared", "stream"] = field("shared: one prefill for all settings; stream: layer by layer")
     peak_cache_bytes: Count = field("keys and values at the largest moment, counted", "bytes")
     peak_device_bytes: Count | None = field("the GPU allocator's peak, model included; null on a CPU", "bytes")
     prefill_seconds: Number = field("prefill with the observations that the pass's settings need", "s")
@@ -128,21 +85,6 @@ class MethodRecord(OfSetting):
         "seed, temperature, top_p and top_k of a sampled answer; missing if decoding was greedy",
         optional=True,
     )
-    decode_tokens: Count = field(
-        "tokens read after prefill, those of a hidden question included", "tokens", since="0.2"
-    )
-    decode_byte_steps: Count = field("sum over the passes after prefill of the bytes held", "bytes", since="0.2")
-    decode_bytes_mean: Number = field(
-        "mean over these passes; without any pass, the bytes of the prompt's cache", "bytes", since="0.2"
-    )
-    decode_bytes_peak: Count = field("most bytes held, from the end of prefill on", "bytes", since="0.2")
-    decode_bytes_end: Count = field("bytes held after the last pass", "bytes", since="0.2")
-    decode_bytes_read: Number = field("bytes that attention reads, mean over these passes", "bytes", since="0.2")
-    r_mean: Number = field("bytes held / FullKV's, both summed over the passes after prefill", "1", since="0.2")
-    r_peak: Number = field("most bytes held, prefill and compression included / FullKV's at the end", "1", since="0.2")
-    r_decode_peak: Number = field("decode_bytes_peak / FullKV's at the end", "1", since="0.2")
-    r_end: Number = field("decode_bytes_end / FullKV's at the end", "1", since="0.2")
-    r_read: Number = field("bytes read / FullKV's, both summed over the passes after prefill", "1", since="0.2")
     triggers: Count = field(
         "passes after which the cache was reduced, in the layer with the most; missing if none is cut at intervals",
         "passes",

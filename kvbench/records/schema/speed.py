@@ -2,46 +2,20 @@
 
 from typing import Literal
 
+from kvbench.records.schema.caches import Decoding, Ratios, where_it_fits
 from kvbench.records.schema.fields import Count, Number, Plain, Text, field
 from kvbench.records.schema.record import OfSetting
 
 
-class SpeedRecord(OfSetting):
+class SpeedRecord(where_it_fits(Decoding), where_it_fits(Ratios), OfSetting):  # type: ignore[misc]
     """Time and memory of one setting at one length and batch: medians of repeats, and counted bytes.
 
-    If not even a single sequence fits, the fields from `floored` to `memory` are missing.
+    Fields that kind `method` has too are of one sequence. If not even a single sequence fits, those from `floored` to
+    `memory` are missing.
     """
 
     fits: bool = field("whether the batch fits into memory; if not, its times and bytes are null")
     sequences: Count | None = field("sequences in the batch", "sequences")
-    floored: bool = field("the requested budget was below the method's minimum, which it kept", optional=True)
-    target_missed: bool = field("see kind `method`", since="0.2")
-    r1: Number = field("see kind `method`", "1", optional=True)
-    r2: Number = field("see kind `method`", "1", optional=True)
-    r3: Number = field("see kind `method`", "1", optional=True)
-    r: Number = field("see kind `method`", "1", optional=True)
-    r_corrected: Number = field("see kind `method`", "1", optional=True)
-    r_bytes: Number = field("see kind `method`", "1", optional=True)
-    ratio_over: Literal["kv_heads", "query_heads"] = field("see kind `method`", since="0.2")
-    r_full: Number = field("see kind `method`", "1", optional=True)
-    r_bytes_full: Number = field("see kind `method`", "1", optional=True)
-    r_bytes_floor: Number = field("see kind `method`", "1", optional=True)
-    window_bytes: Count = field("see kind `method`", "bytes", optional=True)
-    state_bytes: Count = field("see kind `method`", "bytes", since="0.2", optional=True)
-    stored_bytes: Count = field("bytes of one sequence's compressed cache of the prompt", "bytes", optional=True)
-    full_bytes: Count = field("FullKV's cache of the same prompt", "bytes", optional=True)
-    memory: Literal["shared", "stream"] = field("stream: layers were compressed during prefill", optional=True)
-    decode_tokens: Count = field("see kind `method`; as the following ones of one sequence", "tokens", optional=True)
-    decode_byte_steps: Count = field("see kind `method`", "bytes", optional=True)
-    decode_bytes_mean: Number = field("see kind `method`", "bytes", optional=True)
-    decode_bytes_peak: Count = field("see kind `method`", "bytes", optional=True)
-    decode_bytes_end: Count = field("see kind `method`", "bytes", optional=True)
-    decode_bytes_read: Number = field("see kind `method`", "bytes", optional=True)
-    r_mean: Number = field("see kind `method`", "1", optional=True)
-    r_peak: Number = field("see kind `method`", "1", optional=True)
-    r_decode_peak: Number = field("see kind `method`", "1", optional=True)
-    r_end: Number = field("see kind `method`", "1", optional=True)
-    r_read: Number = field("see kind `method`", "1", optional=True)
     prefilled_bytes: Count | None = field("the batch's caches once its prompts are compressed", "bytes")
     decoded_bytes: Count | None = field("the batch's caches after the last token", "bytes")
     peak_cache_bytes: Count | None = field("keys and values at the largest moment, counted", "bytes")
