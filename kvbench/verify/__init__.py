@@ -1,1 +1,1 @@
-"""Checks of a folder of records that somebody else may have made: each figure is recomputed where that is possible."""
+"""Checks of folders of records of unknown origin; figures are recomputed where possible."""

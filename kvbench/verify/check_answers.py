@@ -1,7 +1,9 @@
-"""Whether predictions are the texts of their tokens, and answers are those that the settings can give."""
+"""Whether predictions are the texts of their tokens, and each setting can give its answers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from transformers import PreTrainedTokenizerBase
 
 from kvbench.evaluation.settings import is_full_record
 from kvbench.verify.folder import Folder, named
@@ -22,7 +24,7 @@ def answers_fit(folder: Folder, here: Materials) -> Check:
         elif here.tokenizer is None:
             unread += 1
         else:
-            findings.collect(named(record), _read, record, here)
+            findings.collect(named(record), _read, record, here.tokenizer)
         if record["kind"] != "method":
             findings.missing.append("another engine's answers have no FullKV beside them")
         elif (other := full.get(record["sample"])) is None:
@@ -36,12 +38,11 @@ def answers_fit(folder: Folder, here: Materials) -> Check:
     return findings.judged("answers", "tokens against predictions, passes and FullKV's answers", Verdict.PROVEN)
 
 
-def _read(record: Mapping[str, Any], here: Materials) -> Iterator[Note]:
-    assert here.tokenizer is not None, "only called with one"
-    tokens, most = record["tokens"], len(here.tokenizer)
+def _read(record: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> Iterator[Note]:
+    tokens, most = record["tokens"], len(tokenizer)
     if not all(0 <= token < most for token in tokens):
         yield wrong(f"its tokens are not among the {most:,} of the model")
-    elif here.tokenizer.decode(tokens, skip_special_tokens=True) != record["prediction"]:
+    elif tokenizer.decode(tokens, skip_special_tokens=True) != record["prediction"]:
         yield wrong("its prediction is not the text of its tokens")
 
 
@@ -70,17 +71,17 @@ def _counted(record: Mapping[str, Any]) -> Iterator[Note]:
 
 
 def close_places(record: Mapping[str, Any]) -> list[int]:
-    """Tokens whose choice rounding could change, as far as a record names them."""
+    """The tokens of a record whose choice rounding could change."""
     return [] if record.get("close_call") is None else [record["close_call"]]
 
 
 def _beside_full(record: Mapping[str, Any], full: Mapping[str, Any]) -> Iterator[Note]:
-    """Tokens that were chosen with the uncompressed cache are FullKV's, and so are all where nothing was dropped."""
-    mine, its = record["tokens"], full["tokens"]
-    if mine is None or its is None:
+    """Tokens chosen with the uncompressed cache are FullKV's, and so are all tokens where nothing was dropped."""
+    tokens, full_tokens = record["tokens"], full["tokens"]
+    if tokens is None or full_tokens is None:
         yield missing("its tokens or FullKV's are not there to be compared")
         return
-    # the prompt's length and the tokens of a question are counted again by `prompts`, draws compared by `samples`
+    # `prompts` counts prompts and questions again, and `samples` compares draws
     if record.get("sampling") or record["question_tokens"]:
         return
     if record["question_tokens"] != full["question_tokens"]:
@@ -96,11 +97,11 @@ def _beside_full(record: Mapping[str, Any], full: Mapping[str, Any]) -> Iterator
         and record.get("r_mean") == record.get("r_read") == 1
         and '"kvbench.methods.Dense"' in record["parameters"]
     ):
-        same = max(len(mine), len(its))
+        same = max(len(tokens), len(full_tokens))
     safe = min([same, *close_places(record), *close_places(full)])
-    if mine[:safe] != its[:safe] and _ends(record)[:safe] != _ends(full)[:safe]:
+    if tokens[:safe] != full_tokens[:safe] and _ends(record)[:safe] != _ends(full)[:safe]:
         yield wrong(f"its first {safe} token(s) were chosen with FullKV's cache, but differ from FullKV's")
-    elif safe < same and mine[:same] != its[:same]:
+    elif safe < same and tokens[:same] != full_tokens[:same]:
         yield missing(f"rounding could change its tokens from number {safe}, and they differ from FullKV's")
 
 

@@ -1,4 +1,4 @@
-"""Whether r and r_bytes are possible: against the model's shape, what layers kept, and the storage."""
+"""Whether r and r_bytes are possible for the model's shape, the tokens that layers kept, and the storage."""
 
 import json
 import math
@@ -47,26 +47,22 @@ def bytes_fit(folder: Folder, places: Places | None = None) -> Check:
             findings.wrong.append(
                 f"{named(record)}: its prompt has {n} tokens, under other settings {lengths[record['sample']]}"
             )
-        asked = requested(manifest)
-        if asked.problem:
-            findings.missing.append(f"settings cannot be built here: {asked.problem}")
-        about = named(record)
+        request = requested(manifest)
+        if request.problem:
+            findings.missing.append(f"settings cannot be built here: {request.problem}")
+        about, setting = named(record), request.settings.get(setting_hash(record))
         findings.collect(about, _shape, record, manifest, shapes[record["run"]])
         findings.collect(about, _windows, record)
         findings.collect(about, _sums, record)
-        findings.collect(about, _kept, record, asked.settings.get(setting_hash(record)))
-        findings.collect(about, _stored_notes, record, manifest, asked.settings.get(setting_hash(record)))
+        findings.collect(about, _kept, record, setting)
+        findings.collect(about, _stored, record, manifest, setting)
     if len(per_token) > 1:
         findings.wrong.append(f"FullKV takes {len(per_token)} different numbers of bytes per token")
     return findings.judged("bytes", "r and r_bytes against shape, budget, kept tokens and storage")
 
 
-def _stored_notes(record: Mapping[str, Any], manifest: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
-    yield from map(wrong, _stored(record, manifest, setting))
-
-
 def known_shape(manifest: Mapping[str, Any], places: Places) -> Mapping[str, Any] | None:
-    """The shape of a preset, or of the model's configuration where that is here; None where neither is."""
+    """The shape of a preset, or of the model's configuration on this machine; None without either."""
     config = recorded(manifest).model
     preset, written = preset_of(config.get("name")), (manifest.get("model") or {}).get("files") or {}
     if config.get("shape") and preset and preset.get("shape"):
@@ -108,11 +104,11 @@ def _shape(record: Mapping[str, Any], manifest: Mapping[str, Any], shape: Mappin
 
 
 def _windows(record: Mapping[str, Any]) -> Iterator[Note]:
-    """What records have of layers that no method compresses: all of it or nothing."""
+    """The fields about layers that no method compresses: all of them or none."""
     alone = ("r_full", "r_bytes_full", "r_bytes_floor", "window_bytes")
-    there = [name for name in alone if name in record]
-    if there and len(there) < len(alone):
-        yield wrong(f"it has {', '.join(there)} without {', '.join(name for name in alone if name not in there)}")
+    present = [name for name in alone if name in record]
+    if present and len(present) < len(alone):
+        yield wrong(f"it has {', '.join(present)} without {', '.join(name for name in alone if name not in present)}")
     if record.get("state_bytes", 0) > record.get("window_bytes", 0):
         yield wrong("its states have more bytes than the layers that they are in")
 
@@ -176,7 +172,7 @@ def _kept(record: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
 
 
 def fixed_budget(record: Mapping[str, Any]) -> bool:
-    """Whether layers keep the budget, on average: an eviction without an allocation that gives up some of it."""
+    """Whether layers keep the budget on average: an eviction whose allocation uses all of it."""
     parameters = json.loads(record["parameters"])
     allocation = (parameters.get("allocation") or {}).get("_target_")
     return (
@@ -188,7 +184,7 @@ def fixed_budget(record: Mapping[str, Any]) -> bool:
 
 
 def _histogram(text: str, kept: float, n: int, union: bool) -> str | None:
-    """What does not fit; `union`: the layer may have kept more than the histogram shows."""
+    """The contradiction of a histogram, if any; `union`: the layer may have kept more than it shows."""
     shares, starts = decode(text), edges(n)
     if len(shares) != len(starts) - 1:
         return f"has a histogram of {len(shares)} stretches for {n} tokens"
@@ -199,54 +195,56 @@ def _histogram(text: str, kept: float, n: int, union: bool) -> str | None:
     return None
 
 
-def _stored(record: Mapping[str, Any], manifest: Mapping[str, Any], setting: Setting | None) -> Iterator[str]:
-    """Fewer bytes than what the layers kept can take in this storage."""
+def _stored(record: Mapping[str, Any], manifest: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
+    """The bytes that the layers' tokens take at least in this storage."""
     element, windows = ELEMENT.get(str(manifest.get("dtype"))), record.get("window_bytes", 0)
     if element is None or record["full_bytes"] <= windows:
         return
     share = (record["stored_bytes"] - windows) / (record["full_bytes"] - windows)
     if is_full_record(record) and (share != 1 or record["r"] != 1):
-        yield f"FullKV stores everything, not {share:.6g}"
+        yield wrong(f"FullKV stores everything, not {share:.6g}")
     least = 0.0 if setting is None else least_stored(record, setting.method, element, _shape_known(manifest))
     # bytes are whole, and a layer's tokens are rounded
     if share < least * (1 - EQUAL) - ROUNDED / record["prompt_tokens"]:
-        yield f"{share:.6g} of FullKV's bytes cannot hold {record['r1']:.6g} of its vectors: at least {least:.6g}"
+        vectors = f"{record['r1']:.6g} of its vectors: at least {least:.6g}"
+        yield wrong(f"{share:.6g} of FullKV's bytes cannot hold {vectors}")
     if math.isnan(share):
-        yield "its bytes are no numbers"
+        yield wrong("its bytes are no numbers")
     yield from _in_16_bits(record, setting, manifest, element)
 
 
 def _in_16_bits(
     record: Mapping[str, Any], setting: Setting | None, manifest: Mapping[str, Any], element_bytes: int
-) -> Iterator[str]:
+) -> Iterator[Note]:
     """r_bytes_16, where the record has it, against r_bytes and the storage: codes are at most twice as large there."""
     stated = record.get("r_bytes_16")
     if stated is None:
         return
     if element_bytes == 2 and abs(stated - record["r_bytes"]) > EQUAL:
-        yield f"r_bytes_16 is {stated:.6g}, but its run in 16 bits stores {record['r_bytes']:.6g}"
+        yield wrong(f"r_bytes_16 is {stated:.6g}, but its run in 16 bits stores {record['r_bytes']:.6g}")
     least = record["r_bytes"]
     if record.get("window_bytes"):  # states stay in float32, so that FullKV's bytes are not halved
         least /= 2
     elif setting is not None:
         least = max(least, least_stored(record, setting.method, 2, _shape_known(manifest)))
     if not least * (1 - EQUAL) - ROUNDED / record["prompt_tokens"] <= stated <= 2 * record["r_bytes"] + EQUAL:
-        yield f"r_bytes_16 is {stated:.6g}, but {record['r_bytes']:.6g} of its bytes make at least {least:.6g}"
+        bounds = f"{record['r_bytes']:.6g} of its bytes make at least {least:.6g}"
+        yield wrong(f"r_bytes_16 is {stated:.6g}, but {bounds}")
 
 
 def least_stored(
     record: Mapping[str, Any], method: Method, element_bytes: int, shape: Mapping[str, Any] | None
 ) -> float:
-    """The least share of FullKV's bytes that takes what the record's layers kept."""
+    """The least share of FullKV's bytes that holds the tokens which the record's layers kept."""
     layers, of_heads = record["kept_per_layer"], record.get("kept_per_head") or []
-    whole = shape or {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 1}
+    model = shape or {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 1}
     # query heads that select for themselves may have copies of their own
     unfolded = record.get("ratio_over") == "query_heads" and method.unfolds
-    heads = int(whole["num_attention_heads" if unfolded else "num_key_value_heads"])
+    heads = int(model["num_attention_heads" if unfolded else "num_key_value_heads"])
     least = 0.0
     for number, kept in enumerate(layers):
         alike = float(kept).is_integer() and not (number < len(of_heads) and of_heads[number])
-        layer = KeptLayer(int(kept) if alike else None, heads, whole["head_dim"], number, len(layers))
+        layer = KeptLayer(int(kept) if alike else None, heads, model["head_dim"], number, len(layers))
         least += kept * method.least_share(element_bytes, layer if shape else None)
-    copies = heads / whole["num_key_value_heads"]
+    copies = heads / model["num_key_value_heads"]
     return float(copies * least / (len(layers) * record["prompt_tokens"])) if layers else 0.0

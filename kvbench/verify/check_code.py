@@ -16,30 +16,30 @@ from kvbench.verify.folder import Folder
 from kvbench.verify.materials import Places, model_folder_of, offline
 from kvbench.verify.verdict import Check, Verdict, judged
 
-ONE = ("kvbench", "git", "plugins", "torch", "transformers", "kernels", "sdpa", "dtype", "device", "processor")
-CODE = ("kvbench", "git")  # that a table must share; the others are reported
+SHARED = ("kvbench", "git", "plugins", "torch", "transformers", "kernels", "sdpa", "dtype", "device", "processor")
+CODE = ("kvbench", "git")  # a table must share these; differences in the others are reported
 COMMIT = re.compile("[0-9a-f]{40}")
 PRESET = ("hub_id", "embedded", "shape", "parameters", "random")
 
 
 def one_code(folder: Folder) -> Check:
     """The runs that made records agree in version and commit of kvbench, without uncommitted changes."""
-    runs = {record["run"] for record in folder.records}
-    about = [provenance(manifest) for run, manifest in folder.manifests.items() if run in runs]
+    recorded_runs = {record["run"] for record in folder.records}
+    about = [provenance(manifest) for run, manifest in folder.manifests.items() if run in recorded_runs]
     wrong: list[str] = []
     missing: list[str] = []
-    for name in ONE:
-        values = sorted({str(one.get(name)) for one in about})
+    for name in SHARED:
+        values = sorted({str(origin.get(name)) for origin in about})
         if len(values) > 1:
             (wrong if name in CODE else missing).append(f"records of more than one {name}: {', '.join(values)}")
-    if any(str(one.get("git") or "").endswith("-dirty") for one in about):
+    if any(str(origin.get("git") or "").endswith("-dirty") for origin in about):
         missing.append("the code had changes that are not in its commit")
     engines = all(recorded(manifest).engine for manifest in folder.manifests.values())
-    for name in ONE:
-        if not engines and any(one.get(name) is None for one in about):
+    for name in SHARED:
+        if not engines and any(origin.get(name) is None for origin in about):
             missing.append(f"a run does not name its {name}")
-    for one in about:
-        commit = str(one.get("git") or "").removesuffix("-dirty")
+    for origin in about:
+        commit = str(origin.get("git") or "").removesuffix("-dirty")
         if commit and not COMMIT.fullmatch(commit):
             wrong.append(f"{commit!r} is no commit")
     return judged("code", "version, commit, libraries and machine of every run", wrong, missing)
@@ -54,8 +54,8 @@ def one_model(folder: Folder, places: Places) -> Check:
         preset = preset_of(config.get("name"))
         if preset is None:
             missing.append(f"kvbench has no model of the name {config.get('name')!r}")
-        own = config.get("path") is not None or ("files" in model and not (preset or {}).get("embedded"))
-        if preset and not own:
+        private = config.get("path") is not None or ("files" in model and not (preset or {}).get("embedded"))
+        if preset and not private:
             wrong += [
                 f"model.{name} is not that of the model {config['name']!r}"
                 for name in PRESET
@@ -66,7 +66,7 @@ def one_model(folder: Folder, places: Places) -> Check:
                 wrong.append(f"the weights are of {model.get('source')!r}, not of {source!r}")
         if not config.get("random") and not model.get("files") and not COMMIT.fullmatch(str(model.get("revision"))):
             missing.append("the weights are not identified: neither files nor a commit of the hub")
-        proven &= _against_files(manifest, model, places, own, wrong, missing)
+        proven &= _against_files(manifest, model, places, private, wrong, missing)
     otherwise = Verdict.PROVEN if proven and folder.manifests else Verdict.PLAUSIBLE
     return judged("model", "name, shape and hashes of the weights", wrong, missing, otherwise)
 
@@ -75,11 +75,11 @@ def _against_files(
     manifest: Mapping[str, Any],
     model: Mapping[str, Any],
     places: Places,
-    own: bool,
+    private: bool,
     wrong: list[Any],
     missing: list[Any],
 ) -> bool:
-    """Whether the model's files are here and the same; a note where they are not, or are others."""
+    """Whether this machine has the model's files; `private`: the run read them from a folder."""
     if "files" not in model:
         return False
     try:
@@ -88,7 +88,7 @@ def _against_files(
             here = model_identity(str(folder), "").get("files")
     except Exception:  # whatever a stranger's configuration leads to: the files are not here
         here = None
-    if own and not places.get("model.path"):
+    if private and not places.get("model.path"):
         missing.append("the weights come from a folder: their hashes fit no published model that is known here")
         return False
     if here is None:
@@ -111,7 +111,7 @@ def preset_of(name: object) -> Mapping[str, Any] | None:
 @lru_cache(64)
 def _preset(name: str) -> Mapping[str, Any] | None:
     path = installed_file("model", name)
-    if path is None:  # one of --config-dir is nobody else's
+    if path is None:  # a file of --config-dir is the user's alone
         return None
     content = read_yaml(path)
     return {str(key): value for key, value in content.items()} if isinstance(content, dict) else None

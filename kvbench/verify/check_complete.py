@@ -13,7 +13,7 @@ NAME = "completeness"
 
 
 def complete(folder: Folder) -> Check:
-    """Every setting that a finished run requested has as many samples as that run wanted, and all shards are there."""
+    """Every setting that a finished run requested has the samples that the run wanted, and no shard is missing."""
     if kinds := sorted({record["kind"] for record in folder.records} - {"method", "engine"}):
         missing = [f"records of kind {kind} are not counted" for kind in kinds]
         return judged(NAME, "records against requested settings and samples", missing=missing)
@@ -35,7 +35,7 @@ def complete(folder: Folder) -> Check:
         few = [
             (name, len(samples[key])) for key, name in zip(requested, names, strict=False) if len(samples[key]) < each
         ]
-        lines = [f"run {run} wanted {each} samples under {name!r}, and {there} are there" for name, there in few]
+        lines = [f"run {run} wanted {each} samples under {name!r}, and {made} are there" for name, made in few]
         if manifest.get("status") == "finished":
             wrong += lines
         elif lines or not _went_on(manifest, folder):
@@ -43,8 +43,8 @@ def complete(folder: Folder) -> Check:
         if config.limit is not None:
             missing += [] if folder.samples else [f"run {run} took the first {config.limit} samples of each task"]
     covered = {record["sample"] for record in folder.records}
-    for count, there in shards.items():
-        if left := count - len({shard for shard in there if 0 <= shard < count}):
+    for count, present in shards.items():
+        if left := count - len({shard for shard in present if 0 <= shard < count}):
             missing.append(f"{left:,} of {count:,} shards are not there")
     if folder.samples:
         wrong += [
@@ -59,7 +59,7 @@ def complete(folder: Folder) -> Check:
 
 
 def _went_on(manifest: Mapping[str, Any], folder: Folder) -> bool:
-    """Whether another run finished what this one began."""
+    """Whether another run finished this one's request."""
     same = ("requested", "wanted")
     return any(
         other.get("status") == "finished" and all(other.get(name) == manifest.get(name) for name in same)
@@ -68,10 +68,10 @@ def _went_on(manifest: Mapping[str, Any], folder: Folder) -> bool:
 
 
 def _uneven(folder: Folder, samples: dict[str, set[str]], stopped: bool) -> list[str]:
-    """Settings of one run whose samples differ, although their numbers do not."""
+    """Settings of one run that have equally many, but different samples."""
     uneven = []
     for run, manifest in folder.manifests.items():
         sets = {frozenset(samples[key]) for key in manifest.get("requested") or []}
-        if len(sets) > 1 and not stopped and len({len(one) for one in sets}) == 1:
+        if len(sets) > 1 and not stopped and len({*map(len, sets)}) == 1:
             uneven.append(f"run {run}: its settings have different samples")
     return uneven

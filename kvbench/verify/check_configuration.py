@@ -1,4 +1,4 @@
-"""Whether a manifest says what its run's configuration says, and that is one that kvbench takes."""
+"""Whether a manifest agrees with its run's configuration, and whether kvbench accepts that configuration."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,18 +12,18 @@ from kvbench.utils.places import PLACES
 from kvbench.utils.targets import DESCRIBING
 from kvbench.verify.verdict import Note, missing, wrong
 
-NO_ACCOUNT = {"mode": "disabled", "project": "kvbench", "entity": None}  # in the place of what packs leave out
-OF_CPU = "torch.float32"  # what model.dtype=auto is without a GPU
+NO_ACCOUNT = {"mode": "disabled", "project": "kvbench", "entity": None}  # in place of the account that packs leave out
+CPU_DTYPE = "torch.float32"  # of model.dtype=auto without a GPU
 
 
 def configured(manifest: Mapping[str, Any]) -> Iterator[Note]:
-    """What decides prompts, caches and answers, from both."""
+    """The settings that decide prompts, caches and answers, by manifest and configuration."""
     yield from _parsed(manifest)
     config = recorded(manifest)
     model = config.model
     benchmark = {key: value for key, value in config.benchmark.items() if key not in PLACES | DESCRIBING}
     theirs = {key: value for key, value in (manifest.get("benchmark") or {}).items() if key not in PLACES}
-    for name, told, here in (
+    for name, expected, stated in (
         ("benchmark", benchmark, theirs),
         ("question", config.question, manifest.get("question")),
         ("first_token", config.first_token, manifest.get("first_token", "full")),
@@ -31,14 +31,14 @@ def configured(manifest: Mapping[str, Any]) -> Iterator[Note]:
         ("chat_template", model.get("chat_template"), manifest.get("chat_template")),
         *((name, model.get(name) or None, manifest.get(name) or None) for name in IDENTIFYING),
     ):
-        if told != here:
+        if expected != stated:
             yield wrong(f"its {name} is not that of its configuration")
     yield from _device(manifest, str(model.get("device")))
     yield from _dtype(manifest, str(model.get("dtype")))
 
 
 def _parsed(manifest: Mapping[str, Any]) -> Iterator[Note]:
-    """The configuration as a command would be checked."""
+    """The configuration, checked as a command checks it."""
     config = {**(manifest.get("config") or {})}
     if config.get("wandb") == LEFT_OUT:
         config["wandb"] = NO_ACCOUNT
@@ -60,6 +60,6 @@ def _dtype(manifest: Mapping[str, Any], wanted: str) -> Iterator[Note]:
     dtype = manifest.get("dtype")
     if wanted == "auto" and manifest.get("device") != "cpu":
         return  # the checkpoint's; FullKV's bytes are compared with it
-    expected = OF_CPU if wanted == "auto" else f"torch.{wanted}"
+    expected = CPU_DTYPE if wanted == "auto" else f"torch.{wanted}"
     if dtype != expected:
         yield wrong(f"its weights are {dtype}, but its configuration makes them {expected}")

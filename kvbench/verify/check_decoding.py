@@ -28,8 +28,8 @@ def _figures(record: Mapping[str, Any]) -> Iterator[Note]:
     if (steps := record["decode_steps"]) is None or record.get("window_bytes"):
         yield missing("its passes, or what its windows held in each, are not in its record")
         return
-    # one pass reads the question, as far as there is one, and each other pass a token; caches that take no blocks are
-    # counted once for each token of the question
+    # a pass reads the question, where there is one, and each other pass a token; caches that take no blocks read the
+    # question in a pass for each token
     question, total = record["question_tokens"], record["decode_byte_steps"]
     first, passes = question or 1, steps + (question > 0)
     if question and abs(record["decode_bytes_mean"] * (steps + question) - total) <= EQUAL * total:
@@ -58,7 +58,7 @@ def _figures(record: Mapping[str, Any]) -> Iterator[Note]:
         yield wrong("it held more bytes on average than at most")
     if record["compress_at"] == "prefill_end" and record["decode_bytes_peak"] < record["stored_bytes"]:
         yield wrong("it held fewer bytes while decoding than of the prompt alone")
-    # what layers share is held once, and read by each of them
+    # each layer reads the entries that layers share, which are held once
     if record["decode_bytes_read"] > record["decode_bytes_peak"] * len(record["kept_per_layer"]):
         yield wrong("it read more bytes in a pass than each of its layers can read of what it held")
     largest = max(record["peak_cache_bytes"], record["decode_bytes_peak"])

@@ -1,4 +1,4 @@
-"""Whether records and manifests have the fields that kvbench writes, no more and no fewer, of the run's own kind."""
+"""Whether records and manifests have the fields that kvbench writes for the run's kind, no more and no fewer."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ SPEED = {f"{place}.{Speed.__qualname__}" for place in (Speed.__module__, benchma
 
 
 def fields_fit(folder: Folder, here: Materials) -> Check:
-    """A field that is missing would leave a check out, and one that nothing reads would be anybody's claim."""
+    """A missing field would turn a check off, and a field that kvbench never writes is an unchecked claim."""
     findings = Findings()
     for run, manifest in folder.manifests.items():
         findings.collect(f"run {run}", _lacks, manifest, always(Manifest))
@@ -32,13 +32,12 @@ def _of_record(record: Mapping[str, Any], manifest: Mapping[str, Any], propertie
         return
     schema = KINDS[kind]
     yield from _lacks(record, always(schema) - {"checksum"})
-    more = record.keys() - schema.model_fields.keys()
     if properties is None:
-        return  # what a sample adds is the benchmark's to say, and `samples` says whether it is here
-    if invented := sorted(more - properties):
+        return  # the benchmark decides which fields a sample adds; `samples` reports whether it is here
+    if invented := sorted(record.keys() - schema.model_fields.keys() - properties):
         yield wrong(f"its field {invented[0]!r} is neither kvbench's nor a property of its sample")
-    if gone := sorted(properties - record.keys()):
-        yield wrong(f"it lacks its sample's {gone[0]!r}")
+    if lacking := sorted(properties - record.keys()):
+        yield wrong(f"it lacks its sample's {lacking[0]!r}")
 
 
 def _lacks(node: Mapping[str, Any], written: frozenset[str]) -> Iterator[Note]:

@@ -17,13 +17,13 @@ SEALED = b', "checksum": "'  # how the last field of a record's line begins
 def files_are_whole(folder: Folder) -> Check:
     """Every line is a record that fits its checksum, each once, and every record's run has a manifest."""
     wrong = [f"{finding.kind}: {finding.message}" for finding in folder.findings if finding.wrong]
-    again = [key for key, times in Counter(record["key"] for record in folder.records).items() if times > 1]
-    if again:
-        wrong.append(f"{len(again)} record(s) are there more than once, for example {again[0]}")
+    copied = [key for key, copies in Counter(record["key"] for record in folder.records).items() if copies > 1]
+    if copied:
+        wrong.append(f"{len(copied)} record(s) are there more than once, for example {copied[0]}")
     if folder.damaged_samples:
         wrong.append(f"samples.jsonl has {folder.damaged_samples} line(s) that are damaged or a sample's second one")
     unsealed = sum(SEALED not in line[-40:] for path in record_files(folder.path) for line in _lines(path))
-    old = all(str(one.get("kvbench", "")).startswith("0.1") for one in folder.manifests.values())
+    old = all(str(manifest.get("kvbench", "")).startswith("0.1") for manifest in folder.manifests.values())
     missing = [f"{unsealed} record(s) have no checksum"] if unsealed and old else []
     if unsealed and not old:
         wrong.append(f"{unsealed} record(s) have no checksum, which this version of kvbench always writes")
@@ -31,7 +31,7 @@ def files_are_whole(folder: Folder) -> Check:
 
 
 def unreadable(error: UserError) -> Check:
-    """The one check of a folder that is not read any further."""
+    """The only check of a folder that cannot be read."""
     return judged("files", ABOUT, [str(error)])
 
 

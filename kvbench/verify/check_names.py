@@ -1,4 +1,4 @@
-"""Whether names say what they name: a preset's name its parameters, a label its ratio, and no two names one setting."""
+"""Whether names fit: a preset's name its parameters, a label its ratio, and each setting one name."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ LONGEST = 200  # characters of a name
 
 
 def names_fit(folder: Folder) -> Check:
-    """Names of presets, labels and settings, and their letters."""
+    """The letters of names, and names of presets, labels and settings against what they stand for."""
     findings = Findings()
     labels: dict[str, set[str]] = {}
     methods: dict[str, set[str]] = {}
@@ -26,10 +26,10 @@ def names_fit(folder: Folder) -> Check:
             labels.setdefault(record["setting"], set()).add(amount)
             methods.setdefault(amount, set()).add(record["method"])
             models.setdefault(record["parameters"], record["model"])
-    for several in methods.values():
-        if len(several) > 1 and not several <= {*presets()}:
-            findings.wrong.append(f"{' and '.join(map(repr, sorted(several)))} are names of one setting")
-    pairs = {(name, json.loads(amount)[0]) for amount, several in methods.items() for name in several}
+    for names in methods.values():
+        if len(names) > 1 and not names <= {*presets()}:
+            findings.wrong.append(f"{' and '.join(map(repr, sorted(names)))} are names of one setting")
+    pairs = {(name, json.loads(amount)[0]) for amount, names in methods.items() for name in names}
     for name, parameters in sorted(pairs):
         findings.collect(f"method {name!r}", _preset, name, parameters, models[parameters])
     for label, amounts in labels.items():
@@ -39,7 +39,7 @@ def names_fit(folder: Folder) -> Check:
 
 
 def _letters(record: Mapping[str, Any]) -> Iterator[Note]:
-    """Other letters can look alike, change a line's direction or move a cursor."""
+    """Letters outside ASCII can look alike, change a line's direction or move a cursor."""
     for name in NAMES:
         value = str(record.get(name, ""))
         if not value.isascii() or not value.isprintable():
@@ -65,10 +65,10 @@ def _preset(name: str, text: str, model: str) -> Iterator[Note]:
 
 
 def different(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """What of `theirs` is not as in the preset; files are the user's own."""
-    here, there = flat(ours), flat(theirs)
+    """The values that differ from the preset's; files are the user's own."""
+    ours, theirs = flat(ours), flat(theirs)
     return [
-        f"{key}={there.get(key)} for {here.get(key)}"
-        for key in dict.fromkeys([*here, *there])
-        if here.get(key) != there.get(key) and not key.endswith("_file")
+        f"{key}={theirs.get(key)} for {ours.get(key)}"
+        for key in dict.fromkeys([*ours, *theirs])
+        if ours.get(key) != theirs.get(key) and not key.endswith("_file")
     ]

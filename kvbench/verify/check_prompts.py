@@ -1,4 +1,4 @@
-"""Whether prompts are as long as records say: r and all ratios of bytes are shares of them."""
+"""Whether prompts have the recorded lengths, which r and all ratios of bytes are shares of."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -34,7 +34,7 @@ def _lengths(
         yield missing("its configuration does not say whether the question is compressed")
         return
     counted = prompts.lengths(sample, config.question, config.first_token)
-    # another engine reads everything before its answer, and its cache holds it all
+    # an engine reads prompt and question before its answer, and its cache holds both
     context = sum(counted) if record["kind"] == "engine" else counted.context
     if record["prompt_tokens"] != context:
         yield wrong(f"its prompt has {context} tokens, not {record['prompt_tokens']}")

@@ -14,15 +14,15 @@ from kvbench.verify.folder import Folder, named
 from kvbench.verify.requested import requested
 from kvbench.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
 
-CLOCK = 60.0  # seconds by which a machine's clock may be set while a run goes on
+CLOCK = 60.0  # seconds by which a machine's clock may be set during a run
 
 
 def keys_fit(folder: Folder) -> Check:
     """A record's key is the hash of model, data, benchmark, protocol, sample and setting."""
-    folded = {run: digest(identity_of(manifest)) for run, manifest in folder.manifests.items()}
+    identities = {run: digest(identity_of(manifest)) for run, manifest in folder.manifests.items()}
     findings = Findings()
     for record, manifest in folder.with_manifests():
-        findings.collect(named(record), _key, record, manifest, folded[record["run"]])
+        findings.collect(named(record), _key, record, manifest, identities[record["run"]])
     about = "each key against model, data, protocol, sample and setting"
     return findings.judged("keys", about, Verdict.PROVEN)
 
@@ -72,24 +72,24 @@ def _of_run(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
     method = setting.method
     if record["compress_at"] != method.compress_at:
         yield wrong(f"{setting.name!r} compresses at {method.compress_at}, not at {record['compress_at']}")
-    seen = 0 if record["question_tokens"] else method.full_cache_tokens
-    if record["full_cache_tokens"] != seen:
-        yield wrong(f"{seen} of its tokens were chosen with FullKV's cache, not {record['full_cache_tokens']}")
+    expected = 0 if record["question_tokens"] else method.full_cache_tokens
+    if record["full_cache_tokens"] != expected:
+        yield wrong(f"{expected} of its tokens were chosen with FullKV's cache, not {record['full_cache_tokens']}")
 
 
 def _requested(manifest: Mapping[str, Any]) -> Iterator[Note]:
-    asked = requested(manifest)
-    if asked.problem:
-        yield missing(f"its settings cannot be built here: {asked.problem}")
-    elif manifest.get("settings") != [*asked.labels]:
+    request = requested(manifest)
+    if request.problem:
+        yield missing(f"its settings cannot be built here: {request.problem}")
+    elif manifest.get("settings") != [*request.labels]:
         yield wrong("its settings are not those of its configuration")
-    elif asked.settings and manifest.get("requested") != [*asked.settings]:
+    elif request.settings and manifest.get("requested") != [*request.settings]:
         yield wrong("the hashes of its settings are not those of its configuration")
     if recorded(manifest).engine:
         yield missing("the hashes of an engine's settings contain what it said of itself")
-    elif not asked.problem:
+    elif not request.problem:
         theirs = (manifest.get("versions") or {}).get("settings")
-        if theirs != versions(*map(vars, asked.settings.values())):
+        if theirs != versions(*map(vars, request.settings.values())):
             yield missing("its methods have other versions here, or none are named")
 
 

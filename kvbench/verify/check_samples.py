@@ -1,8 +1,9 @@
-"""Whether the samples are the benchmark's, all of those requested, and the records repeat them as they are."""
+"""Whether the samples are the benchmark's, none that was requested is missing, and records repeat them exactly."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvbench.benchmarks import Sample
 from kvbench.records.pack import sample_hashes, sha256_of
@@ -25,16 +26,17 @@ def samples_fit(folder: Folder, here: Materials) -> Check:
         (wrong if here.other_data else missing).extend(here.missing)
         wrong += _against_rows(folder)
         return judged("samples", about, wrong, missing)
-    made = {sample.id: sample for sample in here.samples}
+    samples = {sample.id: sample for sample in here.samples}
     for name, row in folder.samples.items():
-        if name not in made:
+        fit = _row_fits(folder.packed, samples[name], row) if name in samples else None
+        if fit is None:
             wrong.append(f"{name!r} is no sample of the benchmark")
-        elif not _same_row(folder, made[name], row):
+        elif not fit.same:
             wrong.append(f"sample {name!r} is another one in the benchmark")
-        elif not _whole_row(folder, made[name], row):
+        elif not fit.complete:
             missing.append(f"the row of sample {name!r} has other fields or passages than this version writes")
     for record in folder.records:
-        if (sample := made.get(record["sample"])) is None:
+        if (sample := samples.get(record["sample"])) is None:
             wrong.append(f"{named(record)}: the benchmark has no such sample")
         elif record["kind"] in ("method", "engine"):
             wrong += [f"{named(record)}: {line}" for line in _fields(record, list(sample.answers), sample.meta)]
@@ -45,22 +47,22 @@ def samples_fit(folder: Folder, here: Materials) -> Check:
     return judged("samples", about, wrong, missing, Verdict.PROVEN)
 
 
-def _same_row(folder: Folder, sample: Sample, row: Mapping[str, Any]) -> bool:
-    made = row_of(sample)
-    if folder.packed:
-        return bool(sample_hashes(made)["fields_sha256"] == row["fields_sha256"])
-    return all(made[name] == value for name, value in row.items() if name in made and name != "evidence")
+class Fit(NamedTuple):
+    same: bool  # whether a row is of the benchmark's sample
+    complete: bool  # whether it has all fields and passages that this version writes
 
 
-def _whole_row(folder: Folder, sample: Sample, row: Mapping[str, Any]) -> bool:
-    made = row_of(sample)
-    if folder.packed:
-        return bool(sample_hashes(made)["row_sha256"] == row["row_sha256"])
-    return made == row
+def _row_fits(packed: bool, sample: Sample, row: Mapping[str, Any]) -> Fit:
+    expected = row_of(sample)
+    if packed:
+        hashes = sample_hashes(expected)
+        return Fit(hashes["fields_sha256"] == row["fields_sha256"], hashes["row_sha256"] == row["row_sha256"])
+    shared = expected.keys() & row.keys() - {"evidence"}
+    return Fit(all(expected[name] == row[name] for name in shared), expected == row)
 
 
 def _drawn_with(record: Mapping[str, Any], sample: Sample) -> Iterator[str]:
-    """What decides how answers were drawn, and which samples intervals draw together."""
+    """The sample's fields on how answers were drawn and which samples intervals draw together."""
     sampling = sample.sampling and asdict(sample.sampling)
     for name, value in (("context_id", sample.context_id), ("unit", sample.unit), ("sampling", sampling)):
         if (record.get(name) or None) != (value or None):
@@ -77,33 +79,28 @@ def _against_rows(folder: Folder) -> list[str]:
     wrong = []
     for record in folder.methods:
         row = folder.samples.get(record["sample"])
-        if row is None:
+        if row is None or folder.packed:  # a pack has no properties of samples: only the benchmark has them
             continue
-        if folder.packed:
-            continue  # their properties' names are not in a pack; only the benchmark can tell
         wrong += [
             f"{named(record)}: {line}"
             for line in _fields(record, row.get("answers", record["answers"]), row.get("meta", {}))
         ]
-    by_sample: dict[str, set[str]] = {}
+    answers: dict[str, set[str]] = {}
     for record in folder.methods:
-        by_sample.setdefault(record["sample"], set()).add(sha256_of(record["answers"]))
-    return wrong + [
-        f"sample {name!r} has several expected answers" for name, some in by_sample.items() if len(some) > 1
-    ]
+        answers.setdefault(record["sample"], set()).add(sha256_of(record["answers"]))
+    several = [name for name, hashes in answers.items() if len(hashes) > 1]
+    return wrong + [f"sample {name!r} has several expected answers" for name in several]
 
 
 def _chosen(folder: Folder, samples: Sequence[Sample]) -> list[str]:
-    """Samples of runs that are not the first `limit` of each task."""
-    wanted: set[str] = set()
-    for manifest in folder.manifests.values():
-        limit = recorded(manifest).limit
-        wanted |= {sample.id for sample in first_of_each_task(samples, limit)}
+    """Samples that are not among the first `limit` of each task, or are missing from them."""
+    runs = [recorded(manifest) for manifest in folder.manifests.values()]
+    wanted = {sample.id for limit in {run.limit for run in runs} for sample in first_of_each_task(samples, limit)}
     covered = {record["sample"] for record in folder.records}
     finished = any(manifest.get("status") == "finished" for manifest in folder.manifests.values())
-    shards = {(recorded(one).shards, recorded(one).shard) for one in folder.manifests.values()}
-    whole = all(len([1 for all_, _ in shards if all_ == count]) == count for count, _ in shards)
+    splits = Counter(shards for shards, _ in {(run.shards, run.shard) for run in runs})
+    all_shards = all(present == shards for shards, present in splits.items())
     wrong = [f"sample {name!r} is not among the first ones that the run requested" for name in sorted(covered - wanted)]
-    if finished and whole:
+    if finished and all_shards:
         wrong += [f"sample {name!r} of the benchmark was left out" for name in sorted(wanted - covered)]
     return wrong

@@ -15,7 +15,7 @@ EQUAL = 1e-9
 def scores_fit(folder: Folder) -> Check:
     """Each record's scores are those of its prediction and answers, whatever its kind.
 
-    A distance from FullKV is that of logits, which are not in a record: only the model computes it again.
+    A distance from FullKV compares logits, which are in no record: only the model computes it again.
     """
     findings = Findings()
     benchmarks: dict[str, Benchmark | None] = {}
@@ -30,8 +30,8 @@ def scores_fit(folder: Folder) -> Check:
             findings.collect(named(record), _scored, record, benchmark)
     if len(predictions) < len(folder.records):
         findings.missing.append(f"{len(folder.records) - len(predictions)} record(s) have no prediction")
-    if far := sum(record.get("distance") is not None for record in folder.records):
-        findings.missing.append(f"the distances of {far} record(s) are not computed again")
+    if distances := sum(record.get("distance") is not None for record in folder.records):
+        findings.missing.append(f"the distances of {distances} record(s) are not computed again")
     return findings.judged("scores", "every prediction scored again with today's metrics", Verdict.PROVEN)
 
 

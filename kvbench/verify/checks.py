@@ -28,10 +28,10 @@ from kvbench.verify.verdict import Check, judged
 
 
 def verify(path: Path, places: Places | None = None, draw: Draw | None = None) -> list[Check]:
-    """Every check of a run's folder or a pack; with a `draw`, some of its samples are made again too.
+    """Every check of a run's folder or a pack; with a `draw`, also a rerun of some of its samples.
 
-    `places` says where this machine has what the run read: model.path, and benchmark.KEY of its data. Nothing is
-    downloaded. A folder that cannot be read, or is larger than records are, has one check, which says why.
+    `places` says where this machine has the run's files: model.path, and benchmark.KEY of its data. Nothing is
+    downloaded. A folder that cannot be read, or is too large, has one check with the reason.
     """
     try:
         return checks_of(read(path), places or {}, draw)
@@ -41,8 +41,8 @@ def verify(path: Path, places: Places | None = None, draw: Draw | None = None) -
 
 def checks_of(folder: Folder, places: Places, draw: Draw | None = None) -> list[Check]:
     """`verify` for a folder that was read."""
-    first = next(iter(folder.manifests.values()), None)
-    here = materials(first, places) if first else Materials(None, None, ("its manifest",))
+    manifest = next(iter(folder.manifests.values()), None)
+    here = materials(manifest, places) if manifest else Materials(None, None, ("its manifest",))
     checks: dict[str, Callable[[], Check]] = {
         "fields": partial(fields_fit, folder, here),
         "manifests": partial(runs_agree, folder),
@@ -66,7 +66,7 @@ def checks_of(folder: Folder, places: Places, draw: Draw | None = None) -> list[
 
 
 def guarded(name: str, check: Callable[[], Check]) -> Check:
-    """A check, or that it could not be made: a stranger's folder can hold what no check foresees."""
+    """A check, or a note that it failed: a stranger's folder can hold values that no check foresees."""
     try:
         return check()
     except Exception as error:

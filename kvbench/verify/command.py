@@ -1,4 +1,4 @@
-"""`kvbench verify FOLDER…`: what a folder of records claims, check by check, and what of it is proven."""
+"""`kvbench verify FOLDER…`: the claims of a folder of records, checked one by one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def draw_of(count: int | None, nonce: str | None) -> Draw | None:
-    """The samples to make again; None for none. Raises UserError for a number or a nonce that draws none."""
+    """The samples to make again; None without --rerun. Raises UserError for a wrong number or nonce."""
     if count is None:
         if nonce is not None:
             raise UserError(f"--nonce {nonce} draws the samples of --rerun K, which is not given")
@@ -79,7 +79,7 @@ class Place(NamedTuple):
 
 
 def place(word: str) -> Place:
-    """KEY=PATH of the command line. Raises UserError for a key that is no place."""
+    """KEY=PATH of the command line. Raises UserError for any other key."""
     key, _, value = word.partition("=")
     known = ["model.path", *(f"benchmark.{name}" for name in sorted(PLACES))]
     if key not in known:

@@ -1,4 +1,4 @@
-"""A tokenizer that stops once it has read so much text: what a stranger's benchmark makes is bounded by it."""
+"""A tokenizer with a limit on the text it reads, which bounds the samples of a stranger's benchmark."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from kvbench.errors import UserError
 
 
 class CountedTokenizer:
-    """`tokenizer`, for at most `characters` of text and as many tokens. Raises UserError beyond."""
+    """`tokenizer` for at most so many characters and tokens together. Raises UserError beyond."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, characters: int):
         self._tokenizer, self._most, self._left = tokenizer, characters, characters

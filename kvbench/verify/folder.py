@@ -36,7 +36,7 @@ class Folder:
     findings: list[Finding]
     manifests: dict[str, dict[str, Any]]  # by run
     samples: dict[str, dict[str, Any]]  # rows of samples.jsonl by sample; of a pack their hashes
-    damaged_samples: int  # lines of samples.jsonl that hold no row, or a sample again
+    damaged_samples: int  # lines of samples.jsonl without a row, or with a sample's second one
     packed: bool
 
     @property
@@ -45,16 +45,14 @@ class Folder:
         return [record for record in self.records if record["kind"] == "method"]
 
     def with_manifests(self) -> Iterator[Described]:
-        """Each record that has one with its manifest."""
+        """Each record whose run has a manifest, with that manifest."""
         for record in self.records:
             if manifest := self.manifests.get(record["run"]):
                 yield Described(record, manifest)
 
 
 def read(path: Path) -> Folder:
-    """Raises UserError for a folder without records, files that are none or larger than records are, and a link to what
-    lies outside of it.
-    """
+    """Raises UserError for a folder without records, with damaged or oversized files, or with a link out of it."""
     check_held(path)
     check_sizes(path)
     reads = [(file, read_file(file)) for file in files_in(path)]
@@ -66,18 +64,18 @@ def read(path: Path) -> Folder:
 
 
 def _damaged(path: Path) -> int:
-    seen: Counter[str | None] = Counter()
+    rows: Counter[str | None] = Counter()  # by sample; None: no row
     if not path.exists():
         return 0
     with open_regular(path) as file:
         for line in file:
             try:
-                seen[check(json.loads(line), SampleRow)["sample"]] += 1
+                rows[check(json.loads(line), SampleRow)["sample"]] += 1
             except (ValueError, RecursionError):
-                seen[None] += 1
-    return int(seen.pop(None, 0)) + sum(times - 1 for times in seen.values())
+                rows[None] += 1
+    return rows.pop(None, 0) + sum(copies - 1 for copies in rows.values())
 
 
 def named(record: Mapping[str, Any]) -> str:
-    """A record in a problem's line."""
+    """The name of a record in a problem's line."""
     return f"sample {record['sample']!r} under {record['setting']!r}"

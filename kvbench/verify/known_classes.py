@@ -1,4 +1,4 @@
-"""Objects of a manifest's configuration: only classes that conf/ or a plug-in names are built, whatever it says."""
+"""Objects of a manifest's configuration, built only from classes that conf/ or a plug-in names."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -19,14 +19,14 @@ from kvbench.utils.yaml_files import read_yaml
 
 @cache
 def targets() -> frozenset[str]:
-    """Every `_target_` below conf/ and those of plug-ins that is a class of kvbench's or of a plug-in's."""
+    """Every `_target_` in conf/ and in plug-ins that names a class of kvbench or of a plug-in."""
     files = (path for folder in folders() for path in folder.rglob("*.yaml"))
     named = (name for path in files for name in named_classes(read_yaml(path)))
     return frozenset(name for name in named if name.startswith("kvbench.") or plugin_of(name))
 
 
 def known(name: str) -> object:
-    """The class that a file of conf/ or of a plug-in names so. UserError for any other name, which is not imported."""
+    """A class that conf/ or a plug-in names. Raises UserError for any other name, without importing it."""
     if name not in targets():
         raise UserError(f"{name} is no class of kvbench's configuration, nor of an installed plug-in's")
     return imported(name)
@@ -47,10 +47,7 @@ def settings_of(config: Recorded) -> list[Setting]:
 
 
 def engine_labels(node: Mapping[str, Any]) -> list[str]:
-    """The names of the settings that a configuration of an engine requests; the engine is not started.
-
-    Raises ValueError as `settings_of` does.
-    """
+    """The names of the settings that an engine's configuration requests, not started. Raises as `settings_of`."""
     try:
         return [setting.label for setting in engine_settings(node, known)]
     except (OSError, TypeError, AttributeError, KeyError) as error:
@@ -58,9 +55,9 @@ def engine_labels(node: Mapping[str, Any]) -> list[str]:
 
 
 def scorer(config: Mapping[str, Any]) -> Benchmark:
-    """A benchmark with its configuration that has read no data: enough for `score` of most benchmarks.
+    """A configured benchmark without its data, which is enough for `score` of most benchmarks.
 
-    Raises ValueError for a class that conf/ does not name, and for a metric that would have to be imported.
+    Raises ValueError for a class that conf/ does not name.
     """
     if TARGET not in config:
         raise ValueError("the manifest does not say which benchmark this is")

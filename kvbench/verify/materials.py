@@ -1,4 +1,4 @@
-"""What of a run is also here: its tokenizer and the samples that its benchmark makes."""
+"""A run's tokenizer and samples, as far as this machine has or can make them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ Places = Mapping[str, str]  # model.path and benchmark.KEY -> where this machine
 
 @dataclass(frozen=True)
 class Materials:
-    """None where something is not here; `missing` says why."""
+    """Each is None where this machine lacks it; `missing` says why."""
 
     tokenizer: PreTrainedTokenizerBase | None
     samples: list[Sample] | None
@@ -41,20 +41,17 @@ class Materials:
 
 
 def materials(manifest: Mapping[str, Any], places: Places) -> Materials:
-    """The tokenizer and the samples of a run, from this machine alone: nothing is downloaded.
-
-    They are made once for all folders of one model and benchmark in a row.
-    """
+    """The tokenizer and samples of a run, without downloads; made once for folders of one model and benchmark."""
     names = ("kvbench", "plugins", "model", "benchmark", "data_sha256")
-    told = {name: manifest.get(name) for name in names}
     config = manifest.get("config") or {}
-    return _materials(json.dumps([told, config.get("model"), config.get("benchmark"), dict(places)], sort_keys=True))
+    relevant = {name: manifest.get(name) for name in names}
+    relevant["config"] = {name: config.get(name) for name in ("model", "benchmark")}
+    return _materials(json.dumps([relevant, dict(places)], sort_keys=True))
 
 
 @lru_cache(4)  # samples of long texts take some 100 MB
-def _materials(given: str) -> Materials:
-    told, model, benchmark, places = json.loads(given)
-    manifest = {**told, "config": {"model": model, "benchmark": benchmark}}
+def _materials(arguments: str) -> Materials:
+    manifest, places = json.loads(arguments)
     missing, other = [], False
     tokenizer = samples = prompts = None
     with offline():
@@ -62,14 +59,14 @@ def _materials(given: str) -> Materials:
             tokenizer = tokenizer_of(manifest, places)
             samples = samples_of(manifest, tokenizer, places)
             prompts = Prompts.of(recorded(manifest).model, tokenizer)
-        except Exception as error:  # whatever libraries make of a stranger's configuration: it is only not here
+        except Exception as error:  # a stranger's configuration can raise anything in libraries
             other = isinstance(error, OtherData) and makes_its_own(manifest)
             missing.append(f"{'its samples' if tokenizer else 'its tokenizer'}: {' '.join(str(error).split())[:200]}")
     return Materials(tokenizer, samples, tuple(missing), prompts, other)
 
 
 def makes_its_own(manifest: Mapping[str, Any]) -> bool:
-    """Whether the run's samples came from this version of kvbench, or of a plug-in, without data of the machine."""
+    """Whether this version of kvbench, or of a plug-in, made the run's samples without data of the machine."""
     benchmark = recorded(manifest).benchmark
     made_by = versions_of([str(benchmark.get(TARGET))])
     same = manifest.get("kvbench") == __version__ and made_by.items() <= (manifest.get("plugins") or {}).items()
@@ -77,17 +74,17 @@ def makes_its_own(manifest: Mapping[str, Any]) -> bool:
 
 
 def tokenizer_of(manifest: Mapping[str, Any], places: Places) -> PreTrainedTokenizerBase:
-    """Raises an error where it is not here, or is another one."""
+    """Raises an error where this machine lacks the run's tokenizer or has another one."""
     folder = model_folder_of(manifest, places)
-    written = (manifest.get("model") or {}).get("files") or {}
+    hashes = (manifest.get("model") or {}).get("files") or {}
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        if name in written and (not (folder / name).is_file() or file_hash(folder / name) != written[name]):
+        if name in hashes and (not (folder / name).is_file() or file_hash(folder / name) != hashes[name]):
             raise ValueError(f"{folder.name} has another {name} than the run's model")
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
 def model_folder_of(manifest: Mapping[str, Any], places: Places) -> Path:
-    """The folder of the model's files here. Raises an error where there is none."""
+    """This machine's folder of the model's files. Raises an error where there is none."""
     model, config = manifest.get("model") or {}, recorded(manifest).model
     if path := places.get("model.path"):
         return Path(path)
@@ -103,7 +100,7 @@ def model_folder_of(manifest: Mapping[str, Any], places: Places) -> Path:
 
 
 def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, places: Places) -> list[Sample]:
-    """All samples of a run's benchmark. Raises an error where its data are not here or are others."""
+    """All samples of a run's benchmark. Raises an error where this machine lacks its data or has others."""
     with at_most(limits.SAMPLES_MADE):
         benchmark = benchmark_of(manifest, places)
         samples = benchmark.samples(cast(PreTrainedTokenizerBase, CountedTokenizer(tokenizer, limits.TEXT)))
@@ -116,7 +113,7 @@ def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, 
 
 
 def benchmark_of(manifest: Mapping[str, Any], places: Places) -> Benchmark:
-    """A run's benchmark with its data. Raises an error where these are not here, or kvbench does not have its class."""
+    """A run's benchmark with its data. Raises an error where this machine lacks the data or kvbench the class."""
     config = {**(recorded(manifest).benchmark or manifest["benchmark"])}
     for key in sorted(PLACES & config.keys()):  # no file of this machine is read because a manifest names it
         if place := places.get(f"benchmark.{key}"):
@@ -131,7 +128,7 @@ def benchmark_of(manifest: Mapping[str, Any], places: Places) -> Benchmark:
 
 
 class OtherData(ValueError):
-    """The benchmark makes other samples here than the run had."""
+    """The benchmark makes other samples here than in the run."""
 
     def __init__(self, data: str):
         super().__init__(f"the benchmark makes other samples here: data_sha256 {data[:12]}…")
@@ -139,7 +136,7 @@ class OtherData(ValueError):
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """Within the block the hub's libraries read their cache alone, whatever repository a folder names."""
+    """Within the block the hub's libraries read only their cache, whatever repository a folder names."""
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = True
     try:

@@ -16,16 +16,16 @@ MEANINGS = {
 
 
 def verdict_of(checks: Sequence[Check]) -> str:
-    """One line: how many checks have which verdict."""
+    """The number of checks with each verdict, in one line."""
     counts = [(sum(check.verdict is verdict for check in checks), verdict) for verdict in Verdict]
     return ", ".join(f"{count} {verdict}" for count, verdict in counts if count)
 
 
 def again(checks: Sequence[Check]) -> str:
-    """One sentence: how many answers of a folder were made again here."""
-    made = sum(check.again for check in checks)
-    if made:
-        return f"{count(made, 'answer')} of the folder made again here"
+    """The number of answers that were made again here, in one sentence."""
+    answers = sum(check.again for check in checks)
+    if answers:
+        return f"{count(answers, 'answer')} of the folder made again here"
     return "no answer was made again here: what is proven follows from the folder's own tokens (verify --rerun K)"
 
 
@@ -41,14 +41,8 @@ def text(folder: Path, checks: Sequence[Check]) -> str:
 def markdown(pages: Sequence[tuple[Path, Sequence[Check]]]) -> str:
     lines = ["# Verification", ""]
     for folder, checks in pages:
-        lines += [
-            f"## {_cell(folder.name)}",
-            "",
-            f"{verdict_of(checks)}; {again(checks)}.",
-            "",
-            "| verdict | check | what | notes |",
-        ]
-        lines += ["| :-- | :-- | :-- | :-- |"]
+        lines += [f"## {_cell(folder.name)}", "", f"{verdict_of(checks)}; {again(checks)}.", ""]
+        lines += ["| verdict | check | what | notes |", "| :-- | :-- | :-- | :-- |"]
         for check in checks:
             lines.append(f"| {check.verdict} | {check.name} | {check.about} | {_cell('; '.join(check.notes))} |")
         lines.append("")

@@ -14,22 +14,21 @@ AMOUNTS = ("ratio", "budget")
 
 
 def parameters_of(name: str, model: str) -> dict[str, Any] | None:
-    """A preset's parameters for a model, which some depend on; None for a name that kvbench does not have."""
+    """A preset's parameters, of which some depend on the model; None for an unknown preset."""
     if name not in presets():
         return None
-    return _composed(name, model if model in models() else None)
+    return _composed(name, model if model in names("model") else None)
 
 
 @cache
-def models() -> tuple[str, ...]:
-    """The names of conf/model."""
-    return tuple(choices("model"))
+def names(group: str) -> tuple[str, ...]:
+    """The names of the files in a group of conf/."""
+    return tuple(choices(group))
 
 
-@cache
 def presets() -> tuple[str, ...]:
     """The names of conf/method."""
-    return tuple(choices("method"))
+    return names("method")
 
 
 @lru_cache(1024)
@@ -37,15 +36,15 @@ def _composed(name: str, model: str | None) -> dict[str, Any] | None:
     try:
         config = composed([f"method={name}", *([f"model={model}"] if model else [])])["method"][name]
         return as_recorded({key: value for key, value in config.items() if key not in {*DESCRIBING, *AMOUNTS}})
-    except (OSError, KeyError, ValueError):  # a preset whose file only the user has
+    except (OSError, KeyError, ValueError):  # a preset that reads a file of the user's
         return None
 
 
 def same_as(parameters: Mapping[str, Any], model: str) -> str | None:
     """The first preset with these parameters; None where none has them."""
-    like = (name for name in presets() if _target(name) == parameters.get("_target_"))
+    of_class = (name for name in presets() if _target(name) == parameters.get("_target_"))
     text = json.dumps(parameters, sort_keys=True)
-    return next((one for one in like if json.dumps(parameters_of(one, model), sort_keys=True) == text), None)
+    return next((name for name in of_class if json.dumps(parameters_of(name, model), sort_keys=True) == text), None)
 
 
 @cache

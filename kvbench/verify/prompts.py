@@ -12,11 +12,11 @@ from kvbench.configuration.model_spec import model_spec
 from kvbench.evaluation.prompts import tokenise
 from kvbench.models import TextModel
 
-ANY_LENGTH = 2**40  # tokens: whether a prompt fits the model was the run's question
+ANY_LENGTH = 2**40  # tokens: the run checked whether prompts fit the model
 
 
 class Lengths(NamedTuple):
-    """Tokens of a prompt that are compressed, and that are read between compression and answer."""
+    """Tokens of a prompt that are compressed, and those read between compression and answer."""
 
     context: int
     question: int
@@ -32,7 +32,7 @@ class Prompts:
 
     @classmethod
     def of(cls, model: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> "Prompts":
-        """From a configuration's `model`. Raises UserError where it describes none."""
+        """From a configuration's `model`. Raises UserError where it describes no model."""
         return cls(replace(model_spec(model), max_length=ANY_LENGTH), tokenizer)
 
     def lengths(self, sample: Sample, question: str, first_token: str) -> Lengths:

@@ -1,4 +1,4 @@
-"""The settings that a run's configuration requests, built here: what its records can be held to."""
+"""The settings that a run's configuration requests, built here to hold its records against them."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ OF_SETTINGS = ("method", "probe", "engine", "experiment", "ratio", "budget", "de
 
 @dataclass(frozen=True)
 class Requested:
-    """Settings by the hash that manifests have of them, or why they cannot be built; of an engine its labels alone."""
+    """Settings by their hash in manifests, or the problem that prevents building them; only labels for an engine."""
 
     settings: Mapping[str, Setting] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
@@ -26,16 +26,16 @@ class Requested:
 
 
 def requested(manifest: Mapping[str, Any]) -> Requested:
-    """The settings of a run. Those of one configuration are built once."""
+    """The settings of a run, built once for each configuration."""
     config = manifest.get("config") or {}
     return _requested(json.dumps({name: config.get(name) for name in OF_SETTINGS}))
 
 
 @lru_cache(64)
-def _requested(given: str) -> Requested:
+def _requested(config: str) -> Requested:
     try:
-        return _built(recorded({"config": json.loads(given)}))
-    except Exception as error:  # whatever classes make of a stranger's parameters: the settings are not here
+        return _built(recorded({"config": json.loads(config)}))
+    except Exception as error:  # a stranger's parameters can raise anything
         return Requested(problem=" ".join(f"{error}".split())[:200] or type(error).__name__)
 
 
@@ -47,4 +47,5 @@ def _built(config: Recorded) -> Requested:
         return Requested(labels=tuple(engine_labels(config.engine)))
     limits.check_settings(chosen_methods(config.method, config.experiment), config.ratio, config.budget)
     settings = settings_of(config)
-    return Requested({digest(one.key): one for one in settings}, tuple(one.label for one in settings))
+    labels = tuple(setting.label for setting in settings)
+    return Requested({digest(setting.key): setting for setting in settings}, labels)

@@ -1,4 +1,4 @@
-"""A few samples of a folder made again here, under all of its settings, and compared with its records."""
+"""A few samples of a folder, made again here under all of its settings and compared with its records."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,18 +20,18 @@ NAME = "rerun"
 
 
 def made_again(folder: Folder, here: Materials, places: Places, draw: Draw) -> Check:
-    """The drawn samples' answers, tokens, bytes and scores made again, beside those of the folder.
+    """The drawn samples' answers, tokens, bytes and scores, made again and compared with those of the folder.
 
-    WRONG for a difference that no rounding explains; UNPROVEN where rounding may explain one, or something is not here.
+    WRONG for a difference that rounding cannot explain; UNPROVEN where it may, or where this machine lacks something.
     """
     names = draw.of(folder.methods)
-    every = {record["sample"] for record in folder.methods}
-    about = f"{len(names)} of {count(len(every), 'sample')} made again here, drawn with --nonce {draw.nonce}"
+    samples = {record["sample"] for record in folder.methods}
+    about = f"{len(names)} of {count(len(samples), 'sample')} made again here, drawn with --nonce {draw.nonce}"
     try:
         return _made_again(folder, here, places, names, about)
     except NotHere as reason:
         return _none(str(reason))
-    except Exception as error:  # whatever classes and libraries make of a stranger's configuration
+    except Exception as error:  # a stranger's configuration can raise anything in classes and libraries
         return _none(f"{type(error).__name__}: {in_one_line(error)[:200]}")
 
 
@@ -43,7 +43,7 @@ def _made_again(folder: Folder, here: Materials, places: Places, names: Sequence
     manifest, settings = the_manifest(folder), the_settings(folder)
     drawn = [record for record in folder.methods if record["sample"] in names]
     chosen = {key: settings[key] for key in dict.fromkeys(map(setting_hash, drawn)) if key in settings}
-    run = the_run(manifest, list(chosen.values()), here, places, any(one.get("distance") for one in drawn))
+    run = the_run(manifest, list(chosen.values()), here, places, any(record.get("distance") for record in drawn))
     samples = [sample for sample in here.samples or () if sample.id in names]
     wrong, missing, same, compared = [], [], 0, 0
     try:
@@ -62,15 +62,16 @@ def _made_again(folder: Folder, here: Materials, places: Places, names: Sequence
                 else:
                     same += 1
             for sample in samples:
-                some = contested.get(sample.id, [])
-                others = rounded_otherwise(run, sample, [chosen[setting_hash(one)] for one in some]) if some else []
-                for record in some:
+                if not (differ := contested.get(sample.id)):
+                    continue
+                others = rounded_otherwise(run, sample, [chosen[setting_hash(record)] for record in differ])
+                for record in differ:
                     place = (sample.id, setting_hash(record))
-                    judged = judge(record, made[place], [one[place] for one in others if place in one])
+                    judged = judge(record, made[place], [records[place] for records in others if place in records])
                     wrong += [f"{named(record)}: {line}" for line in judged.wrong]
                     missing += [f"{named(record)}: {line}, which rounding can change" for line in judged.open]
     except UserError as error:
         raise NotHere(str(error)) from error
     verdict = Verdict.WRONG if wrong else Verdict.UNPROVEN if missing or not compared else Verdict.PROVEN
-    told = f"{', '.join(names)}: {same} of {count(compared, 'answer')} the same in tokens, bytes and scores"
-    return Check(NAME, verdict, about, (told, *shortened(wrong or missing)), compared)
+    summary = f"{', '.join(names)}: {same} of {count(compared, 'answer')} the same in tokens, bytes and scores"
+    return Check(NAME, verdict, about, (summary, *shortened(wrong or missing)), compared)

@@ -1,4 +1,4 @@
-"""Records made again: as runs make them, and with each rounding of the model's sums decided otherwise."""
+"""Records made again: as runs make them, and with the model's sums rounded differently."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -22,15 +22,15 @@ from kvbench.runner.progress import with_progress
 
 Records = dict[tuple[str, str], dict[str, Any]]  # by sample and `setting_hash`: labels of two runs may be the same
 
-# Standard deviation of a factor on every number of the embedded tokens. Keys and logits then change more than by other
-# kernels of a CPU (docs/verify.md has the measurement). transformers computes norms and rotations of a float64 model in
-# float32.
+# Standard deviation of the factors on the numbers of embedded tokens. They change keys and logits more than another
+# kernel of a CPU does (docs/verify.md has the measurement). transformers computes norms and rotations of a float64
+# model in float32.
 NOISE = {torch.float64: 1.5e-5, torch.float32: 1.5e-5, torch.float16: 8e-3, torch.bfloat16: 6e-2}
 ROUNDINGS = 3
 
 
 def answers(run: MethodRun, samples: Sequence[Sample], part: str) -> Records:
-    """The records of samples under the run's settings; a line names each that cannot be made."""
+    """The records of samples under the run's settings; prints a line for each that cannot be made."""
     failures: list[Failure] = []
     with tempfile.TemporaryDirectory(prefix="kvbench-verify-") as folder, Store(Path(folder)) as store:
         estimate = estimate_of(run, samples, store.done, part)
@@ -39,22 +39,22 @@ def answers(run: MethodRun, samples: Sequence[Sample], part: str) -> Records:
 
 
 def rounded_otherwise(run: MethodRun, sample: Sample, settings: Sequence[Setting]) -> list[Records]:
-    """The records of one sample under some settings as machines that round otherwise would make them."""
-    answered = []
+    """The records of one sample under some settings, as by machines that round differently."""
+    roundings = []
     for number in range(ROUNDINGS):
         with noise(run.loaded, number):
             part = f"rounding {number + 1} of {ROUNDINGS} for {sample.id}"
-            answered.append(answers(replace(run, settings=settings, decode_engine="eager"), [sample], part))
-    return answered
+            roundings.append(answers(replace(run, settings=settings, decode_engine="eager"), [sample], part))
+    return roundings
 
 
 @contextmanager
 def noise(loaded: LoadedModel, seed: int) -> Iterator[None]:
-    """Within the block every sum of the model is rounded from slightly other numbers; the same ones for one seed."""
-    drawn = torch.Generator(loaded.model.device).manual_seed(seed)
+    """Within the block slightly different numbers enter the model's sums; the same ones for the same seed."""
+    generator = torch.Generator(loaded.model.device).manual_seed(seed)
 
-    def disturb(module: object, given: object, embedded: Tensor) -> Tensor:
-        factors = torch.randn(embedded.shape, generator=drawn, device=embedded.device)
+    def disturb(module: object, inputs: object, embedded: Tensor) -> Tensor:
+        factors = torch.randn(embedded.shape, generator=generator, device=embedded.device)
         return (embedded * (1 + NOISE[embedded.dtype] * factors)).to(embedded.dtype)
 
     hook = loaded.model.get_input_embeddings().register_forward_hook(disturb)

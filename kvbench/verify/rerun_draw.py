@@ -1,4 +1,4 @@
-"""Which samples of a folder are made again: drawn from its records and a text that nobody knew who made them."""
+"""The draw of the samples to make again, from a folder's records and a text that its maker did not know."""
 
 import json
 import secrets
@@ -12,9 +12,9 @@ from kvbench.utils.hashing import digest
 
 @dataclass(frozen=True)
 class Draw:
-    """How many samples to draw, and the verifier's nonce: with the folder's records it decides which.
+    """The number of samples to draw, and the verifier's nonce, which with the folder's records decides the samples.
 
-    A nonce is chosen after the folder was handed in. The same one draws the same samples again.
+    A nonce is chosen after the folder was handed in. The same nonce draws the same samples again.
     """
 
     count: int
@@ -27,9 +27,9 @@ class Draw:
             raise UserError(f"--nonce {self.nonce!r} must be some printable ASCII characters")
 
     def of(self, records: Iterable[Mapping[str, Any]]) -> list[str]:
-        """The drawn samples of records, all where there are no more than `count`.
+        """The drawn samples, at most `count`.
 
-        Any change of any record draws others, so that a forger cannot try folders out without the nonce.
+        A change of any record changes the draw, so that a forger cannot try out folders without the nonce.
         """
         records = list(records)
         contents = digest(*sorted(json.dumps(record, sort_keys=True) for record in records))

@@ -1,4 +1,4 @@
-"""What a folder's answers are made again with: the same model, versions and protocol, or why they are not here."""
+"""The model, versions and protocol that make a folder's answers again, or the reason why this machine lacks them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +34,7 @@ PROTOCOLS = ("visible", "hidden"), ("full", "compressed"), ("shared", "stream")
 
 
 class How(NamedTuple):
-    """What decides in which order a run rounds its sums."""
+    """The options that decide in which order a run rounds its sums."""
 
     chunk: Any  # prefill.chunk
     batch: Any  # decode.batch
@@ -47,7 +47,7 @@ class NotHere(Exception):
 
 
 def the_manifest(folder: Folder) -> dict[str, Any]:
-    """The manifest of the runs that made the folder's answers, which agree in all that answers depend on.
+    """A manifest of the runs that made the folder's answers; they agree in all that answers depend on.
 
     Raises NotHere where this version of kvbench, or this machine, cannot repeat them.
     """
@@ -55,16 +55,19 @@ def the_manifest(folder: Folder) -> dict[str, Any]:
     if not runs:
         raise NotHere("records of engines, probes and speed are not made again")
     manifests = [manifest for run, manifest in folder.manifests.items() if run in runs]
-    if len(manifests) < len(runs) or len({digest(identity_of(one), how_of(one)) for one in manifests}) != 1:
+    if (
+        len(manifests) < len(runs)
+        or len({digest(identity_of(manifest), how_of(manifest)) for manifest in manifests}) != 1
+    ):
         raise NotHere("its runs are of different models, data or protocols, or have no manifest")
-    manifest = manifests[0]
-    for one in manifests:
-        if one.get("kvbench") != __version__:
-            raise NotHere(f"kvbench {one.get('kvbench')} made it, and this is {__version__}")
-        here = {plugin.distribution: plugin.version for plugin in plugins()}
-        for name, release in (one.get("plugins") or {}).items():
+    here = {plugin.distribution: plugin.version for plugin in plugins()}
+    for manifest in manifests:
+        if manifest.get("kvbench") != __version__:
+            raise NotHere(f"kvbench {manifest.get('kvbench')} made it, and this is {__version__}")
+        for name, release in (manifest.get("plugins") or {}).items():
             if here.get(name) != release:
                 raise NotHere(f"the plug-in {name} {release} made it, and here is {here.get(name, 'none')}")
+    manifest = manifests[0]
     if str(manifest.get("dtype")) not in DTYPES:
         raise NotHere(f"the dtype {manifest.get('dtype')!r} is none that models are loaded in")
     if manifest.get("device") not in ("cpu", "cuda"):
@@ -75,7 +78,7 @@ def the_manifest(folder: Folder) -> dict[str, Any]:
 
 
 def how_of(manifest: Mapping[str, Any]) -> How:
-    """How a run's manifest says that sums were rounded, unchecked; a key that its version did not have is `auto`."""
+    """The unchecked options of a run's manifest; a key that its version did not have is `auto`."""
     config = manifest.get("config") or {}
     decode = config.get("decode") or {}
     chunk = (config.get("prefill") or {}).get("chunk")
@@ -86,8 +89,8 @@ def the_settings(folder: Folder) -> dict[str, Setting]:
     """The settings of the runs that made answers, by their hash. Raises NotHere where one cannot be built here."""
     runs = {record["run"] for record in folder.methods}
     try:
-        settings = [one for run in runs for one in settings_of(recorded(folder.manifests[run]))]
-    except Exception as error:  # whatever classes make of a stranger's configuration
+        settings = [setting for run in runs for setting in settings_of(recorded(folder.manifests[run]))]
+    except Exception as error:  # a stranger's configuration can raise anything
         raise NotHere(f"its settings cannot be built here: {_line(error)}") from error
     return {digest(setting.key): setting for setting in settings}
 
@@ -95,7 +98,7 @@ def the_settings(folder: Folder) -> dict[str, Setting]:
 def the_run(
     manifest: Mapping[str, Any], settings: Sequence[Setting], here: Materials, places: Places, distance: bool
 ) -> MethodRun:
-    """A run that makes records as those of the folder, with the model loaded. Raises NotHere where it cannot."""
+    """A run that makes records like the folder's, with the model loaded. Raises NotHere where it cannot."""
     if here.samples is None:
         raise NotHere("; ".join(here.missing))
     config = recorded(manifest)
@@ -103,7 +106,7 @@ def the_run(
     if not (chunk is None or (isinstance(chunk, int) and chunk > 0)) or not (batch in ("auto", "all") or _count(batch)):
         raise NotHere(f"prefill.chunk={chunk!r} or decode.batch={batch!r} is none that runs have")
     protocol = config.question, config.first_token, config.memory
-    if not all(map(lambda given, known: given in known, protocol, PROTOCOLS)):
+    if not all(value in known for value, known in zip(protocol, PROTOCOLS, strict=True)):
         raise NotHere(f"question, first_token or memory is none that runs have: {protocol}")
     if engine not in ("auto", "graph", "fused", "eager") or kernels not in ("auto", "torch", "triton"):
         raise NotHere(f"decode.engine={engine!r} or kernels={kernels!r} is none that runs have")
@@ -118,7 +121,7 @@ def the_run(
             loaded = load(spec)
     except NotHere:
         raise
-    except Exception as error:  # whatever libraries make of a stranger's configuration
+    except Exception as error:  # a stranger's configuration can raise anything in libraries
         raise NotHere(f"its model or benchmark: {_line(error)}") from error
     run = MethodRun(
         "again",
@@ -134,9 +137,9 @@ def the_run(
         batch=str(batch),
         decode_engine=str(engine),
     )
-    made, now = (manifest.get("versions") or {}).get("benchmark") or {}, all_versions(run)["benchmark"]
-    if made != now:
-        raise NotHere(f"versions of benchmark and metrics are {now} here, and {made} there")
+    theirs, ours = (manifest.get("versions") or {}).get("benchmark") or {}, all_versions(run)["benchmark"]
+    if theirs != ours:
+        raise NotHere(f"versions of benchmark and metrics are {ours} here, and {theirs} there")
     return run
 
 

@@ -1,4 +1,4 @@
-"""What a check says about a folder."""
+"""The verdict of a check about a folder."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -7,16 +7,15 @@ from typing import Any, NamedTuple
 
 from kvbench.utils.text import in_one_line
 
-SHOWN = 5  # problems of one check that are shown
-LONGEST = 1000  # characters of one
+SHOWN = 5  # problems of each check
+LONGEST = 1000  # characters of a problem
 
 
 class Verdict(StrEnum):
     """From best to worst."""
 
-    PROVEN = (
-        "proven"  # recomputed here from the folder's predictions, the benchmark, the model's files or kvbench itself
-    )
+    # recomputed here from the folder's predictions, the benchmark, the model's files or kvbench itself
+    PROVEN = "proven"
     PLAUSIBLE = "plausible"  # the folder agrees with itself and with what is possible
     UNPROVEN = "unproven"  # something that the check needs is not here
     WRONG = "wrong"  # a contradiction, or something impossible
@@ -24,7 +23,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One check of a folder; `notes` are the problems, or what is missing for a better verdict."""
+    """One check of a folder; `notes` are its problems, or reasons against a better verdict."""
 
     name: str
     verdict: Verdict
@@ -45,8 +44,8 @@ def wrong(text: str) -> Note:
 
 
 def missing(text: str) -> Note:
-    """A comparison that is left out, and why: whatever leaves one out yields such a note, so that nothing a folder says
-    turns a check off unseen."""
+    """The reason for a comparison that is left out. Every omission yields a note, so that no value of a folder turns a
+    check off unseen."""
     return Note(Verdict.UNPROVEN, text)
 
 
@@ -56,23 +55,23 @@ class Findings:
 
     wrong: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    of_records: dict[Note, list[str]] = field(default_factory=dict)  # a note, and what it is about
+    notes: dict[Note, list[str]] = field(default_factory=dict)  # with the names of the records they are about
 
-    def collect(self, about: str, compare: Callable[..., Iterable[Note]], *given: Any) -> None:
-        """Add the notes of `compare(*given)`. Values that it cannot compare are one more note; other checks go on."""
+    def collect(self, about: str, compare: Callable[..., Iterable[Note]], *arguments: Any) -> None:
+        """Add the notes of `compare(*arguments)`, and a note for values that it cannot compare."""
         try:
-            for note in compare(*given):
-                self.of_records.setdefault(note, []).append(about)
+            for note in compare(*arguments):
+                self.notes.setdefault(note, []).append(about)
         except Exception as error:  # a stranger's values can have any type and size
             what = f"cannot be compared ({type(error).__name__}: {in_one_line(error)[:200]})"
-            self.of_records.setdefault(missing(what), []).append(about)
+            self.notes.setdefault(missing(what), []).append(about)
 
     def judged(self, name: str, about: str, otherwise: Verdict = Verdict.PLAUSIBLE) -> Check:
-        """A line for each note, with the first that it is about and how many more."""
+        """The check, with a line for each note: the first record that it is about and the number of others."""
         lines: dict[Verdict, list[str]] = {Verdict.WRONG: [*self.wrong], Verdict.UNPROVEN: [*self.missing]}
-        for (verdict, text), several in self.of_records.items():
-            more = f" and {len(several) - 1:,} more" if len(several) > 1 else ""
-            lines[verdict].append(f"{several[0]}{more}: {text}")
+        for (verdict, text), names in self.notes.items():
+            more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+            lines[verdict].append(f"{names[0]}{more}: {text}")
         return judged(name, about, lines[Verdict.WRONG], lines[Verdict.UNPROVEN], otherwise)
 
 
@@ -83,7 +82,7 @@ def judged(
     missing: Sequence[str] = (),
     otherwise: Verdict = Verdict.PLAUSIBLE,
 ) -> Check:
-    """WRONG with the problems, else UNPROVEN with what is missing, else `otherwise`."""
+    """WRONG with the problems, else UNPROVEN with the omissions, else `otherwise`."""
     if wrong:
         return Check(name, Verdict.WRONG, about, shortened(wrong))
     if missing:
@@ -92,7 +91,7 @@ def judged(
 
 
 def shortened(lines: Sequence[str]) -> tuple[str, ...]:
-    """The first lines, each once, and how many more there are."""
+    """The first distinct lines, and the number of others."""
     lines = list(dict.fromkeys(lines))
     lines = [line if len(line) <= LONGEST else f"{line[:LONGEST]}…" for line in lines]
     more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
