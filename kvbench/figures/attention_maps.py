@@ -1,7 +1,5 @@
 """Maps of attention: queries × keys in some layers, and layers × tokens."""
 
-import math
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,7 +10,7 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from kvbench.figures.style import SCALE, new_figure, panels, scale
+from kvbench.figures.style import SCALE, new_figure, panels, rows_of, scale
 
 # The share of attention at the dark end of the scale.
 _FAINTEST = 1e-4
@@ -25,7 +23,7 @@ def attention_maps(records: pd.DataFrame, caption: str) -> Figure:
     """
     count = max(map(len, records["layers"]))
     figure, body = new_figure(2.5 * count + 1.2, 2.7 * len(records) + 0.3, caption)
-    axes = panels(body, len(records), count)
+    axes = panels(body, count, count * len(records))
     grid = [axes[start : start + count] for start in range(0, len(axes), count)]
     for row, (_, record) in zip(grid, records.iterrows(), strict=True):
         for axis in row[len(record["layers"]) :]:
@@ -57,15 +55,13 @@ def _draw_map(axis: Axes, values: np.ndarray, prompt: int, answer: int) -> AxesI
 def token_maps(records: pd.DataFrame, caption: str) -> Figure:
     """A panel per sample: layers up, tokens across, first the prompt's and then, one by one, the answer's."""
     columns = min(len(records), 3)
-    rows = math.ceil(len(records) / columns)
+    rows = rows_of(len(records), columns)
     layers = max(map(len, records["layers"]))
     figure, body = new_figure(4.2 * columns + 1, (0.07 * layers + 1.3) * rows, caption)
-    axes = panels(body, rows, columns)
-    for axis, (_, record) in zip(axes, records.iterrows(), strict=False):
+    axes = panels(body, columns, len(records))
+    for axis, (_, record) in zip(axes, records.iterrows(), strict=True):
         image = _draw_tokens(axis, record)
         axis.set_title(_name(record), fontsize=8)
-    for axis in axes[len(records) :]:
-        axis.set_visible(False)
     body.supylabel("layer", fontsize=9)
     scale(body, image, axes, records.iloc[0]["quantity"])
     return figure

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 
 from kvbench.config import titled
-from kvbench.figures.style import PUBLISHED, grid_lines, legend_below, line_styles, new_figure, panels
+from kvbench.figures.style import PUBLISHED, grid_lines, legend_below, line_styles, new_figure, panels, rows_of
 
 FULL = "full"
 _ACROSS: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}
@@ -33,20 +33,17 @@ def curves(
     columns = list(ours["column"].unique())
     names = [line for line in ours["line"].unique() if line != FULL]
     styles = line_styles([*names, *(line for line in published["line"].unique() if line not in (FULL, *names))])
-    across_page = min(len(columns) + 1, 4)
-    rows = -(-(len(columns) + 1) // across_page)
+    count = len(columns) + 1
+    across_page = min(count, 4)
     entries = _entries(ours, published, styles, source)
-    figure, body = new_figure(3.4 * across_page + 0.2, 2.8 * rows + 0.1 * len(entries), caption)
-    axes = panels(body, rows, across_page)
-    for axis, column in zip(axes, columns, strict=False):
+    figure, body = new_figure(3.4 * across_page + 0.2, 2.8 * rows_of(count, across_page) + 0.1 * len(entries), caption)
+    *axes, last = panels(body, across_page, count)
+    for axis, column in zip(axes, columns, strict=True):
         _draw_ours(axis, ours[ours["column"] == column], "x", styles)
         _draw_published(axis, published[published["column"] == column], styles)
         _labels(axis, column, x)
-    last = axes[len(columns)]
     _draw_ours(last, ours[ours["column"] == columns[-1]], "ratio", styles)
     _labels(last, columns[-1], across)
-    for axis in axes[len(columns) + 1 :]:
-        axis.set_visible(False)
     legend_below(body, entries, figure.get_figwidth())
     return figure
 

@@ -40,40 +40,40 @@ def frontier_figure(
     entries = [Line2D([], [], color="black", linewidth=1.2, label="FullKV")]
     points: list[tuple[float, float]] = []
     labels = []
-    for place, (name, found) in enumerate(frontiers.items()):
-        style = dict(styles[name]) | ({} if len(found.points) > 1 else {"linestyle": "none"})
-        shares = [point.bytes for point in found.points]
-        scores = [100 * (full + point.difference) for point in found.points]
+    for place, (name, frontier) in enumerate(frontiers.items()):
+        style = dict(styles[name]) | ({} if len(frontier.points) > 1 else {"linestyle": "none"})
+        shares = [point.bytes for point in frontier.points]
+        scores = [100 * (full + point.difference) for point in frontier.points]
         axis.plot(shares, scores, **style, markersize=4.5, linewidth=1.3, zorder=3, label=titled(name))
-        for point in found.points:
+        for point in frontier.points:
             ends = [100 * (full + end) for end in (point.low, point.high)]
             axis.vlines(point.bytes, *ends, color=style["color"], linewidth=0.8, zorder=2)
         points += zip(shares, scores, strict=True)
         labels.append((shares[-1], scores[-1], titled(name), style["color"]))
-        if found.sure is not None:
-            assert found.possible is not None, "what certainly keeps the score possibly does"
-            bars.plot([found.possible.bytes, found.sure.bytes], [place, place], color=style["color"], linewidth=3)
-            bars.plot(found.sure.bytes, place, color=style["color"], marker=style["marker"], markersize=5)
+        sure, possible = frontier.sure, frontier.possible
+        if sure is not None and possible is not None:  # a setting that certainly keeps the score possibly does
+            bars.plot([possible.bytes, sure.bytes], [place, place], color=style["color"], linewidth=3)
+            bars.plot(sure.bytes, place, color=style["color"], marker=style["marker"], markersize=5)
         else:
-            why = "no setting certainly loses as little" if found.possible else "every setting loses more"
+            why = "no setting certainly loses as little" if possible else "every setting loses more"
             bars.text(0.99, place, why, transform=bars.get_yaxis_transform(), **_WHY)
     _ring(axis, [points[i] for i in pareto(points)])
     _name_lines(axis, labels)
     entries.append(Line2D([], [], marker="o", markersize=9, markerfacecolor="none", color="0.35", linewidth=0))
     entries[-1].set_label("Pareto front")
     margin = next(iter(frontiers.values())).margin
-    for each in axes[0]:
-        each.axhline(100 * full, color="black", linewidth=1.2)
-        each.axhline(100 * (full - margin), **THRESHOLD)
-        each.set_ylabel(f"{measure} (0 to 100)", fontsize=8)
+    for panel in axes[0]:
+        panel.axhline(100 * full, color="black", linewidth=1.2)
+        panel.axhline(100 * (full - margin), **THRESHOLD)
+        panel.set_ylabel(f"{measure} (0 to 100)", fontsize=8)
     bars.set_xscale("log", base=2)
     bars.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"1/{1 / x:.3g}" if x < 1 else f"{x:g}"))
     bars.set_xlabel("r_bytes: share of FullKV's bytes", fontsize=8)
     bars.set_yticks(range(len(frontiers)), [titled(name) for name in frontiers], fontsize=7)
     bars.set_title("fewest bytes: from possible to held (the mark)", fontsize=8)
     bars.set_ylim(len(frontiers) - 0.5, -0.5)
-    for each in (axis, bars):
-        grid_lines(each)
+    grid_lines(axis)
+    grid_lines(bars)
     if speeds is not None:
         axes[1, 1].remove()
         _decoding(axes[0, 1], frontiers, full, speeds, styles)
@@ -91,14 +91,14 @@ def _decoding(
     """Scores against decoded tokens a second, with the slowest and the fastest repeat; a star is FullKV."""
     rows = speeds.set_index("setting")
     points: list[tuple[float, float]] = []
-    for name, found in frontiers.items():
-        measured = [point for point in found.points if point.setting in rows.index]
-        of = rows.loc[[point.setting for point in measured]]
+    for name, frontier in frontiers.items():
+        measured = [point for point in frontier.points if point.setting in rows.index]
+        speed = rows.loc[[point.setting for point in measured]]
         scores = [100 * (full + point.difference) for point in measured]
         style = dict(styles[name]) | ({} if len(measured) > 1 else {"linestyle": "none"})
-        axis.plot(of["decode_tokens_per_s"], scores, **style, markersize=4.5, linewidth=1.3, zorder=3)
-        axis.hlines(scores, of["low"], of["high"], color=style["color"], linewidth=0.8, zorder=2)
-        points += zip(-of["decode_tokens_per_s"], scores, strict=True)
+        axis.plot(speed["decode_tokens_per_s"], scores, **style, markersize=4.5, linewidth=1.3, zorder=3)
+        axis.hlines(scores, speed["low"], speed["high"], color=style["color"], linewidth=0.8, zorder=2)
+        points += zip(-speed["decode_tokens_per_s"], scores, strict=True)
     baseline = rows.loc[rows["method"] == "full", "decode_tokens_per_s"]
     axis.plot(baseline, [100 * full] * len(baseline), "*", color="black", markersize=10, zorder=3)
     points += [(-speed, 100 * full) for speed in baseline]

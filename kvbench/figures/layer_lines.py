@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from kvbench.figures.style import THRESHOLD, grid_lines, halves, line_styles, new_figure, panels
+from kvbench.figures.style import THRESHOLD, grid_lines, halves, line_styles, new_figure, panels, rows_of
 
 # Quantiles over heads and samples that bound the band.
 LOW, HIGH = 0.1, 0.9
@@ -51,17 +51,14 @@ def layer_lines(records: pd.DataFrame, caption: str) -> Figure:
     frame = by_layer(records)
     probes = list(frame["probe"].unique())
     columns = min(len(probes), 3)
-    rows = -(-len(probes) // columns)
     spread = f"Band: {LOW:.0%} to {HIGH:.0%} of heads and samples."
-    figure, body = new_figure(4 * columns + 0.3, 2.9 * rows + 0.2, f"{caption}. {spread}")
-    axes = panels(body, rows, columns)
-    for axis, (probe, style) in zip(axes, line_styles(probes).items(), strict=False):
+    figure, body = new_figure(4 * columns + 0.3, 2.9 * rows_of(len(probes), columns) + 0.2, f"{caption}. {spread}")
+    axes = panels(body, columns, len(probes))
+    for axis, (probe, style) in zip(axes, line_styles(probes).items(), strict=True):
         of_probe = records[records["probe"] == probe].iloc[0]
         _draw(axis, frame[frame["probe"] == probe], style, probe)
         _threshold(axis, json.loads(of_probe["parameters"]))
         axis.set_ylabel("\n".join(halves(of_probe["quantity"])), fontsize=8)
-    for axis in axes[len(probes) :]:
-        axis.set_visible(False)
     return figure
 
 

@@ -1,13 +1,11 @@
 """SimLayerKV's lazy layers: layers × tasks or samples, from the number of tokens kept by each layer."""
 
-import math
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from kvbench.config import titled
-from kvbench.figures.style import SCALE, new_figure, panels, scale
+from kvbench.figures.style import SCALE, new_figure, panels, rows_of, scale
 
 
 def lazy_share(records: pd.DataFrame) -> pd.DataFrame:
@@ -31,12 +29,12 @@ def lazy_maps(records: pd.DataFrame, caption: str) -> Figure:
     layers, wide = shares[0][1].shape
     named = wide <= 24
     across = min(len(shares), max(1, int(12 / (0.26 * wide + 1))))
-    rows = math.ceil(len(shares) / across)
+    rows = rows_of(len(shares), across)
     names = max(len(str(name)) for name in shares[0][1].columns) if named else 0
     width = across * (min(0.26 * wide, 8) + 0.8) + 1
     figure, body = new_figure(width, rows * (0.085 * layers + 0.6 + 0.055 * names), caption)
-    axes = panels(body, rows, across)
-    for axis, (setting, grid) in zip(axes, shares, strict=False):
+    axes = panels(body, across, len(shares))
+    for axis, (setting, grid) in zip(axes, shares, strict=True):
         image = axis.imshow(grid, cmap=SCALE, vmin=0, vmax=1, aspect="auto", origin="lower", interpolation="nearest")
         axis.set_title(f"{titled(setting)}\n{grid.to_numpy().mean():.0%} of layers", fontsize=9)
         axis.tick_params(labelsize=7)
@@ -44,8 +42,6 @@ def lazy_maps(records: pd.DataFrame, caption: str) -> Figure:
             axis.set_xticks(range(wide), list(grid.columns), rotation=90)
         else:
             axis.set_xlabel(f"{grid.columns.name} (number)", fontsize=8)
-    for axis in axes[len(shares) :]:
-        axis.set_visible(False)
     body.supylabel("layer", fontsize=9)
     scale(body, image, axes, "share of samples in which the layer was lazy")
     return figure

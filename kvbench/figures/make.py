@@ -51,7 +51,7 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
 
 
 def _draw_methods(cfg: Configuration, folders: Sequence[str], target: Path) -> list[Path]:
-    """The figures of one model; none where it has no records."""
+    """The figures of one model's methods; none without records."""
     of_model = select(cfg, folders)
     if of_model is None:
         return []
@@ -60,7 +60,7 @@ def _draw_methods(cfg: Configuration, folders: Sequence[str], target: Path) -> l
 
 
 def _draw_probes(cfg: Configuration, folders: Sequence[str], target: Path) -> list[Path]:
-    """The same for an experiment of probes."""
+    """The figures of one model's probes; none without records."""
     cfg, records = select_probes(cfg, folders)
     if records.empty:
         return []
@@ -133,17 +133,13 @@ def _speed(drawing: _Drawing) -> Figure:
     return speed_figure(repetitions(drawing.records), drawing.caption)
 
 
-def _memory(drawing: _Drawing) -> Figure:
-    return memory_figure(drawing.records, drawing.caption)
-
-
-# experiment.show -> its figure, of what methods leave
+# experiment.show -> its figure, from records of methods
 DRAWINGS: dict[str, Callable[[_Drawing], Figure]] = {
     "curve": _curve,
     "heatmap": _heatmap,
     "lazy_map": _lazy_map,
     "speed": _speed,
-    "memory": _memory,
+    "memory": lambda drawing: memory_figure(drawing.records, drawing.caption),
 }
 
 

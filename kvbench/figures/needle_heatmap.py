@@ -3,16 +3,16 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from kvbench.config import titled
-from kvbench.figures.style import SCALE, new_figure, panels, save, scale
+from kvbench.figures.style import SCALE, new_figure, panels, rows_of, save, scale
 from kvbench.records.served_bytes import name_of, served_bytes
 
 # Cells are labelled in grids of at most that many rows and columns.
@@ -41,7 +41,7 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
     width = max(width, _LETTER * max(len(titled(setting)) for setting, _ in settings))
     width, height = min(max(width, 2.3), 6), min(max(height, 2.4), 4)
     columns = min(len(settings), 5, int(_WIDEST / width))
-    rows = math.ceil(len(settings) / columns)
+    rows = rows_of(len(settings), columns)
     grids = [
         group.pivot_table(index="depth", columns="length", values="score", aggfunc="mean").reindex(
             index=all_depths, columns=all_lengths
@@ -51,12 +51,10 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
     if any(grid.isna().any(axis=None) for grid in grids):
         caption += ". White cells: no record of the setting there"
     figure, body = new_figure(columns * width + 1.4, rows * height + 0.83, caption)
-    axes = panels(body, rows, columns)
-    for axis, (setting, group), grid in zip(axes, settings, grids, strict=False):
+    axes = panels(body, columns, len(settings))
+    for axis, (setting, group), grid in zip(axes, settings, grids, strict=True):
         image = _draw(axis, grid)
         axis.set_title(f"{titled(setting)}\nmean {group['score'].mean():.2f}\n{_sizes(group)}", fontsize=9)
-    for axis in axes[len(settings) :]:
-        axis.set_visible(False)
     body.supxlabel("context length (tokens)", fontsize=10)
     body.supylabel("needle depth (%)", fontsize=10)
     scale(body, image, axes, f"score ({metric}, 0 to 1)")
@@ -64,7 +62,7 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
 
 
 def _sizes(group: pd.DataFrame) -> str:
-    """The mean ratios of a setting; of another engine, which has none, nothing."""
+    """The mean ratios of a setting; empty for another engine, which has none."""
     if "r" not in group or group["r"].isna().all():
         return ""
     return f"r {group['r'].mean():.2f} · {name_of(group)} {served_bytes(group).mean():.2f}"
@@ -77,8 +75,9 @@ def _draw(axis: Axes, grid: pd.DataFrame) -> AxesImage:
     _ticks(axis.set_yticks, list(grid.index), 11)
     axis.tick_params(labelsize=8)
     if max(grid.shape) <= _MOST_LABELLED:
-        for (row, column), value in ((cell, grid.iat[cell]) for cell in _cells(grid) if pd.notna(grid.iat[cell])):
-            axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=ink(value))
+        for (row, column), value in np.ndenumerate(grid):
+            if pd.notna(value):
+                axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=ink(value))
     return image
 
 
@@ -86,15 +85,6 @@ def ink(value: float) -> str:
     """Black or white, whichever is legible on a cell of this value."""
     red, green, blue, _ = mpl.colormaps[SCALE](value)
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
-
-
-class Cell(NamedTuple):
-    row: int
-    column: int
-
-
-def _cells(grid: pd.DataFrame) -> list[Cell]:
-    return [Cell(row, column) for row in range(grid.shape[0]) for column in range(grid.shape[1])]
 
 
 def _ticks(place: Callable[[range, list[str]], object], labels: list[float], most: int) -> None:

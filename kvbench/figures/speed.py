@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from kvbench.benchmarks.speed import PLACE
 from kvbench.config import titled
-from kvbench.figures.style import bar_styles, grid_lines, legend_below, new_figure, panels
+from kvbench.figures.style import bar_styles, grid_lines, legend_below, new_figure, panels, rows_of
 
 # column of the frame -> title and unit of the panel, and the factor from the column to that unit
 PANELS = {
@@ -30,14 +30,13 @@ def speed_figure(frame: pd.DataFrame, caption: str) -> Figure:
     settings = list(frame["setting"].unique())
     places = list(frame.groupby(PLACE, sort=False).groups)
     columns = min(COLUMNS, len(shown))
-    rows = -(-len(shown) // columns)
     width = max(3.4, 0.14 * len(settings) * len(places) + 1.2)
-    figure, body = new_figure(width * columns, 2.7 * rows + 0.2 * -(-len(settings) // 4), caption)
-    axes = panels(body, rows, columns)
-    for axis, name in zip(axes, shown, strict=False):
+    figure, body = new_figure(
+        width * columns, 2.7 * rows_of(len(shown), columns) + 0.2 * rows_of(len(settings), 4), caption
+    )
+    axes = panels(body, columns, len(shown))
+    for axis, name in zip(axes, shown, strict=True):
         _bars(axis, frame, name, settings, places)
-    for axis in axes[len(shown) :]:
-        axis.set_visible(False)
     legend_below(body, axes[0].get_legend_handles_labels()[0], figure.get_figwidth())
     return figure
 

@@ -1,4 +1,4 @@
-"""What all figures share: marks that differ without colour, captions that are never cut off, atomic files."""
+"""The style of all figures: marks that differ without colour, captions that are never cut off, atomic files."""
 
 import textwrap
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from matplotlib.transforms import Bbox
 from kvbench.papers.colours import colour, places
 from kvbench.utils.files import replacing
 
-# Of the caption: its size in points, the width of a letter and the height of a line in inches; a figure's least width.
+# The caption's size in points, the width of its letters and the height of its lines in inches; a figure's least width.
 _CAPTION, _LETTER, _LINE, _NARROWEST = 8, 0.062, 0.135, 5.5
 # Light to dark in grey as well as in colour.
 SCALE = "cividis"
@@ -65,9 +65,16 @@ def new_figure(width: float, height: float, caption: str) -> tuple[Figure, SubFi
     return figure, body
 
 
-def panels(body: SubFigure, rows: int, columns: int) -> list[Axes]:
-    """Axes in a grid, row by row."""
-    return list(body.subplots(rows, columns, squeeze=False).flat)
+def panels(body: SubFigure, columns: int, count: int) -> list[Axes]:
+    """So many axes, row by row in a grid of so many columns."""
+    axes = list(body.subplots(rows_of(count, columns), columns, squeeze=False).flat)
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return axes[:count]
+
+
+def rows_of(count: int, columns: int) -> int:
+    return -(-count // columns)
 
 
 def scale(body: SubFigure, image: ScalarMappable, axes: Sequence[Axes], label: str, **options: Any) -> None:
@@ -87,7 +94,7 @@ def halves(text: str) -> list[str]:
 
 
 def legend_below(body: SubFigure, handles: Sequence[Artist], width: float) -> None:
-    """A legend under all axes of a figure so many inches wide, in as many columns as its labels let fit."""
+    """A legend under all axes of a figure so many inches wide, in as many columns as fit."""
     longest = max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), int(width / (0.55 + _LETTER * longest))))
     body.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
@@ -131,8 +138,8 @@ def _fix_layout(figure: Figure) -> None:
     for part in figure.findobj(SubFigure):
         box = part.bbox_relative
         box.p0, box.p1 = tuple(map(_rounded, box.p0)), tuple(map(_rounded, box.p1))
-    for drawn in (figure, *figure.findobj(SubFigure)):
-        for text in drawn.texts:
+    for each in (figure, *figure.findobj(SubFigure)):
+        for text in each.texts:
             x, y = text.get_position()
             text.set_position((_rounded(x), _rounded(y)))
 

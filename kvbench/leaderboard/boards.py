@@ -1,4 +1,4 @@
-"""Submissions that can be compared, together: one board for each model, benchmark, data and version of the metrics."""
+"""Boards of comparable submissions: one for each model, benchmark, data and version of the metrics."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.targets import DESCRIBING
 from kvbench.utils.text import short_hashes
 
-# Provenance in which records of one board agree. `versions` are those of the benchmark and its metrics; those of
-# methods are among a setting's parameters, and tell settings of one board apart.
+# Provenance in which the records of a board agree. `versions` are those of the benchmark and its metrics; versions of
+# methods are among a setting's parameters, and distinguish settings of a board.
 SAME = ("weights", "chat_template", *IDENTIFYING, "dtype", "data_sha256", "versions")
-# What may differ between submissions of one board, and is shown.
+# Provenance that may differ between submissions of a board, and is shown.
 ORIGIN = ("processor", "kvbench", "git", "torch", "transformers", "kernels")
 
 
@@ -29,12 +29,12 @@ class Board:
 
     settings  a row each, with the columns of `summarise` and submission (its number), label, kind, measure (the
               score's name), score and whole (whether it has all of the board's samples); r_bytes is as served
-    about     what r_bytes is of, where that has to be said
+    about     a note on r_bytes, where it needs one
     """
 
     model: str
     benchmark: str
-    facts: str  # what else distinguishes it
+    facts: str  # further distinctions
     measure: str
     samples: int
     settings: pd.DataFrame
@@ -76,8 +76,8 @@ def identity(record: pd.Series, manifest: Mapping[str, Any]) -> dict[str, Any]:
 def facts_of(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """What distinguishes each board: question and dtype, and what else differs where those are the same."""
     names = [
-        (one["model"], one["benchmark"], f"question {one['question']}, {str(one['dtype']).removeprefix('torch.')}")
-        for one in identities
+        (same["model"], same["benchmark"], f"question {same['question']}, {str(same['dtype']).removeprefix('torch.')}")
+        for same in identities
     ]
     facts = [name[-1] for name in names]
     for name in dict.fromkeys(names):
@@ -93,10 +93,10 @@ def _board(same: Mapping[str, Any], facts: str, records: pd.DataFrame) -> Board:
     labelled = labelled[[measure in scores for scores in labelled["scores"]]]
     samples = labelled["sample"].nunique()
     rows = []
-    for number, own in labelled.groupby("submission"):
-        summary = summarise(own.assign(setting=own["label"]), [measure])
-        summary["r_bytes"] = summary["setting"].map(served_bytes(own).groupby(own["label"]).mean())
-        kinds = own.drop_duplicates("label").set_index("label")["kind"]
+    for number, group in labelled.groupby("submission"):
+        summary = summarise(group.assign(setting=group["label"]), [measure])
+        summary["r_bytes"] = summary["setting"].map(served_bytes(group).groupby(group["label"]).mean())
+        kinds = group.drop_duplicates("label").set_index("label")["kind"]
         rows.append(summary.assign(submission=number, kind=summary["setting"].map(kinds)))
     settings = pd.concat(rows, ignore_index=True)
     settings = settings.rename(columns={measure: "score", "setting": "label"}).assign(measure=measure)

@@ -39,12 +39,12 @@ def main(arguments: Sequence[str]) -> None:
 def targets_of(text: str) -> tuple[float, ...]:
     """The shares in a text such as "0.1,0.2". Raises UserError for another one."""
     try:
-        found = tuple(sorted({float(part) for part in text.split(",")})) if text else TARGETS
+        targets = tuple(sorted({float(part) for part in text.split(",")})) if text else TARGETS
     except ValueError:
-        found = ()
-    if not found or not all(0 < target <= 1 for target in found):
+        targets = ()
+    if not targets or not all(0 < target <= 1 for target in targets):
         raise UserError(f"--targets {text} must be numbers above 0 and at most 1, such as 0.1,0.2")
-    return found
+    return targets
 
 
 def write(folders: Sequence[Path], out: Path, targets: Sequence[float] = TARGETS) -> list[Path]:
@@ -70,13 +70,10 @@ def write(folders: Sequence[Path], out: Path, targets: Sequence[float] = TARGETS
     if apart:
         tables.append(set_apart(apart, [link(one.folder, out) for one in apart]))
     columns = "model benchmark facts label kind submission r_bytes measure score low high samples units whole".split()
-    rows = [
-        board.settings.assign(
-            model=board.model, benchmark=board.benchmark, facts=board.facts,
-            submission=board.settings["submission"].map(dict(enumerate(names))),
-        )[columns]
-        for board in made
-    ]  # fmt: skip
+    rows = []
+    for board in made:
+        settings = board.settings.assign(submission=board.settings["submission"].map(dict(enumerate(names))))
+        rows.append(settings.assign(model=board.model, benchmark=board.benchmark, facts=board.facts)[columns])
     frame = pd.concat(rows) if rows else pd.DataFrame(columns=columns)
     texts = {"md": page.markdown(tables), "html": page.html(tables), "csv": csv_text(frame.round(4))}
     written = []

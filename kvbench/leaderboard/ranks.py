@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-OVER = 1.05  # r_bytes may exceed a target by so much
+OVER = 1.05  # r_bytes may be so many times a target
 FULL = "full"
 
 

@@ -1,4 +1,4 @@
-"""What was handed in: folders of records, each with its manifests and who made it."""
+"""Submissions: folders of records, each with its manifests and its makers."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ FILE = "submission.yaml"
 
 @dataclass(frozen=True)
 class Note:
-    """What submission.yaml says: who made the runs beside it, or in folders below it."""
+    """The contents of submission.yaml: the makers of the runs beside it, or in folders below it."""
 
     by: str = ""
     notes: str = ""
@@ -60,7 +60,7 @@ Judge = Callable[[Folder], Sequence[Check]]
 
 
 def verified_here(folder: Folder) -> Sequence[Check]:
-    """The checks of `kvbench verify`, with what this machine has."""
+    """The checks of `kvbench verify` with the data of this machine."""
     return checks_of(folder, {})
 
 
@@ -73,18 +73,18 @@ def read_submissions(folders: Sequence[Path], judge: Judge | None = None) -> Han
     for folder in dict.fromkeys(path.parent for path in files(folders)):
         name = name_of(folder, folders)
         try:
-            found = read(folder)
+            contents = read(folder)
         except UserError as error:
             apart.append(Apart(name, folder, str(error)))
             continue
-        if (records := with_scores(found)) is None:
+        if (records := with_scores(contents)) is None:
             continue
-        checks = (judge or verified_here)(found)
-        if (why := refused(checks) or seen.again(name, found)) is not None:
+        checks = (judge or verified_here)(contents)
+        if (why := refused(checks) or seen.again(name, contents)) is not None:
             apart.append(Apart(name, folder, why))
             continue
         note = note_of(folder, folders)
-        ranked.append(Submission(name, folder, note, records, found.manifests, verdict_of(checks)))
+        ranked.append(Submission(name, folder, note, records, contents.manifests, verdict_of(checks)))
     if not ranked and not apart:
         raise UserError(f"{', '.join(map(str, folders))}: no records with scores")
     return HandedIn(ranked, apart)
@@ -111,13 +111,13 @@ def refused(checks: Sequence[Check]) -> str | None:
 
 
 class Seen:
-    """Records of earlier folders by what no two have in common: their answers with times in nanoseconds."""
+    """Records of earlier folders, recognised by their answers with times in nanoseconds, which no two share."""
 
     def __init__(self) -> None:
         self.by: dict[tuple[object, ...], str] = {}
 
     def again(self, name: str, folder: Folder) -> str | None:
-        """Which earlier folder has records of this one; else None, and they are known from now on."""
+        """The earlier folder that has records of this one; None without any, and then this folder's are added."""
         marks = [mark for record in folder.records if (mark := _mark(record)) is not None]
         if earlier := Counter(self.by[mark] for mark in marks if mark in self.by):
             (other, times), *_ = earlier.most_common(1)

@@ -35,10 +35,10 @@ class Table:
 
 
 def ranked(board: Board, target: float) -> pd.DataFrame:
-    """The whole settings of a board within a target of bytes, a row for each method of each submission."""
-    whole = board.settings[board.settings["whole"]]
-    entry = list(zip(whole["method"], whole["submission"], strict=True))
-    return within(whole.assign(entry=entry), target, "entry")
+    """The settings with all samples within a target of bytes: a row for each method of each submission."""
+    complete = board.settings[board.settings["whole"]]
+    entry = list(zip(complete["method"], complete["submission"], strict=True))
+    return within(complete.assign(entry=entry), target, "entry")
 
 
 def overview(made: Sequence[Board], targets: Sequence[float]) -> Table:
@@ -47,7 +47,7 @@ def overview(made: Sequence[Board], targets: Sequence[float]) -> Table:
     rows = [
         [
             *(Cell(board.model), Cell(board.benchmark, f"#{anchor(board.title)}"), Cell(board.facts)),
-            *(Cell(leaders(board, one)) for one in targets),
+            *(Cell(leaders(board, target)) for target in targets),
         ]
         for board in made
     ]
@@ -57,8 +57,8 @@ def overview(made: Sequence[Board], targets: Sequence[float]) -> Table:
 def leaders(board: Board, target: float) -> str:
     best = ranked(board, target)
     best = best[best["method"] != FULL]
-    first = best.loc[best["rank"] == best["rank"].min(), "method"]
-    names = list(dict.fromkeys(titled(method) for method in first))
+    leading = best.loc[best["rank"] == best["rank"].min(), "method"]
+    names = list(dict.fromkeys(map(titled, leading)))
     if not names:
         return MISSING
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
@@ -73,8 +73,10 @@ def at_equal_bytes(board: Board, targets: Sequence[float], links: Sequence[str],
     rows = []
     for entry in order:
         method, submission = entry
-        cells = [_ranked_cell(best.loc[[entry]].iloc[0], links) if entry in best.index else Cell(MISSING)
-                 for best in columns.values()]  # fmt: skip
+        cells = [
+            _ranked_cell(best.loc[[entry]].iloc[0], links) if entry in best.index else Cell(MISSING)
+            for best in columns.values()
+        ]
         rows.append([Cell(titled(method)), Cell(names[submission], links[submission]), *cells])
     header = ["method", "submission", *(f"r_bytes ≤ {target:g}" for target in targets)]
     about = f"{count(board.samples, 'sample')}: {board.measure} [95 % interval] at r_bytes, then the rank."
@@ -119,12 +121,9 @@ def who_ran_what(submissions: Sequence[Submission], links: Sequence[str]) -> Tab
         days = sorted({str(started)[:10] for started in records["started"].dropna()})
         when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else MISSING
         note = submission.note
-        rows.append([
-            Cell(submission.name, link), *map(Cell, (note.by or MISSING, *about)),
-            Cell(f"{count(len(records), 'record')}, {count(records['setting'].nunique(), 'setting')}"),
-            *(Cell(text or MISSING) for text in origin), Cell(when), Cell(submission.verified or MISSING),
-            Cell(note.notes or MISSING),
-        ])  # fmt: skip
+        amount = f"{count(len(records), 'record')}, {count(records['setting'].nunique(), 'setting')}"
+        texts = [note.by, *about, amount, *origin, when, submission.verified, note.notes]
+        rows.append([Cell(submission.name, link), *(Cell(text or MISSING) for text in texts)])
     header = ["submission", "by", "model", "benchmark", "records", *ORIGIN, "date", "checks", "notes"]
     return Table("Who ran what, on which machine", header, rows)
 

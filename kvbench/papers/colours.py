@@ -1,4 +1,4 @@
-"""One colour for each method, in every figure and on every page: by its name alone, not by its place among others."""
+"""A colour for each method in every figure and on every page, by its name and never by its order."""
 
 import re
 import zlib
@@ -47,10 +47,9 @@ def slot(name: str) -> int | None:
     plain = _plain(titled(name))
     if plain in ("full", "fullkv"):
         return None
-    known = _stated()
-    beginnings = [method for method in known if plain.startswith(method)]
-    if beginnings:
-        return known[max(beginnings, key=len)]
+    numbers = _stated()
+    if beginnings := [method for method in numbers if plain.startswith(method)]:
+        return numbers[max(beginnings, key=len)]
     return zlib.crc32(_plain(name.partition(" ")[0]).encode()) % (len(COLOURS) * 1000)
 
 
@@ -79,14 +78,14 @@ def places(names: Iterable[str], count: int) -> dict[str, int]:
 
     Where there are more names than places they begin again.
     """
-    found: dict[str, int] = {}
+    chosen: dict[str, int] = {}
     for number, name in enumerate(dict.fromkeys(names)):
-        taken = set(list(found.values())[number // count * count :])
+        taken = set(list(chosen.values())[number // count * count :])
         place = (slot(name) or 0) % count
         while place in taken:
             place = (place + 1) % count
-        found[name] = place
-    return found
+        chosen[name] = place
+    return chosen
 
 
 def _plain(name: str) -> str:

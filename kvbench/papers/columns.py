@@ -20,13 +20,15 @@ AVERAGE, NEEDLE = "average", "needle"
 
 # LongBench's abbreviations, and the papers' for RULER. All other columns are printed by their names.
 SHORT = dict(
-    narrativeqa="NrtvQA", qasper="Qasper", multifieldqa_en="MF-en", multifieldqa_zh="MF-zh", hotpotqa="HotpotQA",
-    musique="Musique", dureader="DuReader", gov_report="GovReport", qmsum="QMSum", multi_news="MultiNews",
-    vcsum="VCSUM", trec="TREC", triviaqa="TriviaQA", samsum="SAMSum", lsht="LSHT", passage_count="PCount",
-    passage_retrieval_en="PRe", passage_retrieval_zh="PRz", lcc="LCC", niah_single="NIAH-S", niah_multikey="NIAH-MK",
-    niah_multivalue="NIAH-MV", niah_multiquery="NIAH-MQ", cwe="CWE", fwe="FWE", qa="QA", vt="VT",
-    kv_compression="KV cache", layer_compression="layers", tokens_per_s="tokens/s",
-) | {"2wikimqa": "2WikiMQA", "repobench-p": "RB-P"}  # fmt: skip
+    pair.split("=")
+    for pair in """
+    narrativeqa=NrtvQA qasper=Qasper multifieldqa_en=MF-en multifieldqa_zh=MF-zh hotpotqa=HotpotQA 2wikimqa=2WikiMQA
+    musique=Musique dureader=DuReader gov_report=GovReport qmsum=QMSum multi_news=MultiNews vcsum=VCSUM trec=TREC
+    triviaqa=TriviaQA samsum=SAMSum lsht=LSHT passage_count=PCount passage_retrieval_en=PRe passage_retrieval_zh=PRz
+    lcc=LCC repobench-p=RB-P niah_single=NIAH-S niah_multikey=NIAH-MK niah_multivalue=NIAH-MV niah_multiquery=NIAH-MQ
+    cwe=CWE fwe=FWE qa=QA vt=VT layer_compression=layers tokens_per_s=tokens/s
+    """.split()
+) | {"kv_compression": "KV cache"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Column:
     """One column: the mean over `tasks`, the mean over the columns `of`, or a measure of a row's records.
 
     name   its name in the published data.
-    whole  whether it has all the tasks that the published column has.
+    whole  whether it has all tasks of the published column.
     """
 
     name: str
@@ -83,14 +85,14 @@ def columns(names: Sequence[str], benchmark: Mapping[str, Any], published_benchm
     tasks were not requested are left out. Raises UserError for an unknown name.
     """
     tasks = requested_tasks(benchmark)
-    names = list(dict.fromkeys(name for given in names for name in _expand(given)))
+    names = list(dict.fromkeys(name for group in names for name in _expand(group)))
     scored = [_scored(name, tasks) for name in names if name not in (*MEASURES, NEEDLE, AVERAGE)]
     there = {column.name: column for column in scored if column.tasks}
     if scored:
         average = Column(AVERAGE, of=tuple(there.values()), whole=all(column.whole for column in scored))
     else:  # the average alone, over all tasks
-        of = tuple(Column(task, (task,)) for task in tasks)
-        average = Column(AVERAGE, of=of, whole=set(requested_tasks(published_benchmark)) <= set(tasks))
+        parts = tuple(Column(task, (task,)) for task in tasks)
+        average = Column(AVERAGE, of=parts, whole=set(requested_tasks(published_benchmark)) <= set(tasks))
     there |= {name: Column(name, measure=measure) for name, measure in MEASURES.items()}
     there |= {NEEDLE: Column(NEEDLE, (ALL,))} | ({AVERAGE: average} if average.of else {})
     return [there[name] for name in names if name in there]
@@ -125,7 +127,7 @@ Scores = dict[str, pd.Series]  # task -> score of each sample in 0 to 1, by samp
 
 
 def drawn(records: pd.DataFrame) -> dict[str, str]:
-    """What was drawn independently, by sample (kvbench.metrics.aggregate.units)."""
+    """The independently drawn unit of each sample (kvbench.metrics.aggregate.units)."""
     return dict(zip(records["sample"], units(records), strict=True))
 
 

@@ -12,13 +12,13 @@ from kvbench.utils.arguments import Parser
 
 def parser(command: str, about: str) -> Parser:
     """The parser of a command that shows an experiment's records; each command adds settings of its own."""
-    known = Parser(command, about, _experiments)
-    known.add_argument("-m", "--multirun", action="store_true", help="allowed, as in the command of the runs")
-    known.overrides("+experiment=NAME and overrides of its runs: model=smollm2-135m benchmark.tasks=[qasper] ...")
-    known.setting(
+    arguments = Parser(command, about, _experiments)
+    arguments.add_argument("-m", "--multirun", action="store_true", help="allowed, as in the command of the runs")
+    arguments.overrides("+experiment=NAME and overrides of its runs: model=smollm2-135m benchmark.tasks=[qasper] ...")
+    arguments.setting(
         "runs=FOLDER", "folders of runs, or of one run, with the records; default: output_dir", folders, several=True
     )
-    return known
+    return arguments
 
 
 def folders(text: str) -> list[str]:
@@ -39,15 +39,15 @@ def configurations(overrides: Sequence[str]) -> list[Configuration]:
     Values separated by commas give one configuration each, as in `kvbench -m`. Without a `model=` override there is
     one for each of the experiment's models. Raises UserError without an experiment.
     """
-    found: list[Configuration] = []
+    cfgs: list[Configuration] = []
     with initialize_config_dir(hydra_folder(), version_base="1.3"):
         for job in jobs(overrides):
             cfg = configured(job)
             experiment = named_by(cfg)
             named = any(override.startswith("model=") for override in job)
             for model in [cfg.model.name] if named else experiment.models:
-                found.append(cfg if model == cfg.model.name else configured([*job, f"model={model}"]))
-    return [cfg for i, cfg in enumerate(found) if cfg not in found[:i]]
+                cfgs.append(cfg if model == cfg.model.name else configured([*job, f"model={model}"]))
+    return [cfg for i, cfg in enumerate(cfgs) if cfg not in cfgs[:i]]
 
 
 def jobs(overrides: Sequence[str]) -> list[tuple[str, ...]]:

@@ -15,14 +15,14 @@ from kvbench.utils.targets import DESCRIBING
 
 # Keys whose value is the name of a file, besides the experiment's.
 GROUPS = ("model", "benchmark")
-# What stands before the = of an override: a key and nothing else, since a manifest is anybody's.
+# The key of an override, and nothing else: a manifest may come from anybody.
 KEY = re.compile(r"[\w.-]+")
 
 
 def command_of(
     config: Mapping[str, Any], compose: Callable[[tuple[str, ...]], dict[str, Any]] = composed
 ) -> tuple[str, bool]:
-    """The shortest command found whose configuration is `config`, and whether this version composes exactly that.
+    """A short command for the configuration `config`, and whether this version composes exactly that from it.
 
     Texts that describe a node are not compared. The command names the files of conf/ that the configuration comes from,
     and every key that differs from theirs, up to one that no command can set. `compose` is `composed`, or a function
@@ -41,22 +41,22 @@ def command_of(
 def _files(config: Mapping[str, Any], compose: Callable[[tuple[str, ...]], dict[str, Any]]) -> list[str]:
     """The choices of an experiment, a model, a benchmark, methods and probes."""
     experiment = (config.get("experiment") or {}).get("name")
-    found = [f"+experiment={experiment}"] if experiment in choices("experiment") else []
-    base = compose(tuple(found))
+    overrides = [f"+experiment={experiment}"] if experiment in choices("experiment") else []
+    base = compose(tuple(overrides))
     for group in GROUPS:
         about = (config.get(group) or {}).get("about")
         named = [name for name, text in options(group).items() if about and text == about]
         if named and base[group].get("about") != about:
-            found.append(f"{group}={named[0]}")
+            overrides.append(f"{group}={named[0]}")
     for group in ("method", "probe"):
         ours, theirs = (_built(one.get(group) or {}, group) for one in (config, base))
         if ours and ours != theirs:
-            found.append(f"{group}={ours[0]}" if len(ours) == 1 else f"{group}=[{','.join(ours)}]")
-    return found
+            overrides.append(f"{group}={ours[0]}" if len(ours) == 1 else f"{group}=[{','.join(ours)}]")
+    return overrides
 
 
 def _effective(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration without what only describes it, so that a version with other words makes the same one."""
+    """The configuration without descriptions, so that a version with other words has the same one."""
     model, experiment = (dict(config.get(group) or {}) for group in ("model", "experiment"))
     model.pop("parameters", None)  # read by estimates of an experiment's cost alone
     experiment.pop("chosen", None)
@@ -69,7 +69,7 @@ def _without_texts(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """An override for each key that differs. Raises UserError for a key that is none, and for Hydra's own."""
+    """An override for each key that differs. Raises UserError for an invalid key, and for Hydra's own."""
     for key, value in ours.items():
         if not KEY.fullmatch(key) or f"{path}{key}".partition(".")[0] == "hydra":
             raise UserError(f"{path}{key}: a command cannot set this key")

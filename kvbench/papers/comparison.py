@@ -49,13 +49,15 @@ def value_of_column(row: list[dict[str, Any]], column: Column) -> dict[str, Any]
 
     Raises UserError where several values that differ fit, which is a mistake in the experiment's file.
     """
-    hits = [one for one in row if one["column"] == column.name and (column.measure or one["unit"] in SCORE_UNITS)]
+    hits = [
+        value for value in row if value["column"] == column.name and (column.measure or value["unit"] in SCORE_UNITS)
+    ]
     if not hits or not column.whole:
         return None
-    if len({one["printed"] for one in hits}) > 1:
+    if len({value["printed"] for value in hits}) > 1:
         raise UserError(
             f"several published values of {hits[0]['paper']}'s {hits[0]['item']} fit the method "
-            f"{hits[0]['method']!r} in {column.name}: {', '.join(one['printed'] for one in hits)}; in "
+            f"{hits[0]['method']!r} in {column.name}: {', '.join(value['printed'] for value in hits)}; in "
             "experiment.methods, name another column of the published data that selects one, such as setting"
         )
     return hits[0]
@@ -83,8 +85,7 @@ def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> Sp
     and the last two over those of the first setting at the same length and number of new tokens. Machines differ, so
     only these ratios compare. `model` is the run's; the experiment's first model stands in where it has no values.
     """
-    assert experiment.published is not None, "an experiment without published values is not compared"
-    values = published(experiment.published)
+    values = published(str(experiment.published))
     values = values[values["column"].isin(experiment.columns) & values["column"].isin(SPEED_QUANTITIES)]
     models = set(values["model"]) & {model} or set(values["model"]) & {experiment.models[0]}
     values = values[values["model"].isin(models)]
@@ -103,9 +104,9 @@ def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> Sp
                 }
             )
     compared = pd.DataFrame(rows, columns="setting length new_tokens column unit published ours".split())
-    first = compared.groupby(["length", "new_tokens", "column"], sort=False)[["published", "ours"]].transform("first")
-    for name in first:
-        compared[f"{name}_over_first"] = compared[name] / first[name]
+    groups = compared.groupby(["length", "new_tokens", "column"], sort=False)
+    for name in ("published", "ours"):
+        compared[f"{name}_over_first"] = compared[name] / groups[name].transform("first")
     return SpeedComparison(compared, values.loc[list(dict.fromkeys(used))])
 
 
@@ -121,8 +122,8 @@ def _at_place(values: pd.DataFrame, fields: Mapping[str, str] | None, row: pd.Se
 
 def _about_place(setting: str, row: pd.Series) -> bool:
     """Whether a published setting is about a row's lengths; one that names none is about all."""
-    found = _PLACE.search(setting)
-    if not found:
+    match = _PLACE.search(setting)
+    if not match:
         return True
-    length = int(found[1]) * (1024 if found[2] else 1)
-    return length == row["length"] and found[3] in (None, str(row["new_tokens"]))
+    length = int(match[1]) * (1024 if match[2] else 1)
+    return length == row["length"] and match[3] in (None, str(row["new_tokens"]))

@@ -41,51 +41,51 @@ def cost(cfgs: Sequence[Configuration], gpu: GPU = H100) -> Cost | None:
         return None
     settings = [[] if cfg.probe else settings_of(cfg) for cfg in cfgs]
     compared = [
-        len(build_probes(cfg.probe)) if cfg.probe else len(own) for cfg, own in zip(cfgs, settings, strict=True)
+        len(build_probes(cfg.probe)) if cfg.probe else len(chosen) for cfg, chosen in zip(cfgs, settings, strict=True)
     ]
     tokens = [size.tokens for sizes in samples for size in sizes if size.bounded and size.tokens is not None]
-    known = len(tokens) == sum(map(len, samples))
-    found = [_estimate(*run, gpu) for run in zip(cfgs, settings, samples, strict=True)]
-    estimates = [one for one in found if one is not None]
+    bounded = len(tokens) == sum(map(len, samples))
+    estimates = [
+        estimate for run in zip(cfgs, settings, samples, strict=True) if (estimate := _estimate(*run, gpu)) is not None
+    ]
     hours = gib = None
-    if len(estimates) == len(found):
+    if len(estimates) == len(cfgs):
         hours = sum(seconds for seconds, _ in estimates) / 3600
         gib = max(held for _, held in estimates) / 2**30
-    runs = [(one, len(sizes)) for one, sizes in zip(compared, samples, strict=True)]
-    return Cost(runs, sum(tokens) if known else None, hours, gib)
+    runs = [(number, len(sizes)) for number, sizes in zip(compared, samples, strict=True)]
+    return Cost(runs, sum(tokens) if bounded else None, hours, gib)
 
 
 def cost_text(cfgs: Sequence[Configuration]) -> str:
     """The cost in sentences; empty where it is not known."""
-    found = cost(cfgs)
-    if found is None:
+    if (total := cost(cfgs)) is None:
         return ""
-    text = f"Cost: {count(found.records, 'record')}"
-    if len({*found.runs}) == 1:
-        (settings, samples), *_ = found.runs
-        models = f" × {count(len(found.runs), 'model')}" if len(found.runs) > 1 else ""
+    text = f"Cost: {count(total.records, 'record')}"
+    if len({*total.runs}) == 1:
+        (settings, samples), *_ = total.runs
+        models = f" × {count(len(total.runs), 'model')}" if len(total.runs) > 1 else ""
         text += f" ({count(settings, 'setting')} × {count(samples, 'sample')}{models})"
-    if found.tokens is not None:
-        tokens = count(found.tokens, "token")
+    if total.tokens is not None:
+        tokens = count(total.tokens, "token")
         text += f"; all prompts together have at most {tokens}, and settings that share a prefill read them once"
-    return f"{text}. {estimate_text(found)}".rstrip()
+    return f"{text}. {estimate_text(total)}".rstrip()
 
 
-def estimate_text(found: Cost) -> str:
-    """One sentence with the estimated GPU hours and memory, and what they assume; empty without an estimate."""
-    if found.gpu_hours is None or found.gib is None:
+def estimate_text(total: Cost) -> str:
+    """One sentence with the estimated GPU hours and memory and their assumptions; empty without an estimate."""
+    if total.gpu_hours is None or total.gib is None:
         return ""
     return (
-        f"Estimated for answers of full length: {hours_text(found.gpu_hours)} {H100.assumptions}; "
-        f"{gib_text(found.gib)} in bfloat16 for weights, the longest prompt and the caches held with it or decoding "
+        f"Estimated for answers of full length: {hours_text(total.gpu_hours)} {H100.assumptions}; "
+        f"{gib_text(total.gib)} in bfloat16 for weights, the longest prompt and the caches held with it or decoding "
         "together."
     )
 
 
-def row_of(name: str, found: Cost) -> dict[str, str]:
+def row_of(name: str, total: Cost) -> dict[str, str]:
     """An experiment's row of costs.csv."""
-    hours, gib = ("" if number is None else f"{number:.3g}" for number in (found.gpu_hours, found.gib))
-    return {"experiment": name, "records": str(found.records), "gpu_hours": hours, "gib": gib}
+    hours, gib = ("" if number is None else f"{number:.3g}" for number in (total.gpu_hours, total.gib))
+    return {"experiment": name, "records": str(total.records), "gpu_hours": hours, "gib": gib}
 
 
 def _estimate(

@@ -19,7 +19,7 @@ SOURCES = {"data_dir": "data from", "haystack_dir": "haystack from", "needle_fil
 
 
 class Deviations(NamedTuple):
-    """What a run changes of its experiment's file: what makes it smaller, and all else."""
+    """A run's changes of its experiment's file: those that make it smaller, and all others."""
 
     smaller: list[str]
     other: list[str]
@@ -53,14 +53,14 @@ def deviations(cfg: Configuration) -> Deviations:
 
 def _node_deviations(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     """Methods, or probes, that only one of two configurations has, and parameters in which they differ."""
-    found = [f"without {name}" for name in theirs if name not in ours]
-    found += [f"with {name}" for name in ours if name not in theirs]
+    changes = [f"without {name}" for name in theirs if name not in ours]
+    changes += [f"with {name}" for name in ours if name not in theirs]
     for name in ours:
         if isinstance(ours[name], Mapping) and name in theirs:
             a, b = flat(ours[name]), flat(theirs[name])
             keys = [key for key in a if key.rpartition(".")[2] not in DESCRIBING and a[key] != b.get(key)]
-            found += [f"{name}.{key} {_text(a[key])}" for key in keys]
-    return found
+            changes += [f"{name}.{key} {_text(a[key])}" for key in keys]
+    return changes
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The GPU that estimates of time are for, and what they assume of it."""
+"""The GPUs of estimated times, and the assumptions about them."""
 
 from dataclasses import dataclass
 

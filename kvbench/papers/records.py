@@ -20,7 +20,7 @@ from kvbench.records.load import refuse
 from kvbench.utils.console import warn
 from kvbench.utils.text import count
 
-# The fields of a record that identify its setting.
+# Fields of a record that identify its setting.
 SETTING_FIELDS = ["method", "parameters", "ratio", "budget"]
 
 
@@ -91,14 +91,11 @@ def select(cfg: Configuration, folders: Sequence[str | Path]) -> ModelRecords | 
 
 
 def select_probes(cfg: Configuration, folders: Sequence[str | Path]) -> tuple[Configuration, pd.DataFrame]:
-    """The same for an experiment of probes: the configuration as run, and the records in the order of its probes.
-
-    Without records the frame is empty.
-    """
+    """The configuration of an experiment of probes as run, and its records, if any, in the order of its probes."""
     records, runs = _records(cfg, folders)
     if records.empty:
         return cfg, records
-    order = {(one.name, one.parameters): place for place, one in enumerate(build_probes(cfg.probe))}
+    order = {(probe.name, probe.parameters): place for place, probe in enumerate(build_probes(cfg.probe))}
     place = [order.get(pair) for pair in zip(records["probe"], records["parameters"], strict=True)]
     records = records.assign(place=place).dropna(subset="place")
     if records.empty:

@@ -35,13 +35,13 @@ def searched_folders(runs: Sequence[str], cfg: Configuration) -> Sequence[str]:
 
 def find_runs(folders: Sequence[str | Path]) -> Runs:
     """The folders of records below `folders`."""
-    found: dict[Path, list[dict[str, Any]]] = {}
+    runs: dict[Path, list[dict[str, Any]]] = {}
     for top in folders:
         for below in sorted(Path(top).rglob("manifests")):
-            manifests = [one for one in read_manifests(below.parent)[0].values() if "config" in one]
+            manifests = [manifest for manifest in read_manifests(below.parent)[0].values() if "config" in manifest]
             if manifests and files_in(below.parent):
-                found.setdefault(below.parent, manifests)
-    return found
+                runs.setdefault(below.parent, manifests)
+    return runs
 
 
 def matching_runs(cfg: Configuration, runs: Runs) -> Runs:
@@ -63,16 +63,16 @@ def differing_keys(cfg: Configuration, other: Recorded) -> set[str]:
     return {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)}
 
 
-def _identity(of: Recorded) -> dict[str, object]:
+def _identity(config: Recorded) -> dict[str, object]:
     return {
-        "model": of.model["name"],
-        "model.chat_template": of.model.get("chat_template", "auto"),
-        **{f"model.{key}": of.model.get(key) or {} for key in IDENTIFYING},
-        "question": of.question or "visible",
-        "first_token": of.first_token,
-        "memory": of.memory,
-        "records": "probes" if of.probe else "methods",
-        **{f"benchmark.{key}": value for key, value in of.benchmark.items() if key not in DESCRIBING},
+        "model": config.model["name"],
+        "model.chat_template": config.model.get("chat_template", "auto"),
+        **{f"model.{key}": config.model.get(key) or {} for key in IDENTIFYING},
+        "question": config.question or "visible",
+        "first_token": config.first_token,
+        "memory": config.memory,
+        "records": "probes" if config.probe else "methods",
+        **{f"benchmark.{key}": value for key, value in config.benchmark.items() if key not in DESCRIBING},
     }
 
 

@@ -25,9 +25,9 @@ def write(runs: Sequence[Path], out: Path | None) -> Path:
     from kvbench.report.page import page
     from kvbench.report.run_data import find_runs, without_outputs
 
-    found = {folder: without_outputs(folder) for folder in find_runs(runs)}
-    folders = [folder for folder, reason in found.items() if not reason]
-    without = [f"{folder} {reason}" for folder, reason in found.items() if reason]
+    reasons = {folder: without_outputs(folder) for folder in find_runs(runs)}
+    folders = [folder for folder, reason in reasons.items() if not reason]
+    without = [f"{folder} {reason}" for folder, reason in reasons.items() if reason]
     if not folders:
         raise UserError("; ".join(without))
     for line in without:

@@ -15,8 +15,8 @@ def command_lines(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for manifest in manifests:
         if "config" in manifest:
             runs.setdefault(json.dumps(manifest["config"]), []).append(manifest["run"])
-    made, compose = [], cache(composed)
+    commands, compose = [], cache(composed)
     for config, names in runs.items():
         command, exact = command_of(json.loads(config), compose)
-        made.append({"command": command, "exact": exact, "runs": names})
-    return made
+        commands.append({"command": command, "exact": exact, "runs": names})
+    return commands

@@ -15,13 +15,13 @@ def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFram
     """
     sets: dict[str, list[str]] = {setting: [] for setting in order}
     for setting, parameters in zip(records["setting"], records["parameters"], strict=True):
-        known = sets.setdefault(setting, [])
-        if parameters not in known:
-            known.append(parameters)
+        variants = sets.setdefault(setting, [])
+        if parameters not in variants:
+            variants.append(parameters)
     label = {
         (setting, parameters): setting + added
-        for setting, known in sets.items()
-        for parameters, added in zip(known, differences(known), strict=True)
+        for setting, variants in sets.items()
+        for parameters, added in zip(variants, differences(variants), strict=True)
     }
     records = records.assign(
         label=[label[pair] for pair in zip(records["setting"], records["parameters"], strict=True)]

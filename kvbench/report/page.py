@@ -53,10 +53,10 @@ def titles(runs: Sequence[dict[str, Any]]) -> list[str]:
     The name is added where several runs share all facts; where no fact differs, it stands alone.
     """
     differ = [fact for fact in FACTS if len({run["facts"][fact] for run in runs}) > 1]
-    made = [" · ".join(_words(fact, run["facts"][fact]) for fact in differ) for run in runs]
+    joined = [" · ".join(_words(fact, run["facts"][fact]) for fact in differ) for run in runs]
     return [
-        title if title and made.count(title) == 1 else " · ".join(part for part in (title, run["name"]) if part)
-        for title, run in zip(made, runs, strict=True)
+        title if title and joined.count(title) == 1 else " · ".join(part for part in (title, run["name"]) if part)
+        for title, run in zip(joined, runs, strict=True)
     ]
 
 

@@ -33,9 +33,9 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[list[Any]]]:
     manifests = list(read_manifests(folder)[0].values())
     records = load(folder)
     frame = with_labels(records, [label for manifest in manifests for label in manifest.get("settings", [])])
-    own = list(dict.fromkeys(name for scores in frame["scores"] for name in scores))
+    scored = list(dict.fromkeys(name for scores in frame["scores"] for name in scores))
     frame, distances = with_distances(frame)
-    metrics = [*own, *distances]
+    metrics = [*scored, *distances]
     samples = frame.drop_duplicates("sample")
     rows = read_samples(folder)
     of_sample = _properties(samples, rows)
@@ -53,7 +53,7 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[list[Any]]]:
         "settings": run_tables.settings(frame, metrics),
         "differences": run_tables.differences(frame, metrics[0]),
         "tasks": run_tables.tasks(frame, metrics[0]),
-        "heatmap": run_tables.heatmap(frame, own),
+        "heatmap": run_tables.heatmap(frame, scored),
         "frontier": read_frontier(folder),
         "properties": list(of_sample),
         "samples": _sample_columns(samples, of_sample, rows),
@@ -75,7 +75,7 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[list[Any]]]:
 
 
 def _facts(frame: pd.DataFrame, manifests: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """What distinguishes one run from another: benchmark, model, dtype, question and memory."""
+    """The facts that distinguish runs: benchmark, model, dtype, question and memory."""
     dtypes = sorted({name for manifest in manifests if (name := dtype(manifest))})
     facts = {name: str(frame[name].iloc[0]) for name in ("benchmark", "model", "question")}
     facts |= {"memory": next((str(value) for value in _column(frame, "memory") if isinstance(value, str)), "engine")}
@@ -117,15 +117,15 @@ def _sample_columns(
     samples: pd.DataFrame, of_sample: dict[str, list[Any]], rows: dict[str, dict[str, Any]]
 ) -> dict[str, list[Any]]:
     """Prompts, answers and properties, a list with a value per sample each; prompts are empty in packs."""
-    known = [rows.get(sample, {}) for sample in samples["sample"]]
+    stored = [rows.get(sample, {}) for sample in samples["sample"]]
     return {
         "id": samples["sample"].tolist(),
         "answers": samples["answers"].tolist(),
-        "evidence": [row.get("evidence") or [] for row in known],
-        "end": [row.get("prompt_end", "") for row in known],
-        "characters": [row.get("prompt_characters", 0) for row in known],
-        "question": [row.get("question", "") for row in known],
-        "prefix": [row.get("prefix", "") for row in known],
+        "evidence": [row.get("evidence") or [] for row in stored],
+        "end": [row.get("prompt_end", "") for row in stored],
+        "characters": [row.get("prompt_characters", 0) for row in stored],
+        "question": [row.get("question", "") for row in stored],
+        "prefix": [row.get("prefix", "") for row in stored],
         **{f"property {name}": values for name, values in of_sample.items()},
         **({"context": units(samples).tolist()} if {"context_id", "unit"} & {*samples} else {}),
     }
@@ -157,13 +157,12 @@ def _column(frame: pd.DataFrame, name: str) -> list[Any]:
 
 def _lists(frame: pd.DataFrame, name: str) -> list[list[Any] | None]:
     """A column of lists; None for records without it."""
-    known = frame[name].tolist() if name in frame else [None] * len(frame)
-    return [value if isinstance(value, list) else None for value in known]
+    return [value if isinstance(value, list) else None for value in _column(frame, name)]
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """The run folders among `paths` and right below those that are none, each once; UserError for a path without."""
-    found: dict[Path, Path] = {}
+    """The run folders among `paths` and directly below the others, each once. Raises UserError for a path without."""
+    runs: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
             raise UserError(f"{path} is not a folder" if path.exists() else f"there is no folder {str(path)!r}")
@@ -171,19 +170,18 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
         if not inside:
             raise UserError(f"{path} holds no {RECORDS}, nor does any folder in it")
         for folder in inside:
-            found.setdefault(folder.resolve(), folder)
-    return list(found.values())
+            runs.setdefault(folder.resolve(), folder)
+    return list(runs.values())
 
 
 def kind_of(folder: Path) -> str | None:
-    """What the records of a run are: method, probe or speed; None where there is none yet."""
+    """The kind of a run's records: method, probe, speed or engine; None before the first."""
     records = (record for path in files_in(folder) for record in records_in(path))
-    first = next(records, None)
-    return None if first is None else first["kind"]
+    return next((record["kind"] for record in records), None)
 
 
 def without_outputs(folder: Path) -> str:
-    """Why the page cannot show a run: it has no record yet, or is one of probes; empty where it can."""
+    """Why the page cannot show a run: it has no record yet, or is of probes; empty where it can."""
     kind = kind_of(folder)
     if kind is None:
         return "holds no record yet: the same command again makes them"

@@ -51,9 +51,9 @@ def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict[str, Any]
 
 
 def differences(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
-    """For each setting the differences of the others from it, by label; and what the page says below them."""
+    """For each setting the differences of the others from it, by label; and the page's notes below them."""
     every = pairs(frame.assign(setting=frame["label"]), metric)
-    found = {label: against(every, label) for label in frame["label"].unique()}
+    by_baseline = {label: against(every, label) for label in frame["label"].unique()}
     columns = ("setting", "difference", "low", "high", "p", "p_holm", "wins", "ties", "losses", "samples")
     return {
         "metric": metric,
@@ -62,10 +62,12 @@ def differences(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
                 {name: titled(row[name]) if name == "setting" else number(row[name]) for name in columns}
                 for _, row in compared.iterrows()
             ]
-            for label, compared in found.items()
+            for label, compared in by_baseline.items()
         },
         "notes": {
-            titled(label): ". ".join(notes(compared, metric)) for label, compared in found.items() if len(compared)
+            titled(label): ". ".join(notes(compared, metric))
+            for label, compared in by_baseline.items()
+            if len(compared)
         },
     }
 
@@ -75,12 +77,12 @@ def tasks(frame: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
     if "task" not in frame:
         return []
     frame = frame.assign(setting=frame["label"])
-    made = [{"by": "task", "rows": _rows(frame, metric)}] if frame["task"].nunique() > 1 else []
+    tables = [{"by": "task", "rows": _rows(frame, metric)}] if frame["task"].nunique() > 1 else []
     for name in BESIDE_TASK:
         if name in frame and frame[name].nunique() > 1 and _shared(frame, name):
             task = frame["task"] + " · " + frame[name].map(_text)
-            made.append({"by": f"task and {name}", "rows": _rows(frame.assign(task=task), metric)})
-    return made
+            tables.append({"by": f"task and {name}", "rows": _rows(frame.assign(task=task), metric)})
+    return tables
 
 
 def _rows(frame: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
@@ -115,8 +117,8 @@ def heatmap(frame: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Any] | Non
     for name in metrics:
         scored = frame.assign(score=[scores.get(name, math.nan) for scores in frame["scores"]])
         means = scored.groupby(["label", "depth", "length"])["score"].mean()
-        whole = pd.MultiIndex.from_product([labels, depths, lengths])
-        cells = means.reindex(whole).to_numpy().reshape(len(labels), len(depths), len(lengths))
+        every_cell = pd.MultiIndex.from_product([labels, depths, lengths])
+        cells = means.reindex(every_cell).to_numpy().reshape(len(labels), len(depths), len(lengths))
         grids[name] = [[[number(cell) for cell in row] for row in grid] for grid in cells]
     return {"depths": [plain(x) for x in depths], "lengths": [plain(x) for x in lengths], "grids": grids}
 

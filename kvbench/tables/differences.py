@@ -88,14 +88,13 @@ def against(every: pd.DataFrame, baseline: str) -> pd.DataFrame:
         score=first["baseline_score"],
         baseline_score=first["score"],
     )
-    found = pd.concat([second, turned]).sort_index(kind="stable")
-    return found.assign(p_holm=holm(found["p"])).reset_index(drop=True)
+    rows = pd.concat([second, turned]).sort_index(kind="stable")
+    return rows.assign(p_holm=holm(rows["p"])).reset_index(drop=True)
 
 
 def full_of(records: pd.DataFrame) -> str | None:
     """The setting of the uncompressed cache; None where there is none."""
-    found = records.loc[records["method"] == FULL, "setting"]
-    return None if found.empty else found.iloc[0]
+    return next(iter(records.loc[records["method"] == FULL, "setting"]), None)
 
 
 def difference_table(
@@ -120,23 +119,23 @@ def difference_table(
 
 
 def notes(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> list[str]:
-    """What the columns are, of how many units, and that the baseline is at the floor where it is."""
+    """Notes on the columns, the number of units, and a baseline whose score is at the floor."""
     fewest, most = compared["units"].min(), compared["units"].max()
     drawn = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
     samples = count(compared["samples"].max(), "sample")
     samples = samples if compared["samples"].nunique() == 1 else f"at most {samples}"
     how = "all sign flips" if most <= EXACT else "random sign flips"
-    found = [
+    lines = [
         f"on {samples} that both have; interval by bootstrap and p by {how}, over {drawn} texts or problems "
         f"drawn independently; Holm's correction is for {count(len(compared), 'comparison')}"
     ]
     if compared["low"].isna().any():
-        found.append(f"{MISSING}: no interval, as a task has a single such text or problem or distances do not vary")
-    return found + list(filter(None, [floor_note(compared, metric, margin)]))
+        lines.append(f"{MISSING}: no interval, as a task has a single such text or problem or distances do not vary")
+    return lines + list(filter(None, [floor_note(compared, metric, margin)]))
 
 
 def floor_note(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> str:
-    """That nothing can be worse than the baseline by more than `margin`, where its score is so low; else empty."""
+    """A note where the baseline scores so low that nothing can be worse by more than `margin`; else empty."""
     score = compared["baseline_score"].max()
     if metric in SMALLER_IS_BETTER or not score - bounds(metric).low <= margin + EQUAL:
         return ""

@@ -1,4 +1,4 @@
-"""What a run's table says of other engines: bytes by where they are from, and answers that were asked for twice."""
+"""A run's columns about other engines: bytes by their source, and answers that were asked for twice."""
 
 import pandas as pd
 
@@ -21,8 +21,8 @@ def of_engines(group: pd.DataFrame) -> dict[str, object]:
     """Columns of one setting's row beside those of methods: mean bytes with their source, and repeated answers."""
     means = {name: group[name].mean() for name in SOURCES if name in group and group[name].notna().any()}
     text = ", ".join(f"{mean:,.0f} {SOURCES[name]}" for name, mean in means.items())
-    found = [one for one in group["repeated"] if isinstance(one, dict)]
-    twice = {"asked_twice": len(found), "same_twice": sum(bool(one.get("equal")) for one in found)}
+    repeated = [node for node in group["repeated"] if isinstance(node, dict)]
+    twice = {"asked_twice": len(repeated), "same_twice": sum(bool(node.get("equal")) for node in repeated)}
     return {"cache_bytes": text or MISSING, **twice}
 
 

@@ -1,4 +1,4 @@
-"""The frontiers of several methods as a table, and what follows from them in one sentence."""
+"""The frontiers of several methods as a table, and a recommendation in one sentence."""
 
 from collections.abc import Mapping
 from math import isnan
@@ -27,18 +27,18 @@ def frontier_table(
     """One row per method, the fewest bytes first; `full` is FullKV's score in [0, 1].
 
     floor   the r_bytes of the layers that no method compresses; None: there are none.
-    about   what the bytes are of, where that is more than r_bytes says.
+    about   a note on the bytes, where plain r_bytes would mislead.
     """
     rows = [
         [
             titled(name),
-            _bytes(found, found.sure),
-            _bytes(found, found.possible),
-            MISSING if found.sure is None or not _takes_ratio(found) else f"{found.sure.ratio:g}",
-            MISSING if found.sure is None else f"{100 * (full + found.sure.difference):.1f}",
-            str(len(found.points)),
+            _bytes(frontier, frontier.sure),
+            _bytes(frontier, frontier.possible),
+            MISSING if frontier.sure is None or not _takes_ratio(frontier) else f"{frontier.sure.ratio:g}",
+            MISSING if frontier.sure is None else f"{100 * (full + frontier.sure.difference):.1f}",
+            str(len(frontier.points)),
         ]
-        for name, found in ordered(frontiers)
+        for name, frontier in ordered(frontiers)
     ]
     notes = [
         "held: the smallest share of FullKV's bytes at which the loss is below the margin, as it is at all larger ones "
@@ -47,9 +47,9 @@ def frontier_table(
     notes += [about] if about else []
     if floor is not None:
         notes.append(NOTES["floor"].format(floor=number(floor)))
-    notes += [NOTES["end"]] * any(found.end and _takes_ratio(found) for found in frontiers.values())
-    notes += [NOTES["gap"]] * any(found.gap for found in frontiers.values())
-    notes += [NOTES["none"]] * any(found.sure is None for found in frontiers.values())
+    notes += [NOTES["end"]] * any(frontier.end and _takes_ratio(frontier) for frontier in frontiers.values())
+    notes += [NOTES["gap"]] * any(frontier.gap for frontier in frontiers.values())
+    notes += [NOTES["none"]] * any(frontier.sure is None for frontier in frontiers.values())
     return TextTable(["method", "held", "possible", "ratio", "score there", "settings"], rows, title, notes)
 
 
@@ -59,7 +59,7 @@ def ordered(frontiers: Mapping[str, Frontier]) -> list[tuple[str, Frontier]]:
 
 
 def recommendation(frontiers: Mapping[str, Frontier], full: float, quality: float, measure: str, samples: str) -> str:
-    """One sentence: which method needs the fewest bytes, and which the data cannot tell from it.
+    """One sentence: the method with the fewest bytes, and those that the data cannot distinguish from it.
 
     full     FullKV's score in [0, 1]
     samples  their number in words
@@ -69,14 +69,11 @@ def recommendation(frontiers: Mapping[str, Frontier], full: float, quality: floa
     if full <= EQUAL:
         shows = "no setting can be worse, so none is shown to keep a share of it"
         return f"On {samples} FullKV's own {measure} is 0: {shows}."
-    if best.sure is None:
+    if best.sure is None or best.possible is None:
         return f"On {samples} no method certainly keeps {kept}{_missing(frontiers, best.margin)}"
-    close = [
-        other for other, found in others if (found.possible is not None and found.possible.bytes <= best.sure.bytes)
-    ]
+    close = [other for other, one in others if one.possible is not None and one.possible.bytes <= best.sure.bytes]
     beside = f" By these samples {', '.join(map(titled, close))} may need as few." if close else ""
     at_most = "at most " if best.end else ""
-    assert best.possible is not None, "what certainly keeps the score possibly does"
     return (
         f"On {samples} {titled(name)} certainly keeps {kept} in {at_most}{best.sure.bytes:.3f} of FullKV's bytes "
         f"({titled(best.sure.setting)}), possibly in {best.possible.bytes:.3f}: fewer than any other method.{beside}"
@@ -84,8 +81,8 @@ def recommendation(frontiers: Mapping[str, Frontier], full: float, quality: floa
 
 
 def _missing(frontiers: Mapping[str, Frontier], margin: float) -> str:
-    """How much the best setting may lose, and how many samples would decide."""
-    lost = [-point.low for found in frontiers.values() for point in found.points if not isnan(point.low)]
+    """The possible loss of the best setting, and the number of samples that would decide."""
+    lost = [-point.low for frontier in frontiers.values() for point in frontier.points if not isnan(point.low)]
     if not lost:
         return ", as there is no interval: samples about one text, or scores outside of 0 to 1 that do not vary."
     needed = equal_pairs_needed(margin, TWO_SIDED)
@@ -110,23 +107,23 @@ def write_frontier(
             "difference": point.difference,
             "low": point.low,
             "high": point.high,
-            "margin": found.margin,
-            "held": point is found.sure,
-            "possible": point is found.possible,
+            "margin": frontier.margin,
+            "held": point is frontier.sure,
+            "possible": point is frontier.possible,
         }
-        for name, found in frontiers.items()
-        for point in found.points
+        for name, frontier in frontiers.items()
+        for point in frontier.points
     ]
     write_csv(pd.DataFrame(rows), csv)
     return [markdown, csv]
 
 
-def _takes_ratio(found: Frontier) -> bool:
-    return found.points[0].ratio < 1
+def _takes_ratio(frontier: Frontier) -> bool:
+    return frontier.points[0].ratio < 1
 
 
-def _bytes(found: Frontier, point: Point | None) -> str:
+def _bytes(frontier: Frontier, point: Point | None) -> str:
     if point is None:
         return MISSING
-    last = "≤ " if point is found.points[-1] and _takes_ratio(found) else ""
-    return f"{last}{point.bytes:.3f}" + "§" * (found.gap and point is found.sure)
+    last = "≤ " if point is frontier.points[-1] and _takes_ratio(frontier) else ""
+    return f"{last}{point.bytes:.3f}" + "§" * (frontier.gap and point is frontier.sure)

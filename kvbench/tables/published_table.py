@@ -1,6 +1,7 @@
 """The values that a paper prints, as tables by themselves: `kvbench table +experiment=NAME published=true`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -15,17 +16,17 @@ SOURCE = "values as the paper prints them; this table has no records of kvbench"
 def published_tables(experiment: Experiment, models: Sequence[str] = ()) -> list[TextTable]:
     """One table for each model, or for those of `models`: a row per row of the paper, its columns in the paper's order.
 
-    Raises UserError where the paper prints none of these models. `experiment.published` names a file.
+    Raises UserError where the paper prints none of these models. The experiment has published values.
     """
-    assert experiment.published is not None, "the caller chose an experiment with published values"
-    values = published(experiment.published)
-    found = list(dict.fromkeys(values["model"]))
-    shown = [model for model in found if not models or model in models]
+    item = str(experiment.published)
+    values = published(item)
+    printed = list(dict.fromkeys(values["model"]))
+    shown = [model for model in printed if not models or model in models]
     if not shown:
-        raise UserError(f"{experiment.paper} {experiment.item} has no model {', '.join(models)}: {', '.join(found)}")
-    known = [f"Known error: {text}" for text in errata(experiment.published)["text"]]
-    made = [_table(experiment, model, values[values["model"] == model]) for model in shown]
-    return [*made[:-1], TextTable(made[-1].header, made[-1].rows, made[-1].title, [SOURCE, *known])]
+        raise UserError(f"{experiment.paper} {experiment.item} has no model {', '.join(models)}: {', '.join(printed)}")
+    errors = [f"Known error: {text}" for text in errata(item)["text"]]
+    *tables, last = [_table(experiment, model, values[values["model"] == model]) for model in shown]
+    return [*tables, replace(last, notes=[SOURCE, *errors])]
 
 
 def _table(experiment: Experiment, model: str, values: pd.DataFrame) -> TextTable:

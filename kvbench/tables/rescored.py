@@ -67,11 +67,11 @@ def compare_records(scored: Sequence[Scored], shown: int = 5) -> list[str]:
     """In words whether every prediction scores as its record says; the first `shown` that do not."""
     away = []
     for one in scored:
-        assert one.stored is not None, "predictions of a file of answers have no record to agree with"
+        stored = one.stored or {}
         away += [
-            f"  {one.sample} under {one.setting}: {name} is {one.stored.get(name)} in the record and {value} now"
+            f"  {one.sample} under {one.setting}: {name} is {stored.get(name)} in the record and {value} now"
             for name, value in one.scores.items()
-            if name not in one.stored or abs(value - one.stored[name]) > 1e-9
+            if name not in stored or abs(value - stored[name]) > 1e-9
         ]
     if not away:
         return [f"all {len(scored)} records score as stored"]

@@ -14,17 +14,15 @@ from kvbench.records.ratios import means
 from kvbench.records.served_bytes import COUNTED, IN_16, name_of
 from kvbench.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines
 from kvbench.tables.span_table import of_spans
-from kvbench.tables.text_table import MISSING, TextTable, number
-from kvbench.utils.csv_files import write_csv
-from kvbench.utils.files import write_atomically
+from kvbench.tables.text_table import MISSING, TextTable, number, write_table
 
 # The remark on settings whose ratio or budget is below the least that the method can keep.
 FLOORED = "the request is below the smallest cache that the method can make; r is what it kept"
 FLOORED_MARK = "*"
-# The remark on settings that search for the requested ratio, with samples for which none was within 1 %.
+# The remark on settings that search for the requested ratio and missed it by more than 1 % on some sample.
 MISSED = "the requested ratio was not reached within 1 % on every sample; r is the result"
 MISSED_MARK = "§"
-# The remark on settings whose r differs from the requested ratio for a reason that neither remark above gives.
+# The remark on settings whose r differs from the requested ratio for another reason.
 FAR = 0.1  # relative
 OFF = (
     "r differs from the requested ratio by more than 10 %: the request is a share of tokens, and r is the result; "
@@ -33,7 +31,7 @@ OFF = (
 OFF_MARK = "†"
 # column of `summarise` -> mark of the requested ratio and remark below the table
 REMARKS = {"floored": (FLOORED_MARK, FLOORED), "target_missed": (MISSED_MARK, MISSED), "off": (OFF_MARK, OFF)}
-OF_WINDOWS = ("r_full", "r_bytes_full", "r_bytes_floor")  # columns where some layers are not compressed
+WINDOW_COLUMNS = ("r_full", "r_bytes_full", "r_bytes_floor")  # columns where some layers are not compressed
 UNEVEN = "settings have different numbers of samples: compare only settings over the same samples"
 UNENDED = "thinking_never_ends"  # column of `summarise`, where there is such an answer
 VISIBLE = 5e-4  # differences of ratios that three digits show
@@ -55,7 +53,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     rows = []
     thinks = "prediction" in records and bool(records["prediction"].map(never_ends).any())
     for setting, group in records.groupby("setting", sort=False):
-        first = group.iloc[0]
+        record = group.iloc[0]
         scores = pd.DataFrame(list(group["scores"]), index=group.index, columns=list(metrics))
         drawn = units(group)
         strata = [scores[metrics[0]]]
@@ -63,13 +61,13 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
             by_task = scores.groupby(group["task"])
             strata = [values for _, values in by_task[metrics[0]]]
             scores = by_task.mean()
-        of_score = bounds(metrics[0], full=first["method"] == FULL)
+        of_score = bounds(metrics[0], full=record["method"] == FULL)
         low, high = clustered(strata, [drawn[values.index] for values in strata], of_score)
         rows.append(
             {
                 "setting": setting,
-                "method": first["method"],
-                "requested": first["ratio"] if pd.notna(first["ratio"]) else first["budget"],
+                "method": record["method"],
+                "requested": record["ratio"] if pd.notna(record["ratio"]) else record["budget"],
                 **means(group),
                 "bytes": name_of(records),
                 **{metric: scores[metric].mean() for metric in metrics},
@@ -82,7 +80,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "target_missed": target_missed(group),
                 "off": ratio_off(group),
                 "changes_while_decoding": changes_while_decoding(group),
-                **({name: group[name].mean() for name in OF_WINDOWS} if has_windows(group) else {}),
+                **({name: group[name].mean() for name in WINDOW_COLUMNS} if has_windows(group) else {}),
                 **({"others": others(group)} if has_windows(group) else {}),
                 **(of_engines(group) if has_engines(records) else {}),
                 **of_spans(group),
@@ -98,20 +96,20 @@ def target_missed(records: pd.DataFrame) -> bool:
 
 
 def ratio_off(records: pd.DataFrame) -> bool:
-    """Whether one setting's mean r is further than FAR from the requested ratio, and no record is marked for it.
+    """Whether a setting's mean r is further than FAR from the requested ratio without another mark.
 
-    Only for ratios of the prompt, which r is of: the label of another one says of what it is.
+    Ratios of anything but the prompt, which labels name, are not compared: r is a share of the prompt.
     """
-    first = records.iloc[0]
-    if pd.isna(first["ratio"]) or not first["setting"].partition(" (")[0].endswith(f" {first['ratio']:g}"):
+    record = records.iloc[0]
+    if pd.isna(record["ratio"]) or not record["setting"].partition(" (")[0].endswith(f" {record['ratio']:g}"):
         return False
     marked = records["floored"].any() or target_missed(records)
-    of_request = "r_full" if has_windows(records) else "r"  # ratios are requested of layers with full attention
-    return not marked and bool(abs(records[of_request].mean() / first["ratio"] - 1) > FAR)
+    requested = "r_full" if has_windows(records) else "r"  # ratios are requested of layers with full attention
+    return not marked and bool(abs(records[requested].mean() / record["ratio"] - 1) > FAR)
 
 
 def others(records: pd.DataFrame) -> str:
-    """What the layers hold that no method compresses."""
+    """The contents of layers that no method compresses, in words."""
     states = records["state_bytes"].fillna(0) if "state_bytes" in records else 0 * records["window_bytes"]
     kinds = ["sliding windows"] * bool((records["window_bytes"] > states).any()) + ["states"] * bool((states > 0).any())
     return " and ".join(kinds)
@@ -123,9 +121,9 @@ def has_windows(records: pd.DataFrame) -> bool:
 
 
 def changes_while_decoding(records: pd.DataFrame) -> bool:
-    """Whether caches did anything but grow by equally many bytes, FullKV's at least, with each decoded token.
+    """Whether caches did not simply grow by equally many bytes, at least FullKV's, with each decoded token.
 
-    r_mean then says something that r_bytes does not. False for records of versions without these bytes.
+    r_mean then differs from what r_bytes implies. False for records of versions without these bytes.
     """
     if "decode_bytes_mean" not in records:
         return False
@@ -195,23 +193,23 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
 
 
 def _unended(summary: pd.DataFrame) -> str:
-    """How many answers of each setting think and never answer."""
+    """The number of each setting's answers that think and never answer."""
     settings = zip(summary["setting"], summary[UNENDED], summary["samples"], strict=True)
     counts = [f"{setting}: {unended:,} of {samples:,}" for setting, unended, samples in settings]
     return f"answers that begin with {BEGIN_OF_THINKING} and never end it: {'; '.join(counts)}"
 
 
 def _drawn(summary: pd.DataFrame) -> str:
-    """What the intervals are over."""
+    """The units that the intervals draw."""
     fewest, most = summary["units"].min(), summary["units"].max()
     if most == 1:
         return "no interval: all samples are about one text, so nothing was drawn independently"
-    of = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    drawn = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     samples = summary["samples"].max()
     together = "" if most == samples else f" with {samples:,} samples"
     none = f"; {MISSING}: none, as values without bounds do not vary, or a task has a single text or problem"
-    said = f"95 % interval: bootstrap over {of} texts or problems drawn independently{together}"
-    return said + none * bool(summary["low"].isna().any())
+    interval = f"95 % interval: bootstrap over {drawn} texts or problems drawn independently{together}"
+    return interval + none * bool(summary["low"].isna().any())
 
 
 def _requested(row: pd.Series) -> str:
@@ -221,8 +219,4 @@ def _requested(row: pd.Series) -> str:
 
 
 def write_run_table(summary: pd.DataFrame, metrics: Sequence[str], folder: Path, title: str) -> list[Path]:
-    """table.csv with every digit, table.md to read."""
-    csv, markdown = folder / "table.csv", folder / "table.md"
-    write_csv(summary, csv)
-    write_atomically(markdown, run_table(summary, metrics, title).markdown())
-    return [csv, markdown]
+    return write_table(summary, run_table(summary, metrics, title), folder)

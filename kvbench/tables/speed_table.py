@@ -1,6 +1,7 @@
 """The table of a speed run: a row per setting at each length and batch."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -9,13 +10,10 @@ from kvbench.benchmarks.speed import LARGEST, PLACE
 from kvbench.config import titled
 from kvbench.configuration import Experiment
 from kvbench.papers.published import errata, footnotes
-from kvbench.tables.text_table import MISSING, TextTable, number
-from kvbench.utils.csv_files import write_csv
-from kvbench.utils.files import write_atomically
+from kvbench.tables.text_table import MISSING, TextTable, number, write_table
 from kvbench.utils.text import count
 
 BASELINE = "full"
-
 MIB = 2**20
 
 _FROM_RECORDS = (
@@ -34,7 +32,7 @@ def speeds(records: pd.DataFrame) -> pd.DataFrame:
     where that is the place's.
     """
     frame = records.reindex(columns=_FROM_RECORDS)
-    frame["decode_engine"] = frame["decode_engine"].fillna("eager")  # as records of before
+    frame["decode_engine"] = frame["decode_engine"].fillna("eager")  # as in records of earlier versions
     frame.insert(2, "requested", records["ratio"].astype(float).fillna(records["budget"].astype(float)))
     decoded = frame["sequences"] * frame["decode_steps"]
     spreads = [spread.get("decode", {}) for spread in records["spread_seconds"]]
@@ -102,13 +100,13 @@ def speed_table(frame: pd.DataFrame, title: str, notes: Sequence[str], wide: boo
 
 
 def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
-    """How the times were taken and what the columns mean, in sentences."""
-    first = records.iloc[0]
+    """The measurement and the columns, in sentences."""
+    record = records.iloc[0]
     repeats = max((len(each.get("decode", [])) for each in records["repeats_seconds"]), default=0)
     loads = [moment["load"] for each in records["conditions"] for moment in (each["before"], each["after"])]
-    found = [
-        f"Medians of {count(repeats, 'repeat')} on {first['machine']}, {count(first['threads'], 'thread')}, "
-        f"torch {first['torch']}; load average {min(loads):.1f} to {max(loads):.1f}. "
+    sentences = [
+        f"Medians of {count(repeats, 'repeat')} on {record['machine']}, {count(record['threads'], 'thread')}, "
+        f"torch {record['torch']}; load average {min(loads):.1f} to {max(loads):.1f}. "
         "Settings ran in turns, each alone in memory.",
         "Prefill (with the method's observations) and compression are of one sequence; tokens/s and bytes are of the "
         "whole batch, which consists of copies of that sequence. Latency includes one prefill and compression each.",
@@ -117,23 +115,19 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     ]
     if frame["largest_batch"].notna().any():
         how = "tried" if (frame["largest_how"] == "tried").any() else "counted: weights and caches, not activations"
-        found.append(f"Largest: the largest batch that fits into memory, {how}.")
+        sentences.append(f"Largest: the largest batch that fits into memory, {how}.")
     if (frame["decode_engine"] != "eager").any():
-        found.append(
+        sentences.append(
             "Engine: graph repeats a step as one CUDA graph, fused one of compiled layers, eager launches it from "
             "Python; × full is within one."
         )
     if not frame["fits"].all():
-        found.append("No time: the batch does not fit.")
-    return found
+        sentences.append("No time: the batch does not fit.")
+    return sentences
 
 
 def write_speeds(frame: pd.DataFrame, folder: Path, title: str, notes: Sequence[str]) -> list[Path]:
-    """table.csv with every digit, table.md to read."""
-    csv, markdown = folder / "table.csv", folder / "table.md"
-    write_csv(frame, csv)
-    write_atomically(markdown, speed_table(frame, title, notes).markdown())
-    return [csv, markdown]
+    return write_table(frame, speed_table(frame, title, notes), folder)
 
 
 def published_table(compared: pd.DataFrame, used: pd.DataFrame, experiment: Experiment) -> TextTable:
@@ -153,12 +147,8 @@ def published_table(compared: pd.DataFrame, used: pd.DataFrame, experiment: Expe
 
 
 def write_published(compared: pd.DataFrame, used: pd.DataFrame, experiment: Experiment, folder: Path) -> list[Path]:
-    """published.csv with every digit; published.md with the errata, and with what the paper leaves open."""
-    assert experiment.published is not None, "`compared` holds its published values"
-    csv, markdown = folder / "published.csv", folder / "published.md"
-    texts, _ = footnotes(used, errata(experiment.published))
+    """published.csv with every digit; published.md with the errata and our choices where the paper leaves one."""
+    texts, _ = footnotes(used, errata(str(experiment.published)))
     notes = [f"- {text}" for text in [*experiment.chosen, *(f"The paper: {text}" for text in texts)]]
-    write_csv(compared, csv)
-    table = published_table(compared, used, experiment)
-    write_atomically(markdown, TextTable(table.header, table.rows, table.title, ["\n".join(notes)]).markdown())
-    return [csv, markdown]
+    table = replace(published_table(compared, used, experiment), notes=["\n".join(notes)])
+    return write_table(compared, table, folder, "published")

@@ -1,14 +1,13 @@
 """Scores by task, as papers print them: a row per task, means of groups, averages; a column per setting."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 from rich.console import Group
 
 from kvbench.config import titled
-from kvbench.tables.text_table import MISSING, TextTable
-from kvbench.utils.csv_files import write_csv
-from kvbench.utils.files import write_atomically
+from kvbench.tables.text_table import MISSING, TextTable, write_table
 
 TITLE = "task scores × 100; means and averages are those of the printed scores"
 
@@ -35,8 +34,4 @@ def rich_task_table(frame: pd.DataFrame) -> Group:
 
 def write_task_table(frame: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
     """tasks.csv with every digit, tasks.md to read."""
-    csv, markdown = folder / "tasks.csv", folder / "tasks.md"
-    table = task_table(frame)
-    write_csv(frame, csv)
-    write_atomically(markdown, TextTable(table.header, table.rows, caption, [TITLE]).markdown())
-    return [csv, markdown]
+    return write_table(frame, replace(task_table(frame), title=caption, notes=[TITLE]), folder, "tasks")

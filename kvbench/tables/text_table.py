@@ -1,13 +1,17 @@
-"""A table as text, drawn for the terminal and as Markdown; and columns that fit a terminal."""
+"""A table of text, for the terminal and as Markdown; and columns that fit a terminal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from rich import box, get_console
 from rich.table import Table
 from rich.text import Text
+
+from kvbench.utils.csv_files import write_csv
+from kvbench.utils.files import write_atomically
 
 MISSING = "–"
 GAP = 2  # characters between columns
@@ -36,8 +40,8 @@ class TextTable:
             caption=Text("\n".join(self.notes)) if self.notes else None,
             caption_justify="left",
         )
-        for i, (name, of_column) in enumerate(zip(self.header, widths(self.header, self.rows, width), strict=True)):
-            table.add_column(Text(name), justify="left" if i == 0 else "right", width=of_column, overflow="fold")
+        for i, (name, column) in enumerate(zip(self.header, widths(self.header, self.rows, width), strict=True)):
+            table.add_column(Text(name), justify="left" if i == 0 else "right", width=column, overflow="fold")
         for row in self.rows:
             table.add_row(*map(Text, row))
         for line, section, following in zip(table.rows, self.sections, [*self.sections[1:], None], strict=False):
@@ -46,10 +50,12 @@ class TextTable:
 
     def parts(self, lead: int) -> list["TextTable"]:
         """Tables side by side in the terminal's width, below one another; each begins with the first `lead` columns."""
-        columns = column_groups(_unbroken(self.header, self.rows), lead, get_console().width)
+        groups = column_groups(_unbroken(self.header, self.rows), lead, get_console().width)
         return [
-            TextTable([self.header[i] for i in of], [[row[i] for i in of] for row in self.rows], sections=self.sections)
-            for of in columns
+            TextTable(
+                [self.header[i] for i in part], [[row[i] for i in part] for row in self.rows], sections=self.sections
+            )
+            for part in groups
         ]
 
     def markdown(self) -> str:
@@ -78,12 +84,12 @@ def widths(header: Sequence[str], rows: Sequence[Sequence[str]], terminal: int) 
     Headers are folded first, then the first column, then the words of headers; numbers never.
     """
     contents = _contents(header, rows)
-    found = [max(len(name), content) for name, content in zip(header, contents, strict=True)]
-    whole, names = _unbroken(header, rows)[1:], min(contents[0], NARROWEST)
-    for least in ([contents[0], *whole], [names, *whole], [names, *contents[1:]]):
-        while _across(found) > terminal and (wide := [i for i, width in enumerate(found) if width > least[i]]):
-            found[max(wide, key=found.__getitem__)] -= 1
-    return found
+    columns = [max(len(name), content) for name, content in zip(header, contents, strict=True)]
+    words, names = _unbroken(header, rows)[1:], min(contents[0], NARROWEST)
+    for least in ([contents[0], *words], [names, *words], [names, *contents[1:]]):
+        while _across(columns) > terminal and (wide := [i for i, width in enumerate(columns) if width > least[i]]):
+            columns[max(wide, key=columns.__getitem__)] -= 1
+    return columns
 
 
 def column_groups(columns: Sequence[int], lead: int, terminal: int) -> list[list[int]]:
@@ -91,13 +97,13 @@ def column_groups(columns: Sequence[int], lead: int, terminal: int) -> list[list
 
     `columns` are the widths in characters. A column that fits nowhere is alone in its group.
     """
-    first, others = list(range(lead)), range(lead, len(columns))
+    leading, others = list(range(lead)), range(lead, len(columns))
     for count in range(1, len(others) + 1):
         size = -(-len(others) // count)
-        groups = [[*first, *others[i : i + size]] for i in range(0, len(others), size)]
+        groups = [[*leading, *others[i : i + size]] for i in range(0, len(others), size)]
         if all(_across([columns[i] for i in group]) <= terminal for group in groups):
             return groups
-    return [[*first, i] for i in others] or [first]
+    return [[*leading, i] for i in others] or [leading]
 
 
 def _contents(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
@@ -112,6 +118,14 @@ def _unbroken(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]
 
 def _across(columns: Sequence[int]) -> int:
     return sum(columns) + GAP * (len(columns) - 1)
+
+
+def write_table(frame: pd.DataFrame, table: TextTable, folder: Path, name: str = "table") -> list[Path]:
+    """NAME.csv with every digit, NAME.md to read; the files."""
+    csv, markdown = folder / f"{name}.csv", folder / f"{name}.md"
+    write_csv(frame, csv)
+    write_atomically(markdown, table.markdown())
+    return [csv, markdown]
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -17,12 +17,12 @@ class Setting:
 
     read: Callable[[str], Any]
     default: Any
-    several: bool  # whether `read` gives a list, to which each NAME=VALUE adds; else the last one counts
+    several: bool  # whether each NAME=VALUE adds to a list; else the last one counts
 
     def of(self, texts: Sequence[str]) -> Any:
         values = [self.read(text) for text in texts]
         if self.several:
-            return [one for value in values for one in value]
+            return [item for value in values for item in value]
         return values[-1] if values else self.default
 
 
@@ -43,13 +43,13 @@ class Parser(argparse.ArgumentParser):
         self.settings: dict[str, Setting] = {}
 
     def overrides(self, about: str) -> None:
-        """KEY=VALUE of the configuration, as a run takes it: `overrides` of what is parsed."""
+        """Take KEY=VALUE of the configuration, as a run does, into `overrides`."""
         self.add_argument("overrides", nargs="*", default=[], metavar="KEY=VALUE", help=about)
 
     def setting(
         self, example: str, about: str, read: Callable[[str], Any] = str, default: Any = None, several: bool = False
     ) -> None:
-        """A value of the command's own as NAME=VALUE, of which `example` is one. `overrides` comes first."""
+        """Take a value of the command's own as NAME=VALUE, such as `example`. Call `overrides` first."""
         name = example.partition("=")[0]
         self.settings[name] = Setting(read, default, several)
         # for the help: `overrides` is greedy and leaves none of the arguments to it
@@ -57,17 +57,17 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """The values of all arguments, in whatever order options and others are."""
-        given: dict[str, list[str]] = {name: [] for name in self.settings}
+        texts: dict[str, list[str]] = {name: [] for name in self.settings}
         rest = []
         for argument in arguments:
             name, equals, value = argument.partition("=")
-            if equals and name in given:
-                given[name].append(value)
+            if equals and name in texts:
+                texts[name].append(value)
             else:
                 rest.append(argument)
         options = self.parse_intermixed_args(rest)
         for name, setting in self.settings.items():
-            setattr(options, name, setting.of(given[name]))
+            setattr(options, name, setting.of(texts[name]))
         return options
 
     def format_help(self) -> str:

@@ -65,20 +65,20 @@ def checked(cls: type | None = None, *, prefix: str = "", **options: Any) -> Any
     """
 
     def decorate(cls: type) -> type:
-        made: type[Any] = dataclass(cls, config=_CONFIG, **options)
-        made.__init__ = _one_line(made.__init__, made, prefix)
-        return made
+        form: type[Any] = dataclass(cls, config=_CONFIG, **options)
+        form.__init__ = _one_line(form.__init__, form, prefix)
+        return form
 
     return decorate if cls is None else decorate(cls)
 
 
-def _one_line(init: Callable[..., Any], made: type[Any], prefix: str) -> Callable[..., Any]:
+def _one_line(init: Callable[..., Any], form: type[Any], prefix: str) -> Callable[..., Any]:
     @wraps(init)
     def __init__(self: object, *args: object, **kwargs: object) -> None:
         try:
             init(self, *args, **kwargs)
         except ValidationError as error:
-            raise explained(error.errors(), made, prefix) from None
+            raise explained(error.errors(), form, prefix) from None
 
     return __init__
 
@@ -95,61 +95,63 @@ def check_given(form: type[Any], values: Mapping[str, object], prefix: str = "")
             raise explained(wrong, form, prefix) from None
 
 
-def explained(found: Sequence[Any], of: type[Any], prefix: str = "") -> UserError:
-    """The first of the mistakes that pydantic found while it made a dataclass `of`, as kvbench reports mistakes."""
-    errors = [each | {"loc": _named(of, each["loc"])} for each in found]
+def explained(mistakes: Sequence[Any], form: type[Any], prefix: str = "") -> UserError:
+    """The first of pydantic's mistakes in the arguments of a dataclass, as kvbench reports mistakes."""
+    errors = [each | {"loc": _named(form, each["loc"])} for each in mistakes]
     first = errors[0]
     if isinstance(cause := first.get("ctx", {}).get("error"), UserError):
         return cause  # raised by a __post_init__
-    field, *inner = first["loc"] or (of.__name__,)
+    field, *inner = first["loc"] or (form.__name__,)
     same_field = [each for each in errors if each["loc"][:1] == first["loc"][:1]]  # one for each part of a union
     name, value = f"{prefix}{field}", first["input"]
     if first["type"] == "missing":
         return UserError(f"{name} is missing")
     if first["type"] in ("unexpected_keyword_argument", "unexpected_positional_argument"):
-        return unknown(f"key in {prefix[:-1]}" if prefix else f"parameter of {of.__name__}", str(field), _fields(of))
+        return unknown(
+            f"key in {prefix[:-1]}" if prefix else f"parameter of {form.__name__}", str(field), _fields(form)
+        )
     item = inner[0] if inner and isinstance(inner[0], int) else None
     if item is not None:
         name = f"item {item + 1} of {name}"
-    texts = _literals(of, str(field))
+    texts = _literals(form, str(field))
     if first["type"] == "literal_error" and len(same_field) == 1 and texts:
         return unknown(name, str(value), texts)
-    wanted = list(dict.fromkeys(_wanted(each, of) for each in same_field))
-    # of int | float under the same bounds, the number says it all
-    wanted = [text for text in wanted if not (text[:10] == "an integer" and f"a number{text[10:]}" in wanted)]
-    annotation = of.__dataclass_fields__[field].type if field in of.__dataclass_fields__ else None
+    wanted = list(dict.fromkeys(_wanted(each, form) for each in same_field))
+    # of int | float under the same bounds, "a number" includes the integer
+    wanted = [text for text in wanted if text.replace("an integer", "a number") not in wanted or "integer" not in text]
+    annotation = form.__dataclass_fields__[field].type if field in form.__dataclass_fields__ else None
     if item is None and NoneType in get_args(annotation):
         wanted.append("null")
     return UserError(f"{name}={value!r} must be {' or '.join(wanted)}")
 
 
-def _named(of: type[Any], loc: tuple[Any, ...]) -> tuple[Any, ...]:
+def _named(form: type[Any], loc: tuple[Any, ...]) -> tuple[Any, ...]:
     """The place of an error, with the field's name for a positional argument's number."""
-    fields = _fields(of)
+    fields = _fields(form)
     return (fields[loc[0]], *loc[1:]) if loc and isinstance(loc[0], int) and loc[0] < len(fields) else loc
 
 
-def _fields(of: type[Any]) -> list[str]:
-    return [name for name, field in of.__dataclass_fields__.items() if field.init]
+def _fields(form: type[Any]) -> list[str]:
+    return [name for name, field in form.__dataclass_fields__.items() if field.init]
 
 
-def _literals(of: type[Any], field: str) -> list[str]:
+def _literals(form: type[Any], field: str) -> list[str]:
     """The texts that a field of Literal type allows; empty where it allows anything else but null."""
-    parts = _annotations(of, (field,))
-    found = [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
-    if not all(isinstance(value, str) for value in found):
+    parts = _annotations(form, (field,))
+    values = [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
+    if not all(isinstance(value, str) for value in values):
         return []
-    return [*found, "null"] if NoneType in parts else found
+    return [*values, "null"] if NoneType in parts else values
 
 
-def _wanted(error: dict[str, Any], of: type[Any]) -> str:
-    """What would have been right in the place of one error."""
+def _wanted(error: dict[str, Any], form: type[Any]) -> str:
+    """The values that are right in the place of an error."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
-        return f"{_number(of, error['loc'])} {_bounds(of, error['loc']) or f'{words} {context[key]:g}'}"
+        return f"{_number(form, error['loc'])} {_bounds(form, error['loc']) or f'{words} {context[key]:g}'}"
     if kind in _KINDS:
-        bounds = _bounds(of, error["loc"]) if kind in ("int_type", "float_type", "int_from_float") else ""
+        bounds = _bounds(form, error["loc"]) if kind in ("int_type", "float_type", "int_from_float") else ""
         return f"{_KINDS[kind]} {bounds}".rstrip()
     if kind == "is_instance_of":
         return f"a {context['class']}"
@@ -163,9 +165,9 @@ def _wanted(error: dict[str, Any], of: type[Any]) -> str:
     return message[0].lower() + message[1:]
 
 
-def _annotations(of: type[Any], loc: tuple[Any, ...]) -> list[Any]:
-    """The field's annotation and all that it consists of, unions and lists taken apart."""
-    field = of.__dataclass_fields__.get(loc[0]) if loc else None
+def _annotations(form: type[Any], loc: tuple[Any, ...]) -> list[Any]:
+    """The field's annotation and all its parts, those of unions and lists included."""
+    field = form.__dataclass_fields__.get(loc[0]) if loc else None
     parts, todo = [], [] if field is None else [field.type]
     while todo:
         part = todo.pop()
@@ -175,18 +177,20 @@ def _annotations(of: type[Any], loc: tuple[Any, ...]) -> list[Any]:
     return parts
 
 
-def _number(of: type[Any], loc: tuple[Any, ...]) -> str:
-    return "an integer" if int in _annotations(of, loc) and float not in _annotations(of, loc) else "a number"
+def _number(form: type[Any], loc: tuple[Any, ...]) -> str:
+    kinds = _annotations(form, loc)
+    return "an integer" if int in kinds and float not in kinds else "a number"
 
 
-def _bounds(of: type[Any], loc: tuple[Any, ...]) -> str:
+def _bounds(form: type[Any], loc: tuple[Any, ...]) -> str:
     """All bounds of a number in words: "of at least 1", "above 0 and at most 1", "from 0 to 1"."""
-    found: dict[str, float] = {}
-    for part in _annotations(of, loc):
+    bounds: dict[str, float] = {}
+    for part in _annotations(form, loc):
         for rule in getattr(part, "metadata", ()):
-            found |= {key: value for key, _ in _BOUNDS.values() if (value := getattr(rule, key, None)) is not None}
-    if {"ge", "le"} <= found.keys():
-        return f"from {found['ge']:g} to {found['le']:g}"
+            bounds |= {key: value for key, _ in _BOUNDS.values() if (value := getattr(rule, key, None)) is not None}
+    if {"ge", "le"} <= bounds.keys():
+        return f"from {bounds['ge']:g} to {bounds['le']:g}"
     words = dict(_BOUNDS.values())
-    told = [f"{words[key]} {found[key]:g}" for key in ("ge", "gt", "le", "lt") if key in found]
-    return " and ".join(told).replace(" and of at", " and at")
+    lower = next((f"{words[key]} {bounds[key]:g}" for key in ("ge", "gt") if key in bounds), "")
+    upper = next((f"{words[key]} {bounds[key]:g}" for key in ("le", "lt") if key in bounds), "")
+    return f"{lower} and {upper.removeprefix('of ')}" if lower and upper else lower or upper

@@ -42,8 +42,8 @@ def environment() -> dict[str, Any]:
 
 def variables() -> dict[str, str]:
     """The environment's VARIABLES. Bytes that are no UTF-8 become a question mark."""
-    found = sorted((name, value) for name, value in os.environ.items() if name.startswith(VARIABLES))
-    return {name: value.encode(errors="replace").decode() for name, value in found}
+    chosen = sorted((name, value) for name, value in os.environ.items() if name.startswith(VARIABLES))
+    return {name: value.encode(errors="replace").decode() for name, value in chosen}
 
 
 def hardware() -> dict[str, Any]:

@@ -19,8 +19,8 @@ def file_hash(path: Path) -> str:
     mark = f"{path.resolve()}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ctime_ns}"
     memory = cache_root() / "hashes" / hashlib.sha256(mark.encode()).hexdigest()
     with suppress(OSError):  # no such file, or a cache that cannot be read
-        if re.fullmatch("[0-9a-f]{64}", known := memory.read_text(errors="replace")):
-            return known
+        if re.fullmatch("[0-9a-f]{64}", remembered := memory.read_text(errors="replace")):
+            return remembered
     sha256 = hashlib.sha256()
     with open_regular(path) as file:
         while block := file.read(2**20):

@@ -113,8 +113,8 @@ def _check(row: dict[str, Any], fields: Mapping[str, Any], filled: Collection[st
         if name not in row:
             raise ValueError(f"field {name!r} is missing")
         allowed = allowed if isinstance(allowed, tuple) else (allowed,)
-        if not any(_is(row[name], one) for one in allowed):
-            wanted = " or ".join(_told(one) for one in allowed)
+        if not any(_is(row[name], kind) for kind in allowed):
+            wanted = " or ".join(map(_words, allowed))
             raise ValueError(f"field {name!r} is {_kind(row[name])}, not {wanted}")
     for name in filled:
         value = row[name]
@@ -132,9 +132,9 @@ def _is(value: object, wanted: FieldType) -> bool:
     return type(value) is (NoneType if wanted is None else wanted)
 
 
-def _told(wanted: FieldType) -> str:
+def _words(wanted: FieldType) -> str:
     if isinstance(wanted, GenericAlias):
-        return f"a list in which each item is {_told(wanted.__args__[0])}"
+        return f"a list in which each item is {_words(wanted.__args__[0])}"
     return _WORDS[NoneType if wanted is None else wanted]
 
 

@@ -10,8 +10,8 @@ def held(path: Path, folder: Path) -> Path:
 
     The folder itself may be a link, and one of the hub's cache has its files in the repository's `blobs`.
     """
-    whole, real = folder.resolve(), path.resolve()
-    roots = [whole, *(above.parent / "blobs" for above in whole.parents if above.name == "snapshots")]
+    top, real = folder.resolve(), path.resolve()
+    roots = [top, *(parent.parent / "blobs" for parent in top.parents if parent.name == "snapshots")]
     if not any(real.is_relative_to(root) for root in roots):
         raise UserError(f"{path} is a link to a file outside of {folder}: copy the file, which kvbench does not follow")
     return path

@@ -48,15 +48,16 @@ def check_shape(name: str, shape: Mapping[str, Any], config: Mapping[str, Any], 
 
     What a configuration leaves out is not compared.
     """
-    found = shape_of(config)
-    other = [
-        f"{key} {found[key]}, not {wanted}" for key, wanted in model_shape(shape).items() if found.get(key) != wanted
-        if found.get(key) is not None
-    ]  # fmt: skip
-    if other:
+    numbers = shape_of(config)
+    differences = [
+        f"{key} {numbers[key]}, not {wanted}"
+        for key, wanted in model_shape(shape).items()
+        if numbers[key] not in (None, wanted)
+    ]
+    if differences:
         local = Path(source).is_dir()
         raise UserError(
-            f"model={name}: {source} is a different network ({'; '.join(other)}); "
+            f"model={name}: {source} is a different network ({'; '.join(differences)}); "
             f"model={Path(source).absolute() if local else source} runs it under its own name, and model.shape=null "
             "skips the comparison"
         )

@@ -70,8 +70,8 @@ def plugin_with(file: str) -> Plugin | None:
 
 def versions_of(targets: Iterable[str]) -> dict[str, str]:
     """Distribution and version of the plug-ins to which these classes and functions belong."""
-    found = {plugin for target in targets if (plugin := plugin_of(target))}
-    return {plugin.distribution: plugin.version for plugin in sorted(found, key=str)}
+    owners = {plugin for target in targets if (plugin := plugin_of(target))}
+    return {plugin.distribution: plugin.version for plugin in sorted(owners, key=str)}
 
 
 def check_files(conf: Path) -> None:
@@ -84,15 +84,15 @@ def check_files(conf: Path) -> None:
         (group, path.stem): "kvbench" for group in groups for path in (conf / group).glob("*.yaml")
     }
     for plugin in plugins():
-        known = [*groups, *DECLARED]
+        allowed = [*groups, *DECLARED]
         for folder in sorted(path.name for path in plugin.conf.iterdir() if path.is_dir()):
-            if folder not in known:
-                raise UserError(f"the plug-in {plugin}: {unknown('folder of conf/', folder, known)}")
+            if folder not in allowed:
+                raise UserError(f"the plug-in {plugin}: {unknown('folder of conf/', folder, allowed)}")
         try:
-            check_folder(plugin.conf, known)
+            check_folder(plugin.conf, allowed)
         except UserError as error:
             raise UserError(f"the plug-in {plugin}: {error}") from error
-        for group in known:
+        for group in allowed:
             for path in sorted((plugin.conf / group).glob("*.yaml")):
                 owner = owners.setdefault((group, path.stem), plugin)
                 if owner != plugin:

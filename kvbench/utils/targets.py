@@ -53,20 +53,19 @@ def _built(value: object) -> object:
 
 
 def imported(name: str) -> object:
-    """What module.Class names; its module is imported. Raises whatever the module raises, or ImportError."""
-    first, *rest = name.split(".")
-    if not first or not all(rest):
+    """The object of the name module.Class, whose module is imported. Raises what the module raises, or ImportError."""
+    path, *parts = name.split(".")
+    if not path or not all(parts):
         raise ImportError(f"{name!r} is not a name with dots")
-    found: object = import_module(first)
-    path = first
-    for part in rest:
+    target: object = import_module(path)
+    for part in parts:
         path = f"{path}.{part}"
-        found = import_module(path) if ismodule(found) and not hasattr(found, part) else getattr(found, part)
-    return found
+        target = import_module(path) if ismodule(target) and not hasattr(target, part) else getattr(target, part)
+    return target
 
 
 def named_classes(node: object) -> Iterator[str]:
-    """What a node and all inside it name as classes, a patch of an experiment's as well."""
+    """The classes that a node and all inside it name, those of an experiment's patches included."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             if str(key).startswith(TARGET):
@@ -85,11 +84,10 @@ def build(config: Mapping[str, Any], what: str, base: type[Built], find: Find = 
     """
     part = part_of({key: value for key, value in config.items() if key not in DESCRIBING}, what, base, find=find)
     try:
-        made: Built = part.built()
+        return part.built()
     except Exception as error:
-        own = None if isinstance(error, UserError) else own_line(error)
-        raise UserError(f"{what}: {own or in_one_line(error)}") from error
-    return made
+        place = None if isinstance(error, UserError) else own_line(error)
+        raise UserError(f"{what}: {place or in_one_line(error)}") from error
 
 
 def class_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = imported) -> type:
@@ -105,7 +103,7 @@ def part_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = impor
     """
     if TARGET not in node:
         raise UserError(f"{what} has no {TARGET}: its YAML must name a class")
-    kind = _found(node[TARGET], what, find)
+    kind = _look_up(node[TARGET], what, find)
     if not isclass(kind) or not issubclass(kind, bases):
         allowed = " or ".join(map(_public_name, bases)) or "anything: its parameter is not annotated with a class"
         raise UserError(f"{what}: {node[TARGET]} is not a subclass of {allowed}")
@@ -131,7 +129,7 @@ def _parsed(value: object, what: str, bases: list[type], find: Find) -> object:
     return value
 
 
-def _found(name: object, what: str, find: Find) -> object:
+def _look_up(name: object, what: str, find: Find) -> object:
     if not isinstance(name, str):
         raise UserError(f"{what}: {TARGET}={name!r} must be a class as module.Class")
     try:
@@ -139,34 +137,34 @@ def _found(name: object, what: str, find: Find) -> object:
     except UserError as error:
         raise UserError(f"{what}: {error}") from error
     except Exception as error:  # a module of the user's raises what it will
-        own, plugin = own_line(error), plugin_of(name)
-        why = f"{name} cannot be imported: {own}" if own else _missing(name)
+        place, plugin = own_line(error), plugin_of(name)
+        why = f"{name} cannot be imported: {place}" if place else _missing(name)
         if plugin and f"of {plugin}" not in why:
             why = f"the plug-in {plugin}: {why}"
         raise UserError(f"{what}: {why}") from error
 
 
 def _missing(name: str) -> str:
-    """What there is not of module.Class, and what there is in its place."""
+    """The missing part of module.Class, and the names that exist in its place."""
     module, _, wanted = name.rpartition(".")
     if not module:
         return f"{name} must be a class as module.Class"
     if module not in sys.modules:
         return f"{name}: there is no module {module!r} in this folder, and none is installed"
     there = sys.modules[module]
-    defined = {key: value for key, value in vars(there).items() if isclass(value)}
-    own = [key for key, value in defined.items() if value.__module__.startswith(module)]
-    own += [key for key in dir(there) if key not in vars(there)]  # imported on demand
-    near = get_close_matches(wanted, own, n=1, cutoff=0.5)
+    classes = {key: value for key, value in vars(there).items() if isclass(value)}
+    defined = [key for key, value in classes.items() if value.__module__.startswith(module)]
+    defined += [key for key in dir(there) if key not in vars(there)]  # imported on demand
+    near = get_close_matches(wanted, defined, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    its = "" if len(own) > MOST else f" It has {', '.join(own) or 'none'}"
+    its = "" if len(defined) > MOST else f" It has {', '.join(defined) or 'none'}"
     return f"{module} has no class {wanted!r}.{hint}{its}"
 
 
-def _hints(found: type[Any]) -> dict[str, Any]:
-    """Annotations of the parameters, by name; none where they name what cannot be found."""
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    """Annotations of the parameters, by name; none where they cannot be resolved."""
     try:
-        return get_type_hints(found if is_dataclass(found) else found.__init__)
+        return get_type_hints(kind if is_dataclass(kind) else kind.__init__)
     except (NameError, AttributeError, TypeError):
         return {}
 

@@ -1,4 +1,4 @@
-"""Versions of what shapes results. What computes something else than before gets the next integer.
+"""Versions of the classes and functions that shape results. A change of what one computes takes the next integer.
 
 A version above 1 is part of a record's key, so that a corrected method, benchmark or metric does not resume among the
 records of the one before. tests/data/golden has the results of each, and changing them takes a new version.
@@ -23,14 +23,14 @@ def parts(*objects: object) -> Iterator[Versioned]:
     """The objects that have a version, and those that their fields hold."""
     todo = list(objects)
     while todo:
-        one = todo.pop()
-        if isinstance(one, Versioned):
-            yield one
-            todo += vars(one).values()
-        elif isinstance(one, Mapping):
-            todo += one.values()
-        elif isinstance(one, list | tuple):
-            todo += one
+        part = todo.pop()
+        if isinstance(part, Versioned):
+            yield part
+            todo += vars(part).values()
+        elif isinstance(part, Mapping):
+            todo += part.values()
+        elif isinstance(part, list | tuple):
+            todo += part
 
 
 def raised(versions: Mapping[str, int]) -> dict[str, dict[str, int]]:

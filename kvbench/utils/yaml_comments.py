@@ -1,4 +1,4 @@
-"""The comments of a YAML file of settings: what each says about the key of its line, or of the line below."""
+"""The comments of a YAML file of settings, each about the key of its line or of the line below."""
 
 import re
 from typing import NamedTuple
@@ -8,7 +8,7 @@ _COMMENT = re.compile(r" *# (.*)")
 
 
 class Commented(NamedTuple):
-    """A key's value as written, and what its comment says."""
+    """A key's value as written, and its comment."""
 
     value: str
     about: str
@@ -19,7 +19,7 @@ def commented(text: str) -> dict[str, Commented]:
 
     Blocks may be two deep. A comment of several lines stands above its key; a blank line ends it.
     """
-    found: dict[str, Commented] = {}
+    comments: dict[str, Commented] = {}
     above, parent = [], ""
     for line in text.splitlines():
         if comment := _COMMENT.fullmatch(line):
@@ -32,6 +32,6 @@ def commented(text: str) -> dict[str, Commented]:
                 parent = "" if value or key == "defaults" else f"{key}."
             name = f"{parent if indent and not item else ''}{key}"
             if about and value:
-                found[name] = Commented(value, about)
+                comments[name] = Commented(value, about)
         above = []
-    return found
+    return comments

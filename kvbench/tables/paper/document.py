@@ -75,8 +75,8 @@ def _by_model(lines: Mapping[str, Sequence[str]], everywhere: str | None = None)
     for model, of_model in lines.items():
         for line in of_model:
             models[line].append(model)
-    for line, of in models.items():
-        whose = f"{', '.join(of)}: " if everywhere is None or len(of) < len(lines) else everywhere
+    for line, names in models.items():
+        whose = f"{', '.join(names)}: " if everywhere is None or len(names) < len(lines) else everywhere
         yield f"{whose}{line}"
 
 
@@ -88,7 +88,7 @@ def _samples(of_model: ModelRecords, columns: Sequence[Column]) -> Iterator[str]
     alike: dict[int, list[str]] = {}
     for task in tasks:
         alike.setdefault(int(by_task[task]), []).append(task)
-    each = "; ".join(f"{n:,}{' each' * (len(of) > 1)} of {', '.join(of)}" for n, of in alike.items())
+    each = "; ".join(f"{n:,}{' each' * (len(names) > 1)} of {', '.join(names)}" for n, names in alike.items())
     yield f"{count(sum(by_task[task] for task in tasks), 'sample')}: {each}."
     if fewer := list(of_model.incomplete()):
         most = max(most for *_, most in fewer)
@@ -117,9 +117,9 @@ def _legend(
             f"{NOT_SIGNIFICANT} the difference to FullKV is not significant: its 95 % interval, by paired bootstrap "
             f"over what was drawn independently ({RESAMPLES:,} draws, within tasks), contains 0 or is unknown."
         )
-    nothing = cells[(cells["block"] == FULL) & (cells["mean"] == 0)]
-    for model, of in nothing.groupby("model", sort=False):
-        names = ", ".join(dict.fromkeys(of["column"]))
+    at_zero = cells[(cells["block"] == FULL) & (cells["mean"] == 0)]
+    for model, rows in at_zero.groupby("model", sort=False):
+        names = ", ".join(dict.fromkeys(rows["column"]))
         yield f"{model} scores 0 with FullKV in {names}: no setting can be worse there."
     if cells["floored"].any():
         yield f"{FLOORED_MARK} {FLOORED}."
