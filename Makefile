@@ -1,5 +1,6 @@
 # make demo: install, then compare methods on the embedded model. make test: install, lint, test; says what each took.
-# make test-fast: every module in a minute or two; leaves out heavy tests (whole processes, browser, Slurm).
+# make test-fast: every module in a minute or two; leaves out heavy tests (whole processes, browser, Slurm), and takes
+# a few cases of each function.
 # make test-portable: the same tests with the plainest kernels that a CPU has, in a random order; SEED=N for a known one.
 # make test-integrations: kvbench with kvpress, in an environment with the older transformers that kvpress needs,
 # and kvbench as a model of lm-eval.
@@ -64,7 +65,7 @@ test: install
 	@$(call timed,tests) $(BIN)/python -m pytest $(TWO)
 
 test-fast: install
-	@$(call timed,fast tests) $(BIN)/python -m pytest $(TWO) -m "not slow and not heavy"
+	@$(call timed,fast tests) $(BIN)/python -m pytest $(TWO) -m "not slow and not heavy and not further"
 
 # The seed orders the tests, and dictionaries' and sets' strings are hashed by it.
 test-portable: SEED := $(or $(SEED),$(shell echo $$(( $$(date +%s) % 100000 ))))

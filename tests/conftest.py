@@ -2,23 +2,28 @@
 
 import gc
 import os
-from collections import Counter
+import sys
+from collections import Counter, defaultdict
 
 # Before torch and rich start: nothing is fetched, and processes that run beside each other have one thread each.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.pop("COLUMNS", None)  # rich keeps the width it finds on import: tests that need one set it
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what tests' processes compile is kept, here and in pytest_configure
 
 import pytest
 
 # Whole commands: all of its tests are heavy.
 HEAVY_FOLDER = "end_to_end"
+# Cases of a function that `make test-fast` runs, at equal distances from the first to the last one.
+CASES = 6
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
 
 def pytest_configure(config):
     """Fixtures of models are for processes that run tests, not for the one of `--numprocesses` that divides them up."""
+    sys.dont_write_bytecode = False
     config.pluginmanager.import_plugin("tests.support.needs")
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         gc.disable()  # until all is collected: imports and tests make objects that stay
@@ -34,9 +39,23 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.path.parent.name == HEAVY_FOLDER:
             item.add_marker("heavy")
+    for case in further_cases(items):
+        case.add_marker("further")
     heavy = Counter(item.path for item in items if item.get_closest_marker("heavy"))
     items.sort(key=lambda item: -heavy[item.path])
     config.stash[COLLECTED] = list(items)
+
+
+def further_cases(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The cases of functions beyond CASES for each."""
+    cases = defaultdict(list)
+    for item in items:
+        cases[item.path, getattr(item, "originalname", item.name)].append(item)
+    further = []
+    for every in cases.values():
+        chosen = {round(number * (len(every) - 1) / (CASES - 1)) for number in range(CASES)}
+        further += [case for number, case in enumerate(every) if len(every) > CASES and number not in chosen]
+    return further
 
 
 def pytest_collection_finish(session):

@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from tests.support.config import NAMES
 from tests.support.paths import ROOT
-from tests.support.representatives import FILE, caches_of, choices_of, journey
+from tests.support.representatives import FILE, caches_of, choices_of, journey, kind_of
 
 PACKAGE = f"{ROOT / 'kvbench'}{os.sep}"
 
@@ -78,10 +78,16 @@ def representatives(covered: Mapping[str, set]) -> list[str]:
     return sorted(chosen)
 
 
+def first(names: list[str], kind: Callable[[str], object]) -> list[str]:
+    """The first name of each kind."""
+    return list({kind(name): name for name in reversed(names)}.values())
+
+
 def main() -> None:
     chosen = representatives({name: taken([name]) | choices_of(name) for name in NAMES})
-    caches = {caches_of(name): name for name in reversed([*chosen, *NAMES])}  # a representative where there is one
-    covered = {"steps": {*NAMES} - {*chosen}, "caches": {*NAMES} - {*caches.values()}}
+    caches = first([*chosen, *NAMES], caches_of)  # a representative where there is one
+    covered = {"steps": chosen, "caches": caches, "kinds": first(caches, kind_of)}
+    covered = {what: {*NAMES} - {*names} for what, names in covered.items()}
     FILE.write_text(json.dumps({what: sorted(names) for what, names in covered.items()}, indent=1), encoding="utf-8")
     print(f"{len(chosen)} of {len(NAMES)} presets represent all, {len(caches)} all caches")
 

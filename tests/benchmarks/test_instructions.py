@@ -10,7 +10,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.prompts import tokenise
 from kvbench.metrics.instructions import followed
 from kvbench.records import load
-from tests.support.runs import run
+from tests.support.runs import reported
 
 RIGHT = {
     "opening": ["Amber: a mill.", "AMBER."],
@@ -64,7 +64,7 @@ def test_too_short_a_prompt_is_refused():
 
 
 def test_a_run_has_a_row_for_each_instruction_and_the_share_that_is_kept_of_it(tiny_folder, tmp_path):
-    folder = run(
+    folder = reported(
         "benchmark=instructions",
         "benchmark.lengths=[360]",
         "benchmark.seeds=1",

@@ -14,7 +14,7 @@ from kvbench.records import load
 from kvbench.utils.targets import build
 from kvbench.utils.yaml_files import read_yaml
 from tests.support.paths import DATA
-from tests.support.runs import compose, run
+from tests.support.runs import compose, reported, run
 
 ROWS = DATA / "longbench"
 TASKS = ["2wikimqa", "samsum", "trec", "lcc", "multifieldqa_zh"]
@@ -38,7 +38,7 @@ def arguments(model: Path, out: Path, *more: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tiny_folder, tmp_path_factory) -> Path:
-    return run(*arguments(tiny_folder, tmp_path_factory.mktemp("longbench")))
+    return reported(*arguments(tiny_folder, tmp_path_factory.mktemp("longbench")))
 
 
 def test_a_record_holds_what_scores_it_again(folder):
@@ -64,7 +64,7 @@ def test_a_run_leaves_a_table_by_task_beside_the_main_one(folder):
 
 
 def test_the_question_can_be_hidden_and_a_limit_is_for_each_task(tiny_folder, tmp_path):
-    hidden = run(*arguments(tiny_folder, tmp_path, "question=hidden", "limit=1", "method=full"))
+    hidden = reported(*arguments(tiny_folder, tmp_path, "question=hidden", "limit=1", "method=full"))
     records = load(hidden)
     assert records["task"].tolist() == TASKS
     assert records["question"].eq("hidden").all()
@@ -88,7 +88,7 @@ def test_longbench_e_has_a_mean_for_every_range_of_length(tiny_folder, tmp_path)
         rows = [row | {"_id": None, "length": length} for length in (100, 5000, 9000)]
         (tmp_path / f"{task}_e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     more = ["benchmark=longbench_e", f"benchmark.data_dir={tmp_path}", "benchmark.tasks=[qasper,trec]", "method=full"]
-    folder = run(*arguments(tiny_folder, tmp_path / "runs", *more))
+    folder = reported(*arguments(tiny_folder, tmp_path / "runs", *more))
     assert folder.name.startswith("longbench_e-")
     lines = (folder / "tasks.csv").read_text().splitlines()
     assert [line.split(",")[1] for line in lines[1:]] == [

@@ -3,14 +3,14 @@
 from kvbench.metrics.math_answers import integer_score
 from kvbench.records import load
 from tests.support import math_problems as made
-from tests.support.runs import run
+from tests.support.runs import reported
 
 
 def test_aime_from_problems_to_scores(tiny_folder, tmp_path, monkeypatch):
     files = [f"benchmark.{key}={value}" for key, value in made.places(tmp_path, monkeypatch).items()]
     small = [f"model.path={tiny_folder}", "model.shape=null", "model.max_length=4096", "benchmark.max_new_tokens=6"]
     chosen = ["benchmark=aime", "benchmark.repeats=3", "method=[full,snapkv_decode]", "ratio=0.5", "decode.batch=4"]
-    folder = run(*small, *files, *chosen, f"output_dir={tmp_path / 'runs'}")
+    folder = reported(*small, *files, *chosen, f"output_dir={tmp_path / 'runs'}")
     records = load(folder)
     assert len(records) == 4 * 3 * 2
     seeds = records["sampling"].map(lambda sampling: sampling["seed"])

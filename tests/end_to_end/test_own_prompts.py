@@ -4,7 +4,7 @@ import json
 
 from kvbench.records import load
 from tests.support.paths import ROOT
-from tests.support.runs import run
+from tests.support.runs import reported, run
 
 EXAMPLE = ROOT / "docs" / "examples" / "own_prompts.jsonl"
 
@@ -16,7 +16,7 @@ def test_the_example_of_the_documentation_runs_on_the_embedded_model(tmp_path):
     assert first | {"context": ""} == shown | {"context": ""}
     assert first["context"].startswith(shown["context"].removesuffix(" …"))
     options = ["benchmark.metric=contains", "benchmark.max_new_tokens=16", "method=[full,streaming_llm]", "budget=48"]
-    folder = run("benchmark=jsonl", f"benchmark.path={EXAMPLE}", *options, "limit=1", f"output_dir={tmp_path}")
+    folder = reported("benchmark=jsonl", f"benchmark.path={EXAMPLE}", *options, "limit=1", f"output_dir={tmp_path}")
     records = load(folder).set_index(["setting", "task"])
     assert len(records) == 2 * 6
     assert records.loc["full"]["scores"].map(lambda scores: scores["score"]).sum() == 4

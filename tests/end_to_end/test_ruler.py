@@ -8,13 +8,13 @@ from kvbench.benchmarks.ruler.tasks import TASKS
 from kvbench.metrics.ruler import string_match_all, string_match_part
 from kvbench.records import load
 from tests.support.ruler_data import HOTPOTQA, SQUAD, ruler
-from tests.support.runs import run
+from tests.support.runs import reported, run
 
 
 def test_all_tasks_run_and_are_told_by_task(tiny_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("kvbench.benchmarks.ruler.fitting.REDRAWS", 2)
-    folder = run(
+    folder = reported(
         "benchmark=ruler",
         "benchmark.lengths=[1024]",
         "benchmark.num_samples=1",

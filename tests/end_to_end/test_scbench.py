@@ -5,7 +5,7 @@ import pytest
 from kvbench.metrics import scbench
 from kvbench.records import load
 from tests.support import scbench as made
-from tests.support.runs import run
+from tests.support.runs import reported
 
 TASKS = ("kv", "summary_with_needles", "choice_eng")
 
@@ -22,7 +22,7 @@ def test_scbench_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch, mode, q
     small = [f"model.path={tiny_folder}", "model.shape=null", "model.max_length=4096", "benchmark.max_length=4000"]
     chosen = ["method=[full,snapkv]", "ratio=0.4", f"benchmark.tasks=[{','.join(TASKS)}]"]
     chosen += ["benchmark=scbench", f"benchmark.mode={mode}", f"question={question}", f"output_dir={tmp_path / 'runs'}"]
-    folder = run(*small, *files, *chosen)
+    folder = reported(*small, *files, *chosen)
     records = load(folder)
     assert len(records) == 3 * 2 * 3 * 2
     for record in records.to_dict("records"):

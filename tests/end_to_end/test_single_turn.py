@@ -15,7 +15,7 @@ from tests.support.published_prompts import (
     longbench_v2_rows,
     nolima_data,
 )
-from tests.support.runs import run
+from tests.support.runs import reported
 
 
 def arguments(model: Path, out: Path, *more: str) -> list[str]:
@@ -31,7 +31,7 @@ def test_babilong_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch):
     prompts = babilong_prompts(tmp_path, ["qa1", "qa8"], monkeypatch)
     data = [f"benchmark.data_dir={DATA / 'babilong'}", f"benchmark.prompts_file={prompts}", "limit=2"]
     tasks = ["benchmark=babilong", "benchmark.tasks=[qa1,qa8]", "benchmark.lengths=[0k]", "question=hidden"]
-    folder = run(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks))
+    folder = reported(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks))
     records = load(folder)
     assert len(records) == 4 * 2 and records["question"].eq("hidden").all()
     for record in records.to_dict("records"):
@@ -44,7 +44,7 @@ def test_longbench_v2_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch):
     prompts = longbench_v2_prompt(tmp_path, monkeypatch)
     (tmp_path / "data.json").write_text(json.dumps(longbench_v2_rows()))
     data = [f"benchmark.data_dir={tmp_path}", f"benchmark.prompts_file={prompts}", "benchmark.max_length=100"]
-    folder = run(*arguments(tiny_folder, tmp_path / "runs", *data, "benchmark=longbench_v2", "question=hidden"))
+    folder = reported(*arguments(tiny_folder, tmp_path / "runs", *data, "benchmark=longbench_v2", "question=hidden"))
     records = load(folder)
     assert len(records) == 3 * 2 and records["cut"].all()
     for record in records.to_dict("records"):
@@ -56,7 +56,7 @@ def test_infinitebench_from_rows_to_scores(tiny_folder, tmp_path):
     """With the official prompts, as the installed lm-eval has them."""
     data = [f"benchmark.data_dir={DATA / 'infinitebench'}", "limit=1"]
     tasks = ["benchmark=infinitebench", "benchmark.tasks=[passkey,kv_retrieval,code_run]", "benchmark.max_length=128"]
-    folder = run(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks))
+    folder = reported(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks))
     records = load(folder)
     assert len(records) == 3 * 2 and records["cut"].all()
     for record in records.to_dict("records"):
@@ -67,14 +67,14 @@ def test_infinitebench_from_rows_to_scores(tiny_folder, tmp_path):
     with pytest.raises(
         UserError, match=r"'code_run-1' does not separate its question from its context: use question=visible"
     ):
-        run(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks, "question=hidden"))
+        reported(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks, "question=hidden"))
 
 
 def test_nolima_from_needles_to_scores(tiny_folder, tmp_path, monkeypatch):
     data = nolima_data(tmp_path, monkeypatch)
     where = [f"benchmark.data_dir={data}", f"benchmark.prompts_file={data / 'run_tests.py'}", "limit=2"]
     grid = ["benchmark=nolima", "benchmark.lengths=[250]", "benchmark.depths=[0,100]", "question=hidden"]
-    folder = run(*arguments(tiny_folder, tmp_path / "runs", *where, *grid))
+    folder = reported(*arguments(tiny_folder, tmp_path / "runs", *where, *grid))
     records = load(folder)
     assert len(records) == 2 * 2 and records["length"].eq(250).all()
     for record in records.to_dict("records"):

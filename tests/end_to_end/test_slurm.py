@@ -15,7 +15,7 @@ from kvbench.records.store import read_records, record_files
 from kvbench.runner import status
 from tests.support.needs import needs
 from tests.support.paths import ROOT
-from tests.support.runs import TIMES, run
+from tests.support.runs import TIMES, reported, run
 from tests.support.slurm_node import Slurm, missing, one_node
 from tests.support.waiting import HANG, wait_for
 
@@ -162,7 +162,7 @@ def test_an_array_with_a_killed_a_warned_and_a_failing_task_gives_the_records_of
     assert row(tmp_path, WARNED, capsys).split()[-1] == failed["host"]
     assert lines(tmp_path, f"{FAILING}-of-3") == FAST  # what was made before is kept
 
-    folder = run(*command, f"shard={FAILING}")
+    folder = reported(*command, f"shard={FAILING}")
     assert folder.name == one_process.name
     assert comparable(folder) == comparable(one_process)
     assert (folder / "table.md").exists()

@@ -8,7 +8,7 @@ from kvbench.errors import Incomplete, UserError
 from kvbench.records import load
 from kvbench.report.page import page
 from tests.support.fake_engine import MODEL, FakeEngine
-from tests.support.runs import arguments, comparable, run
+from tests.support.runs import arguments, comparable, reported, run
 
 VARYING = {"request_seconds", "top"}
 
@@ -53,8 +53,8 @@ def test_records_have_the_prompts_and_ends_of_methods(calm, undisturbed):
 
 
 def test_engines_stand_in_the_folder_table_and_page_of_methods(tiny_folder, tmp_path):
-    folder = run(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.2"))
     same, error = asked_by(FakeEngine(), tiny_folder, tmp_path)
+    folder = reported(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.2"))
     assert error is None and same == folder
     table = (folder / "table.md").read_text().partition("difference from")[0]
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")]
@@ -147,7 +147,7 @@ def test_distances_follow_the_first_settings_answer(tiny_folder, tmp_path):
     second.shift = 1
     with first.running() as a, second.running() as b:
         two = ["engine.label=[bf16,fp8]", "distance=true"]
-        folder = run(*command(tiny_folder, tmp_path, f"[{a},{b}]", *two))
+        folder = reported(*command(tiny_folder, tmp_path, f"[{a},{b}]", *two))
     found = {name: list(rows["distance"]) for name, rows in load(folder).groupby("setting")}
     assert all(one == {"top1": 1, "agreed": 1, "kl_at_least": 0} for one in found["bf16"])
     assert all(one["top1"] == 1 and one["kl_at_least"] > 0 for one in found["fp8"])

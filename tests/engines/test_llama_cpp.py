@@ -9,7 +9,7 @@ from kvbench.engines.settings import engine_settings
 from kvbench.errors import Incomplete, UserError
 from kvbench.records import load
 from tests.support.config import composed_engine
-from tests.support.runs import arguments, run
+from tests.support.runs import arguments, reported, run
 
 
 def command(tiny_folder, out, environment, gguf, *more: str) -> list[str]:
@@ -73,7 +73,7 @@ def test_wrong_lists_are_one_line(overrides, message):
 
 def test_a_run_marks_bytes_as_reported_and_stated(tiny_folder, tmp_path, environment, gguf):
     out = tmp_path / "runs"
-    folder = run(*command(tiny_folder, out, environment(), gguf, "engine.k=[f16,q8_0]", "distance=true"))
+    folder = reported(*command(tiny_folder, out, environment(), gguf, "engine.k=[f16,q8_0]", "distance=true"))
     records = load(folder)
     assert len(records) == 6 and records["reported_bytes"].eq(1000).all()
     n, elements = records["prompt_tokens"], 3 * 2 * 8  # layers, KV heads, channels

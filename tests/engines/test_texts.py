@@ -11,7 +11,7 @@ from kvbench.engines.texts import measures, repeated, text_of
 from kvbench.errors import Incomplete, UserError
 from kvbench.records import load
 from tests.support.fake_engine import MODEL, FakeEngine
-from tests.support.runs import run
+from tests.support.runs import reported, run
 
 SENTENCE = "The harbour lies in the north, and the ferry leaves at nine. "
 WINDOWS = ["benchmark=text", "benchmark.length=40", "benchmark.scored=9", "benchmark.windows=3"]
@@ -57,7 +57,7 @@ def test_a_repeat_compares_log_probabilities():
 
 
 def test_a_server_reads_and_scores_what_kvbench_does(settings):
-    folder = run(*settings, "method=full")
+    folder = reported(*settings, "method=full")
     engine = FakeEngine()
     assert served(settings, engine) == folder
     records = load(folder)

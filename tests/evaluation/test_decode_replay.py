@@ -22,7 +22,7 @@ from kvbench.prefill import FullPrefill
 from tests.support.every_method import HEAD_DIM, LAYERS, setting
 from tests.support.hybrids import hybrid_model
 from tests.support.replay import Allocations, Recorded
-from tests.support.representatives import CACHES
+from tests.support.representatives import KINDS
 from tests.support.tiny import prompt, tiny_model
 
 pytestmark = pytest.mark.heavy
@@ -77,21 +77,23 @@ EVERY_KIND = [
     *("ggml_q4_0", "nvfp4", "spindle"),
 ]
 BLOCKS = 5  # steps that Python launches: in 4 keys are quantised, in one a codebook makes room
-DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+FLOATS, HALVES = torch.float32, torch.bfloat16
 
 
-@DTYPES
 @pytest.mark.parametrize(
-    "names, blocks",
+    "names, blocks, dtype",
     [
-        (["full"], 0),
-        (["adakv"], 0),
-        (["union"], 0),
-        (["snapkv"] * 2, 0),
-        (PACKED + PACKED[:4], 0),
-        (EVERY_KIND, BLOCKS),
+        (["full"], 0, FLOATS),
+        (["union"], 0, HALVES),
+        (["snapkv"] * 2, 0, FLOATS),
+        (PACKED + PACKED[:4], 0, HALVES),
+        (EVERY_KIND, BLOCKS, FLOATS),
+        (EVERY_KIND, BLOCKS, HALVES),
     ],
-    ids=["full", "adakv", "union", "two", "12 of packed kinds", "12 of every kind"],
+    ids=[
+        *("full-torch.float32", "union-torch.bfloat16", "two-torch.float32", "12 of packed kinds-torch.bfloat16"),
+        *("12 of every kind-torch.float32", "12 of every kind-torch.bfloat16"),
+    ],
 )
 def test_repeated_steps_decode_the_tokens_of_eager_ones_and_read_nothing(names, blocks, dtype):
     model, recorder = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM).to(dtype), Recorder()
@@ -106,7 +108,7 @@ def test_repeated_steps_decode_the_tokens_of_eager_ones_and_read_nothing(names, 
     ]
 
 
-@pytest.mark.parametrize("name", CACHES)
+@pytest.mark.parametrize("name", KINDS)
 def test_each_cache_is_repeated_or_launched_by_python_and_decodes_the_same_tokens(name, monkeypatch):
     """Of what a step allocates nothing outlives it, unless Python makes tables or room in it.
 

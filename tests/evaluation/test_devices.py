@@ -23,7 +23,7 @@ from kvbench.probes import build_probes
 from tests.support.config import NAMES, method_configs
 from tests.support.every_method import HEAD_DIM, LAYERS, small
 from tests.support.fake_devices import FakeDevices, device_of, layer_devices, place
-from tests.support.representatives import CACHES, REPRESENTATIVES
+from tests.support.representatives import KINDS, REPRESENTATIVES
 from tests.support.tiny import prompt, tiny_model
 
 pytestmark = pytest.mark.heavy
@@ -97,7 +97,7 @@ def outcome(name: str, gpus: int) -> tuple[list, list]:
 
 # What holds on two GPUs holds on one, unless the model's own code takes another way there.
 @pytest.mark.parametrize(
-    ("name", "gpus"), [(name, 2) for name in (*REPRESENTATIVES, *VARIANTS)] + [(name, 1) for name in CACHES[::4]]
+    ("name", "gpus"), [(name, 2) for name in (*REPRESENTATIVES, *VARIANTS)] + [(name, 1) for name in KINDS[::4]]
 )
 def test_a_method_decodes_on_gpus_what_it_decodes_on_a_cpu(name, gpus):
     tokens, caches = outcome(name, gpus)

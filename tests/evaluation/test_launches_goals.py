@@ -15,7 +15,7 @@ from tests.support import launch_counts as count
 from tests.support.every_method import setting
 from tests.support.fake_devices import FakeDevices
 from tests.support.launches import Counts
-from tests.support.representatives import REPRESENTATIVES
+from tests.support.representatives import CACHES, REPRESENTATIVES
 
 N, BATCH_N, RATIO = 160, 512, 0.3
 TOKENS = 3  # the median of which is counted
@@ -25,11 +25,12 @@ WINDOW, SUMS, BATCH = 40, 20, 1.15
 COVERS = 2 * LAUNCHES["greedy_covers"]
 # Without those that read a calibration file, which is of one number of layers: their own tests count.
 COUNTED = [name for name in REPRESENTATIVES if not list(calibrations(setting(name).method))]
+DECODED = [name for name in CACHES if not list(calibrations(setting(name).method))]
 
 pytestmark = pytest.mark.heavy
 
 
-@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("name", DECODED)
 def test_a_decoded_token_launches_little_more_than_fullkvs_and_waits_for_nothing(name):
     one = setting(name, ratio=RATIO)
     token, _ = count.decoding_per_layer(N, lambda layers: [(one.method, one.budget_at(N, layers))], name, TOKENS)

@@ -24,7 +24,7 @@ from kvbench.records import load as load_records
 from kvbench.runner import run as main
 from tests.methods.test_greedy_cover import LargestFloat
 from tests.support.probes import PROBING, N, seen
-from tests.support.runs import compose, run
+from tests.support.runs import compose, reported, run
 from tests.support.tiny import prompt, random_layer, tiny_model
 
 pytestmark = pytest.mark.heavy
@@ -112,7 +112,9 @@ EVERY = "probe=[key_similarity,attention_sparsity,lazy_mass,lazy_tokens,attentio
 
 @pytest.fixture(scope="module")
 def probed(tiny_folder, tmp_path_factory) -> Path:
-    return run(*arguments(tiny_folder, tmp_path_factory.mktemp("probed"), EVERY, "probe.attention_map.layers=[0,2]"))
+    return reported(
+        *arguments(tiny_folder, tmp_path_factory.mktemp("probed"), EVERY, "probe.attention_map.layers=[0,2]")
+    )
 
 
 def test_a_run_makes_a_record_per_sample_and_probe(probed):

@@ -12,7 +12,7 @@ from kvbench.prefill import prefill
 from kvbench.records import load
 from tests.evaluation.test_prompts import sample
 from tests.support.config import method
-from tests.support.runs import arguments, compose, run
+from tests.support.runs import arguments, compose, reported
 from tests.support.tiny import prompt, tiny_model
 
 
@@ -39,7 +39,7 @@ def test_the_last_token_reads_what_the_method_kept():
 def folders(tiny_folder, tmp_path_factory):
     few = ["method=[full,snapkv]", "ratio=[0.2,1.0]", "benchmark.depths=[0]", "decode.batch=1"]
     out = tmp_path_factory.mktemp("first")
-    return [run(*arguments(tiny_folder, out, *few, *more)) for more in ([], ["first_token=compressed"])]
+    return [reported(*arguments(tiny_folder, out, *few, *more)) for more in ([], ["first_token=compressed"])]
 
 
 def test_both_protocols_have_a_folder_and_their_records_say_which(folders):

@@ -13,7 +13,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.prompts import tokenise
 from kvbench.evaluation.spans import kept_shares, marks_of
 from kvbench.records import load
-from tests.support.runs import run
+from tests.support.runs import reported
 
 RULE = "Always answer in French."
 TEXT = "The ferry captain swept the narrow bridge. The lookup tool takes a city. Nobody asked why the mill was green."
@@ -69,7 +69,7 @@ def test_records_and_table_have_the_share_of_every_span(tiny_folder, tmp_path):
     messages[1]["content"] = messages[1]["content"].replace(TOOL, "", 2)
     rows = [{"messages": messages, "spans": {"tool": TOOL}}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    folder = run(
+    folder = reported(
         "benchmark=jsonl",
         f"benchmark.path={path}",
         "benchmark.max_new_tokens=2",

@@ -26,7 +26,7 @@ from tests.support.representatives import REPRESENTATIVES
 pytestmark = pytest.mark.heavy
 
 # around windows, sinks + windows, residuals and the budget
-EDGES = [1, 2, 3, 4, 5, 7, 8, 9, 23, 24, 25, 27, 28, 29, 31, 32, 33, 39, 40, 41, 63, 64, 65, 72, 73]
+EDGES = [1, 2, 4, 5, 8, 9, 24, 25, 28, 29, 32, 33, 40, 41, 65, 73]
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVES)
@@ -56,7 +56,7 @@ def test_a_pruned_pass_takes_every_length_too(name):
 def test_as_shipped_around_published_windows(name):
     """1024 recent tokens, with and without 4 sinks and the decoded token."""
     one = setting(name, 0.2, shipped=True)
-    for n in (31, 32, 33, 128, 1023, 1024, 1027, 1028, 1029):
+    for n in (31, 33, 128, 1024, 1028, 1029):
         made = state(n)
         budget = one.budget_at(n, LAYERS)
         caches = one.method.compress(made, budget)

@@ -1,6 +1,7 @@
 """Formats under evictions: alone and in a batch, token by token and in blocks.
 
-Every format under an eviction of each layout of kept tokens, and every eviction in a format of each kind of sequence.
+Every format under evictions with equal heads and with unequal ones, every eviction in a format of single tokens and in
+one of groups of tokens.
 """
 
 import re
@@ -64,9 +65,9 @@ FORMATS: dict[str, Storage] = {
     "dense": Dense(),
 }
 STEPS = 5
-# Equal numbers of tokens in KV heads, and in single query heads; other numbers in every head; whole heads or windows.
-LAYOUTS = ["snapkv", "pyramidkv_paper", "adakv", "kvzip_head"]
-KINDS = ["dense", "fp8 token", "kivi"]  # as they are, coded token by token, quantised in groups of tokens
+# Equal numbers of tokens in KV heads or in single query heads; other numbers in every head, or whole heads and windows.
+LAYOUTS = [["snapkv", "pyramidkv_paper"], ["adakv", "kvzip_head"]]
+KINDS = ["fp8 token", "kivi"]  # coded token by token, quantised in groups of tokens
 REFUSED = (
     r"decode_compression drops single tokens|holds the same number of tokens in every head|"
     r"decode=(update|evict) .*dense|variant=decode .* ThinK reads them"
@@ -120,9 +121,9 @@ def copies(one: Setting) -> Iterable[list[LayerCache]]:
 
 
 def pairs() -> list[tuple[str, str]]:
-    """An eviction and a format, each format and each eviction several times."""
-    every = [(name, form) for name in LAYOUTS for form in FORMATS]
-    return every + [(name, form) for name in evictions() for form in KINDS if name not in LAYOUTS]
+    """An eviction and a format: each format with an eviction of each layout, each eviction with each kind of format."""
+    every = [(names[number % 2], form) for names in LAYOUTS for number, form in enumerate(FORMATS)]
+    return list(dict.fromkeys(every + [(name, form) for name in evictions() for form in KINDS]))
 
 
 def assert_near(found: Tensor, expected: Tensor) -> None:

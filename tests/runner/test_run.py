@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kvbench.records import load
-from tests.support.runs import arguments, comparable, run
+from tests.support.runs import arguments, comparable, reported, run
 
 pytestmark = pytest.mark.heavy
 
@@ -48,7 +48,7 @@ def test_the_same_command_again_makes_nothing_and_reports_again(undisturbed, tin
     folder = Path(shutil.copytree(undisturbed, tmp_path / undisturbed.name))
     before = (folder / "records.jsonl").read_bytes()
     (folder / "table.md").unlink()
-    assert run(*arguments(tiny_folder, tmp_path)) == folder
+    assert reported(*arguments(tiny_folder, tmp_path)) == folder
     assert (folder / "records.jsonl").read_bytes() == before
     assert (folder / "table.md").exists()
     assert "27 of 27 records already exist" in capsys.readouterr().err
@@ -56,9 +56,9 @@ def test_the_same_command_again_makes_nothing_and_reports_again(undisturbed, tin
 
 @pytest.mark.heavy
 def test_more_methods_reuse_what_is_there_and_a_table_shows_all_of_it(tiny_folder, tmp_path):
-    few = run(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.2"))
+    few = reported(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.2"))
     first = load(few)
-    more = run(*arguments(tiny_folder, tmp_path, "method=[snapkv,h2o]", "ratio=0.2"))
+    more = reported(*arguments(tiny_folder, tmp_path, "method=[snapkv,h2o]", "ratio=0.2"))
     assert more == few
     assert len(load(more)) == len(first) + 3
     table, differences = (more / "table.md").read_text().split("difference from FullKV")
@@ -69,7 +69,7 @@ def test_more_methods_reuse_what_is_there_and_a_table_shows_all_of_it(tiny_folde
         *("FullKV", "SnapKV", "H2O")
     ]
     assert "3 samples" in table and "different numbers of samples" not in table
-    fewer = run(*arguments(tiny_folder, tmp_path, "method=streaming_llm", "ratio=0.2", "limit=1"))
+    fewer = reported(*arguments(tiny_folder, tmp_path, "method=streaming_llm", "ratio=0.2", "limit=1"))
     table = (fewer / "table.md").read_text().split("difference from FullKV")[0]
     assert fewer == more and "3 samples" in table and "different numbers of samples" in table
     for method, samples in (("FullKV", 3), ("SnapKV", 3), ("H2O", 3), ("StreamingLLM", 1)):
@@ -80,12 +80,14 @@ def test_more_methods_reuse_what_is_there_and_a_table_shows_all_of_it(tiny_folde
 @pytest.mark.heavy
 def test_a_changed_configuration_never_mixes_into_old_records(tiny_folder, tmp_path):
     folders = {
-        run(*arguments(tiny_folder, tmp_path, "method=full", *change))
+        reported(*arguments(tiny_folder, tmp_path, "method=full", *change))
         for change in ([], ["benchmark.depths=[0,50]"], ["model.chat_template=none"], ["model.dtype=bfloat16"])
     }
     assert len(folders) == 4
-    same = run(*arguments(tiny_folder, tmp_path, "method=streaming_llm", "ratio=0.2"))
-    other = run(*arguments(tiny_folder, tmp_path, "method=streaming_llm", "ratio=0.2", "method.streaming_llm.sinks=8"))
+    same = reported(*arguments(tiny_folder, tmp_path, "method=streaming_llm", "ratio=0.2"))
+    other = reported(
+        *arguments(tiny_folder, tmp_path, "method=streaming_llm", "ratio=0.2", "method.streaming_llm.sinks=8")
+    )
     assert same == other in folders
     assert load(other).groupby("parameters").size().tolist() == [3, 3, 3]  # full, and each number of sinks
     table = (other / "table.md").read_text()

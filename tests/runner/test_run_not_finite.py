@@ -8,7 +8,7 @@ import torch
 from kvbench.errors import Incomplete
 from kvbench.evaluation.decode import choose
 from kvbench.records import load
-from tests.support.runs import arguments, run
+from tests.support.runs import arguments, reported, run
 
 pytestmark = pytest.mark.heavy
 
@@ -28,9 +28,9 @@ def test_logits_that_are_not_finite_are_noticed(value, dtype):
 
 
 def test_records_of_nan_logits_are_left_out_and_the_others_are_made(tiny_folder, tmp_path, capsys):
-    whole = load(run(*only((tiny_folder, tmp_path / "whole"))))
+    whole = load(reported(*only((tiny_folder, tmp_path / "whole"))))
     with pytest.raises(Incomplete, match=r"could not be made; the first: no record of sample .* are NaN") as error:
-        run(*only((tiny_folder, tmp_path / "nan"), POISONED))
+        reported(*only((tiny_folder, tmp_path / "nan"), POISONED))
     (folder,) = (tmp_path / "nan").iterdir()
     records = load(folder)
     missing = set(whole["sample"]) - set(records[records["method"] == "Poisoned"]["sample"])

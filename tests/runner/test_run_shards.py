@@ -7,13 +7,13 @@ from kvbench.evaluation.settings import build_settings
 from kvbench.records import load
 from kvbench.records.store import Store, records_name
 from tests.support.config import method_configs
-from tests.support.runs import arguments, compose, outcomes, run
+from tests.support.runs import arguments, compose, outcomes, reported
 
 
 @pytest.mark.heavy
 def test_shards_make_the_records_of_one_process_and_the_last_reports(undisturbed, tiny_folder, tmp_path):
     for shard in (2, 0, 1):
-        folder = run(*arguments(tiny_folder, tmp_path, "shards=3", f"shard={shard}"))
+        folder = reported(*arguments(tiny_folder, tmp_path, "shards=3", f"shard={shard}"))
         assert (folder / "table.md").exists() == (shard == 1)
         assert len(load(folder)["sample"].unique()) == {2: 1, 0: 2, 1: 3}[shard]
     assert folder.name == undisturbed.name
@@ -23,8 +23,8 @@ def test_shards_make_the_records_of_one_process_and_the_last_reports(undisturbed
 
 @pytest.mark.heavy
 def test_another_number_of_shards_goes_on_from_what_is_there(undisturbed, tiny_folder, tmp_path):
-    run(*arguments(tiny_folder, tmp_path, "shards=3", "shard=1"))
-    whole = run(*arguments(tiny_folder, tmp_path))
+    reported(*arguments(tiny_folder, tmp_path, "shards=3", "shard=1"))
+    whole = reported(*arguments(tiny_folder, tmp_path))
     assert len(load(whole)) == 27 and outcomes(whole) == outcomes(undisturbed)
     assert (whole / "table.md").exists()
 

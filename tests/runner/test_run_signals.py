@@ -16,7 +16,7 @@ from kvbench.runner.failures import one_line_errors
 from kvbench.runner.job_state import ended_by
 from kvbench.utils import signals
 from kvbench.utils.signals import STOPS, Stopped, stoppable, unbroken
-from tests.support.runs import arguments, comparable, run
+from tests.support.runs import arguments, comparable, reported, run
 
 
 @pytest.fixture(autouse=True)
@@ -45,16 +45,16 @@ def test_a_signalled_run_stops_and_the_next_goes_on(signum, undisturbed, tiny_fo
 
     monkeypatch.setattr(runner, "records", signalled)
     with pytest.raises(Stopped, match=signum.name) as stop, stoppable():
-        run(*arguments(tiny_folder, tmp_path))
+        reported(*arguments(tiny_folder, tmp_path))
     assert stop.value.exit_code == 128 + signum
     monkeypatch.undo()
     (folder,) = (path.parent for path in tmp_path.rglob("manifests"))
     said = f"unfinished: 4 of 27 records, stopped by {signum.name}"
     assert unfinished(folder) == said and read_run(folder)[0]["caption"].startswith(f"{said} · ")
-    run(*arguments(tiny_folder, tmp_path), "method=full", "ratio=0.5")  # a table of all records, of both commands
+    reported(*arguments(tiny_folder, tmp_path), "method=full", "ratio=0.5")  # a table of all records, of both commands
     for name in ("table.md", "table.tex"):
         assert "unfinished: 4 of 27 records" in " ".join((folder / name).read_text(encoding="utf-8").split())
-    folder = run(*arguments(tiny_folder, tmp_path))
+    folder = reported(*arguments(tiny_folder, tmp_path))
     assert comparable(folder) == comparable(undisturbed)
     first, _, last = sorted(statuses(folder), key=lambda manifest: manifest["started"])
     assert (first["status"], first["records"], first["wanted"]) == (f"stopped by {signum.name}", 4, 27)

@@ -72,6 +72,7 @@ def test_published_predictions_have_their_published_scores(capsys, tmp_path):
     assert json.loads(out.read_text()) == json.loads((PUBLISHED / "result.json").read_text())
 
 
+@pytest.mark.slow
 @needs("data", "" if SHARED else "KVBENCH_DATA names no folder with predictions of all English tasks")
 def test_all_published_predictions_have_their_published_scores():
     folder = Path(SHARED) / "longbench_pred/LongLoRA"

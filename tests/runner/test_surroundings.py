@@ -10,7 +10,7 @@ from kvbench.runner.job_state import slurm
 from kvbench.runner.out_of_memory import out_of_memory
 from kvbench.runner.status import state
 from tests.support.command import command_line
-from tests.support.runs import arguments, compose, run
+from tests.support.runs import arguments, compose, reported
 
 pytestmark = pytest.mark.heavy
 
@@ -103,7 +103,7 @@ def test_bytes_on_the_command_line_that_are_not_utf_8_are_one_line(tmp_path, cap
 @pytest.mark.parametrize("name", ["../../elsewhere", "org/model", "a b"])
 def test_a_models_name_never_leads_out_of_the_output_folder(name, tiny_folder, tmp_path):
     out = tmp_path / "deep" / "runs"
-    folder = run(*arguments(tiny_folder, out, "method=full", "limit=1", f"model.name='{name}'"))
+    folder = reported(*arguments(tiny_folder, out, "method=full", "limit=1", f"model.name='{name}'"))
     assert folder.parent == out and (folder / "table.md").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 
@@ -111,7 +111,7 @@ def test_a_models_name_never_leads_out_of_the_output_folder(name, tiny_folder, t
 def test_a_full_disk_behind_the_output_costs_no_table(tiny_folder, tmp_path, monkeypatch):
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
-        folder = run(*arguments(tiny_folder, tmp_path, "method=full", "limit=1"))
+        folder = reported(*arguments(tiny_folder, tmp_path, "method=full", "limit=1"))
     assert all((folder / name).stat().st_size for name in ("table.md", "table.csv", "heatmap.png", "heatmap.pdf"))
 
 
@@ -124,5 +124,5 @@ def test_all_files_are_there_before_the_first_table_is_printed(tiny_folder, tmp_
         seen.append({path.name for path in tmp_path.glob("*/*") if path.is_file()})
 
     monkeypatch.setattr(outputs.out, "print", printed)
-    run(*arguments(tiny_folder, tmp_path, "method=full", "limit=1"))
+    reported(*arguments(tiny_folder, tmp_path, "method=full", "limit=1"))
     assert {"table.md", "table.csv", "heatmap.png", "heatmap.pdf"} <= seen[0]

@@ -4,7 +4,7 @@ import pytest
 
 from scripts.maintenance.choose_representatives import representatives, taken
 from tests.support.config import NAMES
-from tests.support.representatives import CACHES, COVERED, REPRESENTATIVES, caches_of, choices_of
+from tests.support.representatives import CACHES, COVERED, KINDS, REPRESENTATIVES, caches_of, choices_of, kind_of
 
 AGAIN = "run python -m scripts.maintenance.choose_representatives"
 
@@ -15,7 +15,7 @@ def test_a_name_that_adds_nothing_is_left_out():
 
 
 def test_left_out_presets_are_files_of_conf_method():
-    assert set(COVERED["steps"]) | set(COVERED["caches"]) < set(NAMES), AGAIN
+    assert set().union(*COVERED.values()) < set(NAMES), AGAIN
 
 
 def test_representatives_make_every_choice_that_a_preset_makes():
@@ -32,5 +32,6 @@ def test_representatives_take_every_step_that_a_preset_takes():
 
 @pytest.mark.heavy
 def test_every_preset_has_caches_of_a_kind_that_is_tested():
-    kinds = {caches_of(name) for name in CACHES}
-    assert [name for name in COVERED["caches"] if caches_of(name) not in kinds] == [], AGAIN
+    for what, kept, kind in (("caches", CACHES, caches_of), ("kinds", KINDS, kind_of)):
+        kinds = {kind(name) for name in kept}
+        assert [name for name in COVERED[what] if kind(name) not in kinds] == [], AGAIN

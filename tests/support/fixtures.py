@@ -9,7 +9,7 @@ import transformers
 
 from kvbench.errors import UserError
 from kvbench.models import LoadedModel, ModelSpec, load
-from tests.support.runs import arguments, run
+from tests.support.runs import arguments, reported
 from tests.support.tiny import keep_first_tokens, tiny_config
 
 transformers.logging.set_verbosity_error()
@@ -68,4 +68,4 @@ def saved_tiny(embedded, folder: Path, **shape) -> Path:
 @pytest.fixture(scope="session")
 def undisturbed(tiny_folder, tmp_path_factory) -> Path:
     """The folder of a finished run of `arguments`. Copy it before changing it."""
-    return run(*arguments(tiny_folder, tmp_path_factory.mktemp("whole")))
+    return reported(*arguments(tiny_folder, tmp_path_factory.mktemp("whole")))

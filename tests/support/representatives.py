@@ -22,6 +22,8 @@ COVERED: dict[str, list[str]] = json.loads(FILE.read_text(encoding="utf-8"))
 REPRESENTATIVES = sorted(set(NAMES) - set(COVERED["steps"]))
 # One for every kind of caches in every storage, numbers included: for tests of what happens after compression.
 CACHES = sorted(set(NAMES) - set(COVERED["caches"]))
+# One for every kind of caches in every class of storage: for tests of work that numbers do not change.
+KINDS = sorted(set(NAMES) - set(COVERED["kinds"]))
 
 
 def caches_of(name: str) -> tuple[str, ...]:
@@ -30,6 +32,12 @@ def caches_of(name: str) -> tuple[str, ...]:
     source, budget = pass_of(one, N)
     kinds = {type(layer).__name__ for layer in source.compress(one.method, budget).caches}
     return (*sorted(kinds), repr(getattr(one.method, "storage", type(one.method))))
+
+
+def kind_of(name: str) -> tuple[str, ...]:
+    """`caches_of` without the numbers of the storage."""
+    *kinds, storage = caches_of(name)
+    return (*kinds, storage.partition("(")[0])
 
 
 SHORT = 9  # a prompt within every window
