@@ -1,17 +1,16 @@
 """Every choice of a part composes into every method that takes it, or is refused."""
 
-from functools import cache
 from importlib import import_module
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from kvbench.config import CONF, choices
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
-from kvbench.methods import Allocation, HeadBudgets, Scoring, Storage
-from tests.support.config import method_configs, with_files
+from kvbench.methods import Allocation, Dense, HeadBudgets, Kivi, Scoring, Storage
+from kvbench.utils.targets import build
+from tests.support.config import method_configs, parts
 from tests.support.every_method import LAYERS, state
 
 pytestmark = pytest.mark.heavy
@@ -39,64 +38,10 @@ TAKEN = {
 
 
 REFUSED_PARTS = {
-    (
-        "minicache",
-        "snapkv",
-        "adakv",
-        "pyramidkv",
-        "snapkv_codebook",
-        "h2o",
-    ): "MiniCache needs the same tokens in every layer",
-    ("minicache", "tova", "lagkv"): "MiniCache needs the same tokens in every layer",
-    ("minicache", "squeeze", "squeeze_snapkv", "simlayerkv", "simlayerkv_snapkv"): "MiniCache needs the same tokens",
-    ("minicache", "random_layers", "only_lazy_layers"): "MiniCache needs the same tokens in every layer",
-    (
-        "xkv",
-        "snapkv",
-        "adakv",
-        "pyramidkv",
-        "snapkv_codebook",
-        "h2o",
-    ): "XKV needs the same tokens in every layer",
-    ("xkv", "tova", "lagkv"): "XKV needs the same tokens in every layer",
-    ("xkv", "squeeze", "squeeze_snapkv", "simlayerkv", "simlayerkv_snapkv"): "XKV needs the same tokens",
-    ("xkv", "random_layers", "only_lazy_layers"): "XKV needs the same tokens in every layer",
-    ("xkv", "minicache"): "MiniCache cannot put merged layers into XKV",
-    ("minicache", "minicache"): "MiniCache cannot put merged layers into MiniCache",
-    ("codebook", "minicache"): "MiniCache cannot put merged layers into Codebook",
-    ("fp8", "minicache"): "MiniCache cannot put merged layers into Fp8",
     ("think", "only_lazy_layers"): "variant=decode compresses a layer after the prompt's queries are freed",
-    ("rerotated", "adakv"): "Rerotated holds the same number of tokens in every head of a layer",
-    ("rerotated", "minicache"): "MiniCache cannot put merged layers into Rerotated",
-    ("matched", "adakv"): "Matched holds the same number of tokens in every head of a layer",
-    ("matched", "minicache"): "MiniCache cannot put merged layers into Matched",
     ("matched", "only_lazy_layers"): "variant=decode compresses a layer after the prompt's queries are freed",
-    ("think", "minicache"): "MiniCache cannot put merged layers into ThinK",
-    ("turboquant", "minicache"): "MiniCache cannot put merged layers into TurboQuant",
-    ("ggml", "minicache"): "MiniCache cannot put merged layers into Ggml",
-    ("microscaling", "minicache"): "MiniCache cannot put merged layers into Microscaling",
-    ("gear", "minicache"): "MiniCache cannot put merged layers into GEAR",
-    ("kvtc", "minicache"): "MiniCache cannot put merged layers into KVTC",
-    ("palu", "minicache"): "MiniCache cannot put merged layers into Palu",
-    ("kvquant", "minicache"): "MiniCache cannot put merged layers into KVQuant",
     ("pyramid", "squeeze_snapkv"): "divides the budget between layers itself",
     ("skip_layers", "squeeze_snapkv"): "divides the budget between layers itself",
-    **{
-        (scoring, "spindle"): "it needs granularity=kv_head or layer, not query_head"
-        for scoring in (
-            "around_context",
-            "compactor",
-            "cur",
-            "expected_attention",
-            "keydiff",
-            "knorm",
-            "kvcompose",
-            "kvzip",
-            "leverage",
-            "random",
-            "rkv",
-        )
-    },
     **{
         key: text
         for weighted in ("preference", "score_entropy")
@@ -128,8 +73,27 @@ def group_of(place: str) -> str:
 
 def refusal(name: str, group: str, choice: str) -> str | None:
     """What the message says where a method refuses a part; the names of two groups' parts may be the same."""
-    parts = (choice, f"{group}={choice}")
-    return next((text for (part, *names), text in REFUSED_PARTS.items() if part in parts and name in names), None)
+    keys = (choice, f"{group}={choice}")
+    listed = next((text for (part, *names), text in REFUSED_PARTS.items() if part in keys and name in names), None)
+    if listed is not None or group not in ("storage", "scoring"):
+        return listed
+    part = build(parts(group)[choice], choice, Storage if group == "storage" else Scoring)
+    return refused_storage(part, name) if isinstance(part, Storage) else refused_scoring(part, name)
+
+
+def refused_storage(storage: Storage, name: str) -> str | None:
+    kind = type(storage).__name__
+    if name == "minicache":
+        return None if isinstance(storage, Dense | Kivi) else f"MiniCache cannot put merged layers into {kind}"
+    if storage.joint:
+        return None if name in ("full", "streaming_llm") else f"{kind} needs the same tokens in every layer"
+    ragged = name == "adakv" and not storage.takes_ragged
+    return f"{kind} holds the same number of tokens in every head of a layer" if ragged else None
+
+
+def refused_scoring(scoring: Scoring, name: str) -> str | None:
+    alone = name == "spindle" and not scoring.per_query_head
+    return "it needs granularity=kv_head or layer, not query_head" if alone else None
 
 
 def check_part(name: str, group: str, choice: str, config: dict) -> None:
@@ -143,14 +107,6 @@ def check_part(name: str, group: str, choice: str, config: dict) -> None:
     (one,) = build_settings({name: config}, 0.5, None)
     caches = one.method.compress(state(60), max(one.method.minimum_budget, 40))
     assert len(caches) == LAYERS and all(cache.kept.retained for cache in caches), choice
-
-
-@cache
-def parts(group: str) -> dict[str, dict]:
-    """The node of every choice of a group, composed by itself."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose(overrides=[f"+{group}@parts.{choice}={choice}" for choice in choices(group)])
-    return {choice: with_files(node) for choice, node in OmegaConf.to_container(config, resolve=True)["parts"].items()}
 
 
 def with_part(config: dict, path: str, part: dict) -> dict:

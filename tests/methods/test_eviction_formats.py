@@ -36,7 +36,7 @@ from kvbench.methods import (
     TurboQuant,
 )
 from kvbench.methods.base.method import Method
-from tests.support.config import NAMES
+from tests.support.config import NAMES, quantising
 from tests.support.every_method import LAYERS, N, model, pass_of, setting
 from tests.support.tiny import prompt
 
@@ -64,6 +64,7 @@ FORMATS: dict[str, Storage] = {
     "rerotated": Rerotated(),
     "dense": Dense(),
 }
+FORMATS |= quantising(but=FORMATS.values())
 STEPS = 5
 # Equal numbers of tokens in KV heads or in single query heads; other numbers in every head, or whole heads and windows.
 LAYOUTS = [["snapkv", "pyramidkv_paper"], ["adakv", "kvzip_head"]]

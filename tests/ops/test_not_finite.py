@@ -7,6 +7,7 @@ import torch
 
 from kvbench.methods import GEAR, KVTC, Fp8, FullKV, Ggml, Kivi, KVQuant, Microscaling, Palu, Storage, TurboQuant
 from kvbench.ops.formats import GGML, MICROSCALING
+from tests.support.config import quantising
 from tests.support.every_method import HEAD_DIM, state
 
 N, TOKEN = 150, 50
@@ -22,6 +23,7 @@ STORAGES = {
     "kvtc": KVTC(recent=8),
     "palu": Palu(),
 }
+STORAGES |= quantising(but=STORAGES.values())
 
 
 def answer(storage: Storage, side: str, number: float) -> torch.Tensor:

@@ -1,14 +1,16 @@
 """The configuration as the command composes it."""
 
 import copy
+from collections.abc import Iterable
 from functools import cache
 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from kvbench.config import CONF
+from kvbench.config import CONF, choices
 from kvbench.evaluation.settings import build_settings
-from kvbench.methods import Method
+from kvbench.methods import Method, Storage
+from kvbench.utils.targets import build
 from tests.support.paths import ROOT
 
 # What needs a package that kvbench does not; tests/integrations/test_kvpress.py tests it.
@@ -57,6 +59,21 @@ def _composed(names: tuple[str, ...], overrides: tuple[str, ...] = ()) -> dict[s
             else compose(overrides=[f"+{chosen}", *overrides])
         )
     return OmegaConf.to_container(config, resolve=True)["method"]
+
+
+@cache
+def parts(group: str) -> dict[str, dict]:
+    """The node of every choice of conf/storage or another group of parts, composed by itself."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose(overrides=[f"+{group}@parts.{choice}={choice}" for choice in choices(group)])
+    return {choice: with_files(node) for choice, node in OmegaConf.to_container(config, resolve=True)["parts"].items()}
+
+
+def quantising(but: Iterable[Storage]) -> dict[str, Storage]:
+    """A storage of every class of conf/storage that quantises, but of those that are listed."""
+    listed = {*map(type, but)}
+    made = [build(node, choice, Storage) for choice, node in parts("storage").items()]
+    return {type(one).__name__: one for one in made if one.never_full == "quantised" and type(one) not in listed}
 
 
 @cache
