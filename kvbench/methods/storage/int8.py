@@ -1,0 +1,64 @@
+"""INT8: keys and values in whole numbers of eight bits, as vLLM's `int8_per_token_head` has them."""
+
+import torch
+from torch import Tensor
+
+from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.coded.layer import CodedLayer
+from kvbench.cache.coded.sequence import CodedSequence
+from kvbench.methods.facts import Launches
+from kvbench.methods.selection import Selection
+from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
+from kvbench.methods.storage.by_head import by_head
+from kvbench.prefill import LayerState
+from kvbench.utils.checked import checked
+
+LARGEST = 127
+SMALLEST = torch.finfo(torch.float32).tiny
+
+
+@checked
+class Int8(Storage):
+    """Keys and values in int8, for which a GPU needs no float8, over whatever tokens a method kept.
+
+    x ≈ s·c with c = round(x / s) in −127 … 127 and s = max|x| / 127, a float32 number for each token of each head, of
+    keys and values apart. No element is off by more than s / 2. Tokens are quantised as they come, keys after RoPE.
+    Source: vLLM's documentation of `--kv-cache-dtype int8_per_token_head`; there is no paper.
+    """
+
+    never_full = "quantised"
+    launches = Launches(decode=66)  # of the codes and scales of a new token
+
+    takes_ragged = True
+
+    @by_head
+    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
+        keys, values = (Int8Sequence(selection.of(x)) for x in (layer.keys, layer.values))
+        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        return CodedLayer(keys, values, layer.n, kept)
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        bits = 8 if layer is None else 8 + 32 / layer.head_dim
+        return coded_share(bits, bits, element_bytes)
+
+
+class Int8Sequence(CodedSequence):
+    """Rows as int8 codes [heads, len, head_dim], and the scale of each [heads, len, 1]."""
+
+    def __init__(self, rows: Tensor):
+        """rows [heads, len, head_dim]"""
+        self.dtype, (self.heads, _, self.width) = rows.dtype, rows.shape
+        self.parts = [Growing(part) for part in self.encoded(rows)]
+
+    def encoded(self, rows: Tensor) -> list[Tensor]:
+        scales = torch.linalg.vector_norm(rows, float("inf"), dim=2, keepdim=True, dtype=torch.float32)
+        scales = scales.div_(LARGEST).clamp_(
+            min=SMALLEST
+        )  # NaN or infinite where a number is, as is the whole row then
+        return [(rows / scales).round_().nan_to_num_(0).to(torch.int8), scales]
+
+    def decoded(self, tokens: slice) -> Tensor:
+        return self.parts[0].buffer[:, tokens].float()
+
+    def scale(self, count: int) -> Tensor:
+        return self.parts[1].buffer[:, :count, 0]
