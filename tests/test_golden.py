@@ -15,7 +15,7 @@ from tests.golden.files import findings, recorded
 from tests.support.config import NAMES
 from tests.support.paths import ROOT
 
-NOT_SCORES = {"aggregate", "math_equality", "versions"}  # means of scores; Math-Verify, of math_answers
+NOT_SCORES = {"aggregate", "backends", "math_equality", "versions"}  # means; imports; Math-Verify, of math_answers
 
 
 def checked(kind, name: str) -> list[str]:
