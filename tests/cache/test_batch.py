@@ -16,12 +16,12 @@ from tests.support.every_method import state
 from tests.support.paths import ROOT
 from tests.support.representatives import CACHES
 from tests.support.runs import arguments, comparable, run
-from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
+from tests.support.tiny import SHAPES, prompt, tiny_model
 
 pytestmark = pytest.mark.heavy
 
 
-@pytest.mark.parametrize("family, layout", [(f, "gqa") for f in FAMILIES] + [("llama", each) for each in LAYOUTS])
+@pytest.mark.parametrize("family, layout", SHAPES)
 def test_a_batch_of_one_setting_and_others_gives_each_its_own_text(family, layout):
     model, names = tiny_model(family, layout, head_dim=32), ["full", "snapkv", "streaming_llm", "pyramidkv_paper"]
     methods = [method(name) for name in names]

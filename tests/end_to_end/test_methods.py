@@ -8,7 +8,7 @@ from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.evaluation.decode import generate
 from kvbench.methods import H2O, Dense, Eviction, FullKV, Pyramid, StreamingLLM, WindowAttention
 from kvbench.prefill import Needs, prefill
-from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
+from tests.support.tiny import FAMILIES, LAYOUTS, SHAPES, prompt, tiny_model
 
 METHODS = {
     "streaming": StreamingLLM(),
@@ -31,8 +31,7 @@ def tokens(model, state, method, budget, steps=STEPS):
     return generate(model, method.compress(state, budget), state.logits, steps, frozenset()).tokens
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "layout"), SHAPES)
 def test_a_budget_that_does_not_bind_is_fullkv_token_for_token(family, layout):
     model = tiny_model(family, layout).double()
     state = prefill(model, prompt(40), Needs(8, True))

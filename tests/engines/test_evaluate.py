@@ -23,7 +23,7 @@ def outcome(folder) -> list[dict]:
     return [{k: v for k, v in row.items() if k not in VARYING} for row in comparable(folder)]
 
 
-def asked_by(engine: FakeEngine, *arguments) -> tuple:
+def asked_by(engine: FakeEngine, *arguments, run=run) -> tuple:
     """The folder of a run against the engine, and the error that it ended with."""
     with engine.running() as url:
         try:
@@ -53,8 +53,8 @@ def test_records_have_the_prompts_and_ends_of_methods(calm, undisturbed):
 
 
 def test_engines_stand_in_the_folder_table_and_page_of_methods(tiny_folder, tmp_path):
-    same, error = asked_by(FakeEngine(), tiny_folder, tmp_path)
-    folder = reported(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.2"))
+    folder = run(*arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.2"))
+    same, error = asked_by(FakeEngine(), tiny_folder, tmp_path, run=reported)
     assert error is None and same == folder
     table = (folder / "table.md").read_text().partition("difference from")[0]
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")]

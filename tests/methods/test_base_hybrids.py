@@ -17,7 +17,7 @@ from kvbench.models.layer_kinds import compressed_layers, kinds_of
 from kvbench.prefill import ContextFrame, FullPrefill, Needs, Reconstruction, reconstruct
 from tests.support.every_method import LAYERS, PRUNED, check_kept, observed, setting
 from tests.support.hybrids import WINDOW, hybrid_model
-from tests.support.representatives import REPRESENTATIVES
+from tests.support.representatives import KINDS, REPRESENTATIVES
 from tests.support.tiny import prompt
 
 N, STEPS = 100, 4
@@ -39,8 +39,15 @@ def shared_pass(family: str) -> SharedPass:
     return SharedPass(model(family), prompt(N), FullPrefill(), needs)
 
 
-@pytest.mark.parametrize("name", [name for name in REPRESENTATIVES if name not in PRUNED])
-@pytest.mark.parametrize("family", OTHERS)
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        (family, name)
+        for family, names in zip(OTHERS, (REPRESENTATIVES, KINDS), strict=True)
+        for name in names
+        if name not in PRUNED
+    ],
+)
 def test_a_preset_compresses_the_layers_that_keep_all_tokens(family, name):
     one = setting(name, 0.3)
     budget = one.budget_at(N, LAYERS)

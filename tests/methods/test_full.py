@@ -8,7 +8,7 @@ from kvbench.evaluation.decode import generate
 from kvbench.methods import FullKV
 from kvbench.prefill import Needs, prefill
 from tests.support.answers import agree
-from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
+from tests.support.tiny import SHAPES, prompt, tiny_model
 
 
 def answer(model, ids, steps, needs=None):
@@ -16,8 +16,7 @@ def answer(model, ids, steps, needs=None):
     return generate(model, FullKV().compress(state, state.n), state.logits, steps, frozenset())
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "layout"), SHAPES)
 @pytest.mark.parametrize("n", [1, 2, 70])
 def test_tiny_models_generate_the_same_tokens(family, layout, n):
     stock = tiny_model(family, layout, implementation="sdpa").double()

@@ -27,7 +27,7 @@ from kvbench.prefill.pruned import PrunedPrefill, pruned_prefill
 from kvbench.utils.targets import DESCRIBING
 from tests.reference.eager_pyramidinfer import Oracle
 from tests.support import config as composed
-from tests.support.tiny import FAMILIES, LAYOUTS, prompt, tiny_model
+from tests.support.tiny import FAMILIES, LAYOUTS, SHAPES, prompt, tiny_model
 
 pytestmark = pytest.mark.heavy
 
@@ -51,8 +51,7 @@ def run(model, ids, method, budget=None, steps=0):
     return state, caches, tokens
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "layout"), SHAPES)
 def test_kept_sets_and_tokens_are_the_oracles(family, layout):
     method, ids = small(decode="compress"), prompt(60)
     oracle = Oracle(tiny_model(family, layout, "eager", num_layers=4).double(), method, 0.5)

@@ -27,7 +27,7 @@ from kvbench.methods.squeezeattention import cluster
 from kvbench.prefill import Needs, prefill
 from kvbench.prefill.hidden_states import ROWS, hidden_similarities, mean_cosine
 from tests.support import config as composed
-from tests.support.tiny import FAMILIES, LAYOUTS, prompt, random_state, tiny_model
+from tests.support.tiny import LAYOUTS, SHAPES, prompt, random_state, tiny_model
 
 OBSERVE = Needs(hidden_similarity=True)
 POLICIES = [StreamingLLM(), StreamingLLM(decode="evict"), Eviction(scoring=WindowAttention(8)), H2O(decode="update")]
@@ -44,8 +44,7 @@ def hook_count(model) -> int:
     return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "layout"), SHAPES)
 @pytest.mark.parametrize("n", [1, 40])
 def test_the_similarity_is_that_of_the_residual_stream_around_attention(family, layout, n):
     # the stock model tells both ends by itself: hidden states between layers, and what the second norm reads

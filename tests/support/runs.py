@@ -1,6 +1,8 @@
 """Whole runs in this process: composed as the command composes them, on a tiny model."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, reduce
 from pathlib import Path
 from unittest.mock import patch
@@ -40,8 +42,8 @@ def compose(*overrides: str) -> Configuration:
 
 
 def run(*overrides: str) -> Path:
-    """The folder of a run's records: tables and figures take longer than a tiny model's answers, and are left out."""
-    with patch.multiple(outputs, report=no_report, report_probes=no_report):
+    """The folder of a run's records, without tables and figures."""
+    with unreported():
         return reported(*overrides)
 
 
@@ -50,8 +52,15 @@ def reported(*overrides: str) -> Path:
     return command.run(compose(*overrides))
 
 
-def no_report(*_: object) -> outputs.Outputs:
-    return {}, []
+@contextmanager
+def unreported() -> Iterator[None]:
+    """Runs end with their records: tables and figures take longer than a tiny model's answers."""
+
+    def nothing(*_: object) -> outputs.Outputs:
+        return {}, []
+
+    with patch.multiple(outputs, report=nothing, report_probes=nothing):
+        yield
 
 
 def arguments(tiny_folder: Path, out: Path, *more: str) -> list[str]:

@@ -24,6 +24,8 @@ from kvbench.prefill.reconstruction import ContextScores, Reconstruction
 FAMILIES = {"llama": LlamaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 # name -> (num_attention_heads, num_key_value_heads)
 LAYOUTS = {"mha": (4, 4), "gqa": (6, 2), "mqa": (4, 1)}
+# Every family, and every layout: layers of a family treat heads as those of another do.
+SHAPES = [*((family, "gqa") for family in FAMILIES), *(("llama", layout) for layout in LAYOUTS if layout != "gqa")]
 
 # What presets observe, as tests make them small and as shipped.
 REREAD = Reconstruction(WHOLE, 0, 0, None, "mean")
