@@ -1,5 +1,6 @@
 """Where needles lie."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def test_testers_join_all_texts_in_order_of_their_names_without_a_gap(embedded, 
         assert "It began here.And so it went on. And so it went on. " in sample.prompt
 
 
+@pytest.mark.heavy
 def test_a_grid_tokenises_its_haystack_once(embedded, monkeypatch):
     seen = []
     real = placement.encode

@@ -100,6 +100,7 @@ def test_a_server_that_takes_text_alone_scores_none(settings):
         served(settings, FakeEngine(ids=False))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["few scores", "unscored token", "other tokens"])
 def test_a_window_that_is_scored_otherwise_has_no_record(kind, settings):
     seen: list = []

@@ -33,6 +33,7 @@ def sizes(folder):
     return dict(zip(zip(frame["sample"], frame["setting"], strict=True), frame["decode_batch"], strict=True))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "more, largest", [([], 9), (["distance=true"], 9), (["method=[full,snapkv,spindle,fp8_token]"], 3)], ids=str
 )
@@ -51,6 +52,7 @@ def test_a_batch_that_does_not_fit_is_halved_with_the_records_of_that_size(
     assert told.count(TOLD) == 1 and f"{TOLD} {largest} settings or answers" in told and f"decode.batch={fits}" in told
 
 
+@pytest.mark.heavy
 def test_it_is_halved_as_often_as_needed_and_no_record_is_made_twice(monkeypatch, tiny_folder, tmp_path):
     """The first sample fits as a whole, the second only one by one: what was made of it stays."""
     alone = run(*arguments(tiny_folder, tmp_path / "alone", "decode.batch=1"))
@@ -59,6 +61,7 @@ def test_it_is_halved_as_often_as_needed_and_no_record_is_made_twice(monkeypatch
     assert calls == [9, 9, 4, 2, *[1] * 18] and comparable(halved) == comparable(alone)
 
 
+@pytest.mark.heavy
 def test_memory_that_is_full_while_a_setting_is_compressed_beside_others_ends_no_run(
     monkeypatch, tiny_folder, tmp_path, capfd
 ):

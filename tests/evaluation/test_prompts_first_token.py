@@ -42,6 +42,7 @@ def folders(tiny_folder, tmp_path_factory):
     return [reported(*arguments(tiny_folder, out, *few, *more)) for more in ([], ["first_token=compressed"])]
 
 
+@pytest.mark.heavy
 def test_both_protocols_have_a_folder_and_their_records_say_which(folders):
     full, compressed = map(load, folders)
     assert folders[0] != folders[1]
@@ -54,6 +55,7 @@ def test_both_protocols_have_a_folder_and_their_records_say_which(folders):
     assert "first token" not in (folders[0] / "table.md").read_text()
 
 
+@pytest.mark.heavy
 def test_a_budget_of_the_whole_prompt_answers_as_fullkv(folders):
     for frame in map(load, folders):
         assert frame["close_call"].isna().all(), "rounding could turn a token"

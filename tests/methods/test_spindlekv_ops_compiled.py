@@ -22,6 +22,7 @@ def threads(monkeypatch):
     torch.set_num_threads(before)
 
 
+@pytest.mark.heavy
 def test_threads_that_share_a_loop_compute_what_one_does(threads):
     x = torch.randn(700, 4, generator=torch.Generator().manual_seed(0))
     found = greedy_cover(x, 0.9).references

@@ -129,6 +129,7 @@ def simulated() -> dict[str, Case]:
     return {f"{case.statistic}, {case.kind}": case for case in cases()}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "name, units",
     [

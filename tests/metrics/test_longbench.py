@@ -52,6 +52,7 @@ def test_every_score_is_the_official_one():
     assert unequal(fixtures) == []
 
 
+@pytest.mark.heavy
 @needs("data", "" if SHARED else "KVBENCH_DATA names no folder with the whole set of official scores")
 def test_every_score_of_the_whole_set_is_the_official_one():
     fixtures = rows(Path(SHARED) / "parity/longbench.jsonl")

@@ -118,6 +118,7 @@ def test_the_last_number_of_a_line(line, value):
     assert last_number(line) == value
 
 
+@pytest.mark.heavy
 def test_math_verify_reads_the_same_but_for_what_is_listed():
     need("math", packages("math", "math_verify"))
     from math_verify import parse, verify

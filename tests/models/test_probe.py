@@ -85,6 +85,7 @@ def by_the_models_own_code(model, ids, monkeypatch) -> dict[int, Rotated]:
     return found
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family in CONFIG_MAPPING])
 def test_each_layers_rotation_is_what_its_own_code_does(family, monkeypatch):
     """AFMoE's, Cohere2-MoE's, EXAONE-MoE's and Granite-SWA's keys were rotated back by rotations that are not there."""

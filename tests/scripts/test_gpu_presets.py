@@ -30,6 +30,7 @@ def found(name: str) -> dict:
         return presets.preset(fitting(CHECK, name), on_gpu(), small(CHECK, "cpu"), CHECK.tokens)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", CACHES[::12])
 def test_a_preset_runs_on_both_devices_and_is_right_where_they_compute_the_same(name):
     one = found(name)

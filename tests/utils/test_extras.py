@@ -59,6 +59,7 @@ def test_extras_have_what_errors_promise_and_the_core_has_none_of_it():
     assert Requirement(everything).extras == set(extras.EXTRAS)
 
 
+@pytest.mark.heavy
 def test_every_import_of_the_package_is_a_dependency_or_of_an_extra():
     core = {module for module, names in packages_distributions().items()
             if {canonicalize_name(name) for name in names} & distributions(PROJECT["dependencies"])}  # fmt: skip

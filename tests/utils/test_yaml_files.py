@@ -21,6 +21,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("text, message", FAULTS.values(), ids=FAULTS)
 def test_a_fault_is_one_line_that_names_the_file(text, message, tmp_path):
     path = tmp_path / "x.yaml"
