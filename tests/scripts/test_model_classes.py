@@ -3,8 +3,8 @@
 import pytest
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from scripts.results.model_classes.__main__ import page
-from scripts.results.model_classes.outcome import Outcome, compared, outcome_of
+from scripts.results.model_classes import page
+from scripts.results.tiny_models.outcome import Outcome, compared, outcome_of
 
 
 @pytest.mark.parametrize(

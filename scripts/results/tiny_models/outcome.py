@@ -18,7 +18,7 @@ from kvbench.methods import FullKV
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.reads_alike import takes_attention
 from kvbench.prefill import Needs, prefill
-from scripts.results.model_classes.tiny import tiny_model
+from scripts.results.tiny_models.tiny import tiny_model
 
 N, NEW, SECONDS = 40, 12, 120
 CLOSE = 1e-3  # of the largest logit

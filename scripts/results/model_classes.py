@@ -10,7 +10,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from kvbench.utils.console import err
 from kvbench.utils.files import write_atomically
 from scripts.frame import script_parser
-from scripts.results.model_classes.outcome import NEW, N, Outcome, outcome_of
+from scripts.results.tiny_models.outcome import NEW, N, Outcome, outcome_of
 
 KINDS = {
     "equal": f"FullKV answers the {NEW} tokens of `generate` after a prompt of {N}, from the same logits",
