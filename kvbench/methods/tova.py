@@ -52,10 +52,6 @@ class TOVA(Eviction):
                 f"granularity=layer, not {type(self.storage).__name__} and {self.granularity}"
             )
 
-    @property
-    def batches(self) -> bool:
-        return super().batches and self.decode == "grow"
-
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if self.decode == "grow":
             return super().compress_layer(layer, index, num_layers, budget)

@@ -53,10 +53,6 @@ class CAKE(Eviction):
             )
         self._current = Eviction(scoring=WindowAttention(window=1, kernel=5, pooling="avg"))
 
-    @property
-    def batches(self) -> bool:
-        return super().batches and self.decode == "grow"
-
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if self.decode == "grow":
             return super().compress_layer(layer, index, num_layers, budget)

@@ -38,6 +38,9 @@ class Eviction(Method):
     heads         how a layer's tokens are shared between the heads that select.
     decode_compression   when and how far the cache is reduced while decoding, by the same scores of the tokens that are
                   left; null: never.
+
+    A subclass that can also drop a token at every step, from a cache of its own, has a field `decode` with another
+    value than "grow" for it.
     """
 
     allocation: Allocation = field(default_factory=Uniform)
@@ -47,6 +50,8 @@ class Eviction(Method):
     storage: Storage = field(default_factory=Dense)
     heads: HeadBudgets = field(default_factory=EqualHeads)
     decode_compression: DecodeCompression | None = None
+
+    decode = "grow"
 
     def __post_init__(self) -> None:
         if self.granularity == "query_head" and self.group_reduce != "mean":
@@ -98,7 +103,7 @@ class Eviction(Method):
 
     @property
     def batches(self) -> bool:
-        return self.storage.batches and self.decode_compression is None
+        return self.storage.batches and self.decode_compression is None and self.decode == "grow"
 
     @property
     def divisible(self) -> bool:

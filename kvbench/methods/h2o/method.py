@@ -99,10 +99,6 @@ class H2O(Eviction):
                 f"ColumnSums with score=sum, not {what}"
             )
 
-    @property
-    def batches(self) -> bool:
-        return super().batches and self.decode == "grow"
-
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if self.decode == "grow":
             return super().compress_layer(layer, index, num_layers, budget)
