@@ -3,10 +3,12 @@
 from functools import cached_property
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from kvbench.methods.expected_attention import mean_rotation
 from kvbench.methods.scoring.base import Scoring
+from kvbench.ops.leverage import ridge_leverage
 from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
@@ -42,9 +44,6 @@ class CapKV(Scoring):
     def needs(self) -> Needs:
         return Needs(query_moments=frozenset([self.sinks]))
 
-    def protected(self, budget: int) -> int:
-        return 0
-
     def votes(self, layer: LayerState) -> Tensor:
         scores = torch.zeros(layer.num_key_value_heads, layer.n, device=layer.keys.device)
         if layer.n > self.sinks:
@@ -60,18 +59,10 @@ class CapKV(Scoring):
         turn = mean_rotation(rope, layer.seen, self.future, head_dim, layer.keys.device)
         mean = (layer.query_moments[self.sinks].mean @ turn).unflatten(0, (layer.num_key_value_heads, -1))
         keys = layer.keys[:, self.sinks :].double()
-        cosines = directions(mean.double()) @ directions(keys).mT
+        cosines = F.normalize(mean.double(), dim=-1) @ F.normalize(keys, dim=-1).mT
         return (self.tau * (cosines - cosines.amax(dim=-1, keepdim=True))).exp()
-
-
-def directions(x: Tensor) -> Tensor:
-    """x [.., head_dim] at length 1; zeros stay."""
-    return torch.nn.functional.normalize(x, dim=-1)
 
 
 def leverage(values: Tensor, weights: Tensor) -> Tensor:
     """v_jᵀ (I + Σ w_i v_i v_iᵀ)⁻¹ v_j of values [heads, n, head_dim] with weights [heads, n]: [heads, n]."""
-    capacity = (values * weights[..., None]).mT @ values
-    capacity.diagonal(dim1=1, dim2=2).add_(1)
-    factor = torch.linalg.cholesky_ex(capacity).L  # without a check, for which the CPU would wait: it is definite
-    return torch.linalg.solve_triangular(factor, values.mT, upper=False).square().sum(dim=1)
+    return ridge_leverage(values, (values * weights[..., None]).mT @ values, 1)

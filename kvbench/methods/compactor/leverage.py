@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from kvbench.methods.scoring.base import Scoring
+from kvbench.ops.leverage import ridge_leverage
 from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import NonNegative, Positive, checked
@@ -54,9 +55,4 @@ class LeverageScore(Scoring):
 def leverage(keys: Tensor, sketch: Tensor) -> Tensor:
     """Leverage [heads, n] of the centred keys [heads, n, head_dim] times sketch [heads, head_dim, k]."""
     x = (keys - keys.mean(dim=1, keepdim=True)) @ sketch
-    gram = x.mT @ x
-    gram.diagonal(dim1=1, dim2=2).add_(RIDGE)
-    factor = torch.linalg.cholesky_ex(
-        gram
-    ).L  # without a check, for which the CPU would wait: the ridge makes it definite
-    return torch.linalg.solve_triangular(factor, x.mT, upper=False).square().sum(dim=1)
+    return ridge_leverage(x, x.mT @ x, RIDGE)
