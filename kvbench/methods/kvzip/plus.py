@@ -11,45 +11,10 @@ from transformers import PreTrainedModel
 
 from kvbench.methods.kvzip.scoring import KVzip
 from kvbench.ops.rope import text_decoder
-from kvbench.prefill import Needs, Reconstruction
+from kvbench.prefill import Reconstruction
 from kvbench.prefill.reconstruction import Factors, Weighing
 from kvbench.prefill.value_output_norm import output_projections, value_output_norm
 from kvbench.utils.checked import checked
-
-
-@checked
-class KVzipPlus(KVzip):
-    """KVzip+ (Jégou & Jeblick 2026, KVzap, arXiv 2601.07891): the teacher that KVzap's models learn from.
-
-    Token j has the largest a_ij · ‖W_o v_j‖₂ / ‖h_i‖₂ of any query i of KVzip's second pass, where a_ij is its weight,
-    of any query head of its group, W_o that head's part of the output projection, and h_i the hidden state that enters
-    the layer's attention, behind its norm. Parameters are KVzip's. Source: `kvzip_plus_normalization` of kvpress's
-    KVzipPress.
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._how = RelativeReconstruction(**vars(self._how))
-        self.needs = Needs(reconstructions=frozenset([self._how]))
-
-
-@dataclass(frozen=True)
-class RelativeReconstruction(Reconstruction):
-    """A second pass whose attention is multiplied by ‖W_o v_j‖₂ / ‖h_i‖₂."""
-
-    @contextmanager
-    def weighing(self, model: PreTrainedModel, places: Sequence[int]) -> Iterator[Sequence[Weighing]]:
-        relative = [Relative(weight) for weight in output_projections(model, places)]
-        layers = text_decoder(model).layers
-        hooks = [
-            layers[place].self_attn.register_forward_pre_hook(one.enter, with_kwargs=True)
-            for place, one in zip(places, relative, strict=True)
-        ]
-        try:
-            yield [one.factors for one in relative]
-        finally:
-            for hook in hooks:
-                hook.remove()
 
 
 class Relative:
@@ -66,3 +31,35 @@ class Relative:
     def factors(self, values: Tensor) -> Factors:
         assert self.hidden is not None, "the layer's attention was entered"
         return Factors(-self.hidden.log(), value_output_norm(values, self.weight, order=2).log())
+
+
+@dataclass(frozen=True)
+class RelativeReconstruction(Reconstruction):
+    """A second pass whose attention is multiplied by ‖W_o v_j‖₂ / ‖h_i‖₂."""
+
+    @contextmanager
+    def weighing(self, model: PreTrainedModel, places: Sequence[int]) -> Iterator[Sequence[Weighing]]:
+        relative = [Relative(weight) for weight in output_projections(model, places)]
+        layers = text_decoder(model).layers
+        hooks = [
+            layers[place].self_attn.register_forward_pre_hook(layer.enter, with_kwargs=True)
+            for place, layer in zip(places, relative, strict=True)
+        ]
+        try:
+            yield [layer.factors for layer in relative]
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+@checked
+class KVzipPlus(KVzip):
+    """KVzip+ (Jégou & Jeblick 2026, KVzap, arXiv 2601.07891): the teacher that KVzap's models learn from.
+
+    Token j has the largest a_ij · ‖W_o v_j‖₂ / ‖h_i‖₂ of any query i of KVzip's second pass, where a_ij is its weight,
+    of any query head of its group, W_o that head's part of the output projection, and h_i the hidden state that enters
+    the layer's attention, behind its norm. Parameters are KVzip's. Source: `kvzip_plus_normalization` of kvpress's
+    KVzipPress.
+    """
+
+    second_pass = RelativeReconstruction

@@ -1,6 +1,7 @@
 """KVzip's score: how much attention a token gets while the model repeats the context."""
 
 import json
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -36,10 +37,11 @@ class KVzip(Scoring):
     requests_file: str | None = None
 
     per_query_head = False
+    second_pass: ClassVar[type[Reconstruction]] = Reconstruction
 
     def __post_init__(self) -> None:
         requests: Requests = REQUESTS if self.requests_file is None else read_requests(self.requests_file)
-        self._how = Reconstruction(self.chunk, self.lead, self.sinks, requests)
+        self._how = self.second_pass(self.chunk, self.lead, self.sinks, requests)
         self.needs = Needs(reconstructions=frozenset([self._how]))
 
     def votes(self, layer: LayerState) -> Tensor:
