@@ -47,9 +47,9 @@ class Float8Sequence(CodedSequence):
     from_codes = to_codes
 
 
-def scale_of(rows: Tensor, kind: Scale) -> Tensor:
-    """The largest absolute value over 448, float32 [heads, 1 or len, 1 or head_dim], above 0; 1 of no rows."""
+def scale_of(rows: Tensor, kind: Scale, most: float = LARGEST) -> Tensor:
+    """The largest absolute value over `most`, float32 [heads, 1 or len, 1 or head_dim], above 0; 1 of no rows."""
     if not rows.shape[1]:
         return rows[:, :0].float().sum(dim=DIMS[kind], keepdim=True) + 1
     largest = torch.linalg.vector_norm(rows, float("inf"), dim=DIMS[kind], keepdim=True, dtype=torch.float32)
-    return largest.div_(LARGEST).clamp_(min=SMALLEST)
+    return largest.div_(most).clamp_(min=SMALLEST)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, LayerCache
+from kvbench.cache.coded.float8 import scale_of
 from kvbench.cache.coded.layer import CodedLayer
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.methods.facts import Launches
@@ -14,7 +15,6 @@ from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
 
 LARGEST = 127
-SMALLEST = torch.finfo(torch.float32).tiny
 
 
 @checked
@@ -51,10 +51,7 @@ class Int8Sequence(CodedSequence):
         self.parts = [Growing(part) for part in self.encoded(rows)]
 
     def encoded(self, rows: Tensor) -> list[Tensor]:
-        scales = torch.linalg.vector_norm(rows, float("inf"), dim=2, keepdim=True, dtype=torch.float32)
-        scales = scales.div_(LARGEST).clamp_(
-            min=SMALLEST
-        )  # NaN or infinite where a number is, as is the whole row then
+        scales = scale_of(rows, "token", LARGEST)  # NaN or infinite where a number is, as is the whole row then
         return [(rows / scales).round_().nan_to_num_(0).to(torch.int8), scales]
 
     def decoded(self, tokens: slice) -> Tensor:
