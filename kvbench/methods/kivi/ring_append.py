@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from kvbench.cache.base import unfolded
 from kvbench.ops.operator import operator
 
 
@@ -14,7 +15,5 @@ def ring_append(key_rows: Tensor, value_rows: Tensor, lengths: Tensor, keys: Ten
     """
     slot = lengths[:1] % ring
     for store, new in ((key_rows, keys), (value_rows, values)):
-        per_head = new.flatten(0, 1)
-        copies = len(store) // len(per_head)
-        store.index_copy_(1, slot.long(), per_head.repeat_interleave(copies, dim=0) if copies > 1 else per_head)
+        store.index_copy_(1, slot.long(), unfolded(new, len(store) // len(new)).flatten(0, 1))
     lengths += 1
