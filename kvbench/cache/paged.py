@@ -71,9 +71,8 @@ class PagedLayer(LayerCache):
         heads, capacity, width = self.rows.shape
         if self.length == capacity:
             room = -capacity % self.page + ROOM * self.page
-            self.rows = torch.cat(
-                [self.rows, self.rows.new_zeros(heads, room, width)], dim=1
-            )  # zeros, as attention reads them
+            # zeros, as attention reads them
+            self.rows = torch.cat([self.rows, self.rows.new_zeros(heads, room, width)], dim=1)
         d = keys.shape[3]
         row = self.rows[:, self.length]  # [heads, 2 · head_dim]
         row[:, :d], row[:, d:] = keys[0, :, 0], values[0, :, 0]

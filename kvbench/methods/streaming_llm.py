@@ -26,7 +26,7 @@ from kvbench.utils.checked import NonNegative, Positive, checked
 class StreamingLLM(Method):
     """Keep the first `sinks` tokens and the last budget - sinks tokens of every layer.
 
-    Source: Xiao et al. 2023, arXiv 2309.17453.
+    Source: Xiao et al. 2024, arXiv 2309.17453.
 
     sinks      number of first tokens; null with recent=R keeps the last R tokens and the first budget - R, as in
                PyramidKV's needle-in-a-haystack script.

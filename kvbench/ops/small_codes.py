@@ -8,6 +8,8 @@ from torch import Tensor
 
 # A row of the table is copied as one number of its size, much faster on a CPU than as a row of floats.
 _AS_ONE = {1: torch.float32, 2: torch.complex64, 4: torch.complex128}
+PER_WORD = {2: 4, 3: 8, 4: 2}  # codes that fill whole bytes
+LOOKED_UP = {2: 4, 3: 4, 4: 2}  # codes that are looked up together
 
 
 def look_up(table: Tensor, codes: Tensor) -> Tensor:
@@ -15,10 +17,6 @@ def look_up(table: Tensor, codes: Tensor) -> Tensor:
     entries = table.view(_AS_ONE[table.shape[1]])[:, 0]
     rows = entries.index_select(0, codes.flatten())
     return rows.view(torch.float32).view(*codes.shape[:-1], codes.shape[-1] * table.shape[1])
-
-
-PER_WORD = {2: 4, 3: 8, 4: 2}  # codes that fill whole bytes
-LOOKED_UP = {2: 4, 3: 4, 4: 2}  # codes that are looked up together
 
 
 def pack_codes(codes: Tensor, bits: int) -> Tensor:

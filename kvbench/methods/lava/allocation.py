@@ -51,10 +51,8 @@ class ScoreEntropy(WeightedAllocation):
         return self.bounds(weights, budget, n, window, len(weights))
 
     def bounds(self, weights: Sequence[float], budget: int, n: int, window: int, num_layers: int) -> list[int]:
-        total, most = (
-            num_layers * (budget - window),
-            n - window,
-        )  # of which a layer's part falls with every further layer
+        # a layer's part of `total` falls with every further layer
+        total, most = num_layers * (budget - window), n - window
         if self.alloc == "exact":
             return [min(int(share) + 1, most) + window for share in proportional(weights, total, most)]
         return [min(int(share), most) + window for share in shares(weights, total)]
