@@ -6,10 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kvbench.methods.expected_attention import mean_rotation
 from kvbench.methods.scoring.base import Scoring
 from kvbench.ops.leverage import ridge_leverage
-from kvbench.ops.rope import fixed_rotation
+from kvbench.ops.rope import fixed_rotation, mean_rotation
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 
@@ -56,7 +55,8 @@ class CapKV(Scoring):
         """w of the tokens behind the sinks, float64 [num_key_value_heads, group, n - sinks]."""
         rope = fixed_rotation(layer.rope, "CapKV")
         head_dim = layer.keys.shape[2]
-        turn = mean_rotation(rope, layer.seen, self.future, head_dim, layer.keys.device)
+        future = range(layer.seen, layer.seen + self.future)
+        turn = mean_rotation(rope, future, head_dim, layer.keys.device)
         mean = (layer.query_moments[self.sinks].mean @ turn).unflatten(0, (layer.num_key_value_heads, -1))
         keys = layer.keys[:, self.sinks :].double()
         cosines = F.normalize(mean.double(), dim=-1) @ F.normalize(keys, dim=-1).mT

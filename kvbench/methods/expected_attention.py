@@ -1,12 +1,12 @@
 """Expected Attention's score: the attention that future queries are expected to give."""
 
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from kvbench.methods.scoring.base import Scoring
-from kvbench.ops.rope import Rope, fixed_rotation
+from kvbench.ops.rope import fixed_rotation, mean_rotation
 from kvbench.ops.softmax import plain
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import NonNegative, Number, Positive, checked
@@ -55,7 +55,8 @@ class ExpectedAttention(Scoring):
         rope = fixed_rotation(layer.rope, "Expected Attention")
         moments = layer.query_moments[self.sinks]
         heads, head_dim = layer.num_key_value_heads, layer.keys.shape[2]
-        turn = mean_rotation(rope, layer.seen, self.future, head_dim, layer.keys.device)
+        future = range(layer.seen, layer.seen + self.future)
+        turn = mean_rotation(rope, future, head_dim, layer.keys.device)
         mean = (moments.mean @ turn).unflatten(0, (heads, -1))  # [num_key_value_heads, group, head_dim]
         keys = layer.keys.float()
         scaling = plain(layer.scaling)  # its expectation is of linear logits, without a model's soft cap or sinks
@@ -67,13 +68,3 @@ class ExpectedAttention(Scoring):
             ]
             logits += scaling**2 / 2 * torch.cat(spread, dim=-1)
         return logits
-
-
-@lru_cache(maxsize=4)
-def mean_rotation(rope: Rope, start: int, count: int, head_dim: int, device: torch.device) -> Tensor:
-    """The mean of the rotations of positions start … start+count-1: float32 [head_dim, head_dim], to the right of rows.
-
-    Every layer of a prompt reads the same.
-    """
-    basis = torch.eye(head_dim, device=device)[:, None].expand(-1, count, -1)
-    return rope.rotate(basis, torch.arange(start, start + count)).mean(dim=1)

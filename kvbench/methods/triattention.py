@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kvbench.methods.facts import values
 from kvbench.methods.scoring.base import Scoring
-from kvbench.ops.rope import Rope, fixed_rotation
+from kvbench.ops.rope import Rope, fixed_rotation, mean_rotation
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import Positive, checked
 
@@ -52,7 +52,8 @@ class TriAttention(Scoring):
         queries = layer.last_queries(self.observed).float()
         queries = rope.rotate(queries, -torch.arange(layer.seen - queries.shape[1], layer.seen))
         centre = queries.mean(dim=1, keepdim=True)  # [num_attention_heads, 1, head_dim]
-        turn = future_rotation(rope, layer.seen, self.farthest, head_dim, queries.device)
+        future = tuple(layer.seen + 2**power for power in range(self.farthest.bit_length()))
+        turn = mean_rotation(rope, future, head_dim, queries.device)
         pairs = pairing(rope, head_dim, queries.device)
         spread = (pair_norms(queries, pairs).mean(dim=1, keepdim=True) - pair_norms(centre, pairs)) / 2  # twice a pair
         heads = layer.num_key_value_heads
@@ -60,14 +61,6 @@ class TriAttention(Scoring):
         keys = layer.keys.float()
         rotated, constant = of_groups
         return (rotated @ keys.mT + constant @ pair_norms(keys, pairs).mT).flatten(0, 1)
-
-
-@lru_cache(maxsize=4)
-def future_rotation(rope: Rope, seen: int, farthest: int, head_dim: int, device: torch.device) -> Tensor:
-    """The mean rotation of positions seen + 1, 2, 4, … `farthest`: float32 [head_dim, head_dim], right of rows."""
-    offsets = 2 ** torch.arange(farthest.bit_length())
-    basis = torch.eye(head_dim, device=device)[:, None].expand(-1, len(offsets), -1)
-    return rope.rotate(basis, seen + offsets).mean(dim=1)
 
 
 @lru_cache(maxsize=4)

@@ -4,6 +4,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -109,6 +110,16 @@ class Rope:
     def _of_type(self, name: str, *default: object) -> Any:
         """An attribute of the embedding, which has one for each type of layers where these differ."""
         return getattr(self.embedding, f"{self.layer_type}_{name}" if self.layer_type else name, *default)
+
+
+@lru_cache(maxsize=8)
+def mean_rotation(rope: Rope, positions: range | tuple[int, ...], head_dim: int, device: torch.device) -> Tensor:
+    """The mean of the rotations of `positions`: float32 [head_dim, head_dim], to the right of rows.
+
+    Every layer of a prompt reads the same.
+    """
+    basis = torch.eye(head_dim, device=device)[:, None].expand(-1, len(positions), -1)
+    return rope.rotate(basis, torch.tensor(positions)).mean(dim=1)
 
 
 def of_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
