@@ -94,7 +94,7 @@ class Packing:
             return [None] * len(widths)
         wanted = torch.cat([cover.wanted for cover in self.covered])  # [streams, query heads, n]
         kept = wanted.any(dim=1)
-        longest = max(max(own.tokens) for own in self.sizes)
+        longest = max(max(sizes.tokens) for sizes in self.sizes)
         order, lengths = compact(kept, longest, torch.arange(self.n, device=kept.device).expand_as(kept))
         seen = wanted.gather(2, order[:, None].expand(-1, wanted.shape[1], -1))
         seen &= (torch.arange(longest, device=kept.device) < lengths[:, None])[:, None]
