@@ -6,10 +6,10 @@ from torch.testing import assert_close
 
 from kvbench.cache.coded.block_format import BlockSequence
 from kvbench.errors import UserError
-from kvbench.methods import Eviction, FullKV, Ggml, Microscaling, WindowAttention
+from kvbench.methods import FullKV, Ggml, Microscaling
 from kvbench.methods.selection import Selection
 from kvbench.ops.formats import GGML, MICROSCALING
-from tests.support.quantised import TOLERANCE, plain_attention
+from tests.support.quantised import TOLERANCE, check_attention
 from tests.support.tiny import random_layer, random_state
 
 STORAGES = {
@@ -28,15 +28,7 @@ STORAGES = {
 @pytest.mark.parametrize("name", STORAGES)
 @pytest.mark.parametrize("granularity", ["kv_head", "query_head"])
 def test_attention_over_codes_is_attention_over_the_restored_rows(name, granularity, dtype):
-    layer = random_layer(n=40, head_dim=32, dtype=dtype)
-    method = Eviction(scoring=WindowAttention(8), granularity=granularity, storage=STORAGES[name])
-    cache = method.compress_layer(layer, 0, 1, 30)
-    for _ in range(3):
-        query, key, value = (torch.randn(1, heads, 1, 32).to(dtype) for heads in (6, 2, 2))
-        cache.update(key, value)
-        out = cache.attend(query, 0.25)
-    assert out.dtype == dtype
-    assert_close(out.float(), plain_attention(query, cache.k.read(), cache.v.read(), 0.25), **TOLERANCE[dtype])
+    check_attention(STORAGES[name], granularity, dtype, 32)
 
 
 @pytest.mark.parametrize(

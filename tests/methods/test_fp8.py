@@ -7,9 +7,9 @@ from torch.testing import assert_close
 from kvbench.cache.coded import sequence
 from kvbench.cache.coded.float8 import Float8Sequence
 from kvbench.errors import UserError
-from kvbench.methods import Eviction, Fp8, FullKV, WindowAttention
+from kvbench.methods import Fp8, FullKV
 from kvbench.methods.selection import Selection
-from tests.support.quantised import TOLERANCE, plain_attention
+from tests.support.quantised import TOLERANCE, check_attention
 from tests.support.tiny import random_layer, random_state
 
 SCALES = ("unit", "head", "token", "channel")
@@ -73,15 +73,7 @@ def test_bytes_are_one_for_each_element_and_four_for_each_scale(scale, share):
 @pytest.mark.parametrize("granularity", ["kv_head", "query_head"])
 def test_attention_over_codes_is_attention_over_the_restored_rows(scale, granularity, dtype, monkeypatch):
     monkeypatch.setattr(sequence, "CPU_ELEMENTS", 2 * 16 * 7)  # blocks of 7 tokens or fewer
-    layer = random_layer(n=40, head_dim=16, dtype=dtype)
-    method = Eviction(scoring=WindowAttention(8), granularity=granularity, storage=Fp8(scale))
-    cache = method.compress_layer(layer, 0, 1, 30)
-    for _ in range(3):
-        query, key, value = (torch.randn(1, heads, 1, 16).to(dtype) for heads in (6, 2, 2))
-        cache.update(key, value)
-        out = cache.attend(query, 0.25)
-    assert out.dtype == dtype
-    assert_close(out.float(), plain_attention(query, cache.k.read(), cache.v.read(), 0.25), **TOLERANCE[dtype])
+    check_attention(Fp8(scale), granularity, dtype, 16)
 
 
 @pytest.mark.parametrize("scale", ["unit", "token"])

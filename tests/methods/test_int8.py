@@ -8,8 +8,8 @@ from kvbench.cache.coded import sequence
 from kvbench.methods import Eviction, WindowAttention
 from kvbench.methods.storage.base import KeptLayer
 from kvbench.methods.storage.int8 import Int8, Int8Sequence
-from tests.support.quantised import TOLERANCE, plain_attention
-from tests.support.tiny import random_layer, random_state
+from tests.support.quantised import TOLERANCE, check_attention
+from tests.support.tiny import random_state
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -43,14 +43,7 @@ def test_zeros_stay_zeros_and_a_row_with_nan_or_infinity_is_nan_alone():
 @pytest.mark.parametrize("granularity", ["kv_head", "query_head"])
 def test_attention_over_codes_is_attention_over_the_restored_rows(granularity, dtype, monkeypatch):
     monkeypatch.setattr(sequence, "CPU_ELEMENTS", 2 * 16 * 7)  # blocks of 7 tokens or fewer
-    layer = random_layer(n=40, head_dim=16, dtype=dtype)
-    method = Eviction(scoring=WindowAttention(8), granularity=granularity, storage=Int8())
-    cache = method.compress_layer(layer, 0, 1, 30)
-    for _ in range(3):
-        query, key, value = (torch.randn(1, heads, 1, 16).to(dtype) for heads in (6, 2, 2))
-        cache.update(key, value)
-        out = cache.attend(query, 0.25)
-    assert_close(out.float(), plain_attention(query, cache.k.read(), cache.v.read(), 0.25), **TOLERANCE[dtype])
+    check_attention(Int8(), granularity, dtype, 16)
 
 
 def test_bytes_are_a_byte_an_element_and_four_for_each_token_of_a_head():

@@ -2,9 +2,12 @@
 
 import torch
 from torch import Tensor
+from torch.testing import assert_close
 
 from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
+from kvbench.methods import Eviction, Storage, WindowAttention
 from kvbench.methods.kivi.quantised_attention import Stored
+from tests.support.tiny import random_layer
 
 # of attention over codes, beside attention in float64 over the restored rows, which 16 bits round once more
 TOLERANCE = {torch.float32: {"atol": 2e-6, "rtol": 2e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
@@ -38,3 +41,16 @@ def plain_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float)
     grouped = query.double().view(keys.shape[0], -1, query.shape[-1])
     weights = (grouped @ keys.double().mT * scaling).softmax(dim=-1)
     return (weights @ values.double()).view(query.shape).float()
+
+
+def check_attention(storage: Storage, granularity: str, dtype: torch.dtype, head_dim: int) -> None:
+    """Attention over a layer's codes, after three decoded tokens, is that over the rows that they stand for."""
+    layer = random_layer(n=40, head_dim=head_dim, dtype=dtype)
+    method = Eviction(scoring=WindowAttention(8), granularity=granularity, storage=storage)
+    cache = method.compress_layer(layer, 0, 1, 30)
+    for _ in range(3):
+        query, key, value = (torch.randn(1, heads, 1, head_dim).to(dtype) for heads in (6, 2, 2))
+        cache.update(key, value)
+        out = cache.attend(query, 0.25)
+    assert out.dtype == dtype
+    assert_close(out.float(), plain_attention(query, cache.k.read(), cache.v.read(), 0.25), **TOLERANCE[dtype])
