@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from kvbench.errors import UserError
 from kvbench.models.rope_growth import Growth
 from kvbench.prefill import ContextFrame, Needs, PrefillState, Reconstruction, prefill, reconstruct, second_pass
+from kvbench.prefill.chunked import ChunkedPrefill
 from kvbench.prefill.reconstruction import largest_attention
 from tests.support import launch_counts
 from tests.support.fake_devices import FakeDevices
@@ -109,6 +110,13 @@ def test_scores_in_bfloat16_are_close_to_those_in_float32():
     wide, narrow = (torch.stack(again(tiny_model().to(dtype))) for dtype in (torch.float32, torch.bfloat16))
     assert narrow.dtype == torch.float32
     assert (wide - narrow)[..., PREFIX:END].abs().mean() < 0.02
+
+
+def test_a_prefill_in_chunks_leads_to_the_same_scores():
+    model = tiny_model()
+    state = ChunkedPrefill(24).run(model, prompt(N), Needs(reconstructions=frozenset([HOW])))
+    for scores, chunked in zip(again(model), again(model, state=state), strict=True):
+        assert_close(scores, chunked, atol=2e-5, rtol=1e-4)
 
 
 def test_the_peak_is_the_whole_cache_and_one_layers_copy_with_a_chunk():

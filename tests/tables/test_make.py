@@ -57,7 +57,6 @@ def test_runs_that_differ_in_provenance_are_listed_and_one_is_chosen_by_its_fold
         str(first) in message and str(other) in message and next(iter(change)) in message and "runs=FOLDER" in message
     )
     assert next(iter(change.values())).removeprefix("torch.")[:10] in message
-
     assert f"; {other.name}" in table(other, SMALL, out=tmp_path / "chosen")
 
 
