@@ -60,6 +60,11 @@ def test_every_score_of_the_whole_set_is_the_official_one():
     assert unequal(fixtures) == []
 
 
+def test_there_are_21_tasks_and_four_are_scored_on_their_first_line():
+    assert len(METRICS) == 21
+    assert FIRST_LINE == {"trec", "triviaqa", "samsum", "lsht"} < set(METRICS)
+
+
 @pytest.mark.parametrize("task", sorted(FIRST_LINE))
 def test_only_the_first_line_after_leading_line_ends_counts(task):
     classes = ["right", "wrong"]
