@@ -2,19 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from transformers import Cache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from kvbench.models.attending_layer import AttendingLayer
-from kvbench.models.cache_argument import as_argument
-from kvbench.models.cache_layers import DummyLayer, LinearAttentionLayer
 from kvbench.models.layer_kinds import LayerKind, kinds_of
-from kvbench.models.positions import positions_after
-from kvbench.models.reads_alike import KVBENCH, check_reads_alike, refusing
+from kvbench.models.reads_alike import KVBENCH, cache_layers, check_reads_alike, difference, read, refusing
 from kvbench.models.rope_growth import growth_of
 from kvbench.ops.rope import Rope
 
@@ -92,23 +89,11 @@ def _other_position(model: PreTrainedModel) -> int:
 
 def _keys_at(model: PreTrainedModel, kinds: Sequence[LayerKind], position: int) -> list[Tensor | None]:
     """The key [num_key_value_heads, 1, head_dim] of each layer that keeps its own, for one token at a position."""
-    layers: list[Any] = [_layer_of(kind, position) for kind in kinds]
+    layers = cache_layers(kinds, partial(ProbeLayer, position))
     ids = torch.full((1, 1), model.get_input_embeddings().weight.shape[0] // 2, device=model.device)
-    with refusing(type(model).__name__, KVBENCH):
-        model(
-            input_ids=ids,
-            **as_argument(model, Cache(layers=layers)),
-            position_ids=positions_after(position, ids),
-            use_cache=True,
-            logits_to_keep=1,
-        )
+    with refusing(type(model).__name__, KVBENCH, 1):
+        read(model, ids, position, layers, logits_to_keep=1)
     return [layer.keys[0] if isinstance(layer, ProbeLayer) else None for layer in layers]
-
-
-def _layer_of(kind: LayerKind, seen: int) -> object:
-    if kind.keeps == "own":
-        return ProbeLayer(seen)
-    return LinearAttentionLayer(kind.states) if kind.keeps == "state" else DummyLayer()
 
 
 def _of_type(candidates: Sequence[Rope], layer_type: str | None) -> list[Rope]:
@@ -132,5 +117,4 @@ def _distance(first: Tensor, other: Tensor, position: int, rope: Rope) -> float:
         back = rope.rotate(other.float(), torch.tensor([-position]))
     except (RuntimeError, ValueError):  # a rotation of heads of another width (Gemma-4)
         return float("inf")
-    start = first.float()
-    return float((back - start).norm() / start.norm().clamp_min(torch.finfo(torch.float32).tiny))
+    return difference(back, first)

@@ -1,6 +1,6 @@
 """Whether a model reads the same with kvbench's attention and caches as with its own, from a few tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -21,7 +21,7 @@ from kvbench.ops.rope import text_decoder
 from kvbench.ops.softmax import Scaling
 from kvbench.utils.text import first_line
 
-PROBE = "kvbench_probe"  # attention that notes what it is told of a layer
+PROBE = "kvbench_probe"  # the attention function that notes which arguments each layer passes
 PROMPT, TOKENS = 5, 6  # tokens that are read at once, and with the one after them
 # Of hidden states, the largest share that may differ: rounding to 16 bits may choose another expert.
 CLOSE, CLOSE_IN_16_BITS = 1e-3, 0.25
@@ -30,10 +30,10 @@ INSTEAD = "engine=openai compares settings of a server that runs it"
 
 
 class PlainLayer(AttendingLayer):
-    """Keeps all keys and values, attends to them, and notes with which sliding window the model's code asks, and
-    whether a token sees those before it alone."""
+    """Keeps all keys and values, attends to them, and notes what the model's code passes to attention: its sliding
+    window, and whether a token attends to earlier ones alone."""
 
-    keys = values = told_window = None
+    keys = values = passed_window = None
     causal = True
 
     @property
@@ -50,9 +50,9 @@ class PlainLayer(AttendingLayer):
 
 
 def _noting(module: nn.Module, query: Tensor, key: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
-    """`registered_attention`."""
+    """`registered_attention`, with a note in the cache layer that it gets as keys."""
     if isinstance(key, PlainLayer):
-        key.told_window = kwargs.get("sliding_window")
+        key.passed_window = kwargs.get("sliding_window")
         key.causal = getattr(module, "is_causal", True) is not False
     return registered_attention(module, query, key, *args, **kwargs)
 
@@ -74,16 +74,17 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> Non
     name = type(model).__name__
     vocab_size = model.get_input_embeddings().weight.shape[0]
     ids = torch.arange(1, TOKENS + 1, device=model.device)[None] * (vocab_size // (TOKENS + 2))
-    layers: list[Any] = [plain_layer(kind) for kind in kinds]
+    layers = cache_layers(kinds, PlainLayer)
     attention, training = model.config._attn_implementation, model.training
     model.eval()
     try:
         with behind(*deepest(model, kinds)) as hidden:
-            with refusing(name, KVBENCH):
+            with refusing(name, KVBENCH, TOKENS):
                 model.set_attn_implementation(PROBE)
-                _read(model, ids[:, :PROMPT], 0, layers)
-                _read(model, ids[:, PROMPT:], PROMPT, layers)
-            with refusing(name, "its own attention"):
+                for seen, some in ((0, ids[:, :PROMPT]), (PROMPT, ids[:, PROMPT:])):
+                    with suppress(_Enough):
+                        read(model, some, seen, layers)
+            with refusing(name, "its own attention", TOKENS):
                 model.set_attn_implementation("eager")
                 with suppress(_Enough):
                     model(input_ids=ids, position_ids=positions_after(0, ids), use_cache=False)
@@ -94,9 +95,8 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> Non
         raise UserError(f"{name} keeps no keys and values in the caches that it is given: {INSTEAD}")
     for at, layer in enumerate(layers):
         if isinstance(layer, PlainLayer) and layer.seen:
-            check_told(name, at, layer, kinds[at].window)
-    ours, its = torch.cat(hidden[:-1], dim=-2).float(), hidden[-1].float()
-    share = float((ours - its).norm() / its.norm().clamp_min(torch.finfo(torch.float32).tiny))
+            check_passed(name, at, layer, kinds[at].window)
+    share = difference(torch.cat(hidden[:-1], dim=-2), hidden[-1])
     if not share <= (CLOSE_IN_16_BITS if model.dtype.itemsize < 4 else CLOSE):
         raise UserError(
             f"{name} reads something else with kvbench's attention than with its own: hidden states of {TOKENS} tokens "
@@ -104,11 +104,11 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> Non
         )
 
 
-def check_told(name: str, at: int, layer: PlainLayer, window: int | None) -> None:
+def check_passed(name: str, at: int, layer: PlainLayer, window: int | None) -> None:
     """Raise UserError where the code of layer `at` asks for attention other than the configuration's."""
     if not layer.causal:
         raise UserError(f"{name} attends to later tokens (layer {at}), whose keys no cache has yet: {INSTEAD}")
-    if window is not None and layer.told_window != window:
+    if window is not None and layer.passed_window != window:
         raise UserError(
             f"{name} has a window of {window} tokens in layer {at} by its configuration, which its code does not pass "
             f"to attention: {INSTEAD}"
@@ -129,10 +129,18 @@ def takes_attention(name: str) -> Iterator[None]:
         ) from error
 
 
-def plain_layer(kind: LayerKind) -> object:
-    if kind.keeps == "own":
-        return PlainLayer()
-    return LinearAttentionLayer(kind.states) if kind.keeps == "state" else DummyLayer()
+def cache_layers(kinds: Sequence[LayerKind], make: Callable[[], AttendingLayer]) -> list[Any]:
+    """A cache layer for each of a model's, in transformers' classes where it keeps no keys; `make` makes the others."""
+    return [
+        make() if kind.keeps == "own" else LinearAttentionLayer(kind.states) if kind.keeps == "state" else DummyLayer()
+        for kind in kinds
+    ]
+
+
+def difference(x: Tensor, reference: Tensor) -> float:
+    """How far a tensor is from another of its shape, as a share of the other's norm."""
+    x, reference = x.float(), reference.float()
+    return float((x - reference).norm() / reference.norm().clamp_min(torch.finfo(torch.float32).tiny))
 
 
 def deepest(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> tuple[nn.Module, bool]:
@@ -164,20 +172,20 @@ def behind(module: nn.Module, ends: bool) -> Iterator[list[Tensor]]:
 
 
 @contextmanager
-def refusing(name: str, what: str) -> Iterator[None]:
-    """A model does with its caches what it likes: whatever it raises as a UserError."""
+def refusing(name: str, what: str, tokens: int) -> Iterator[None]:
+    """A model does with its caches what it likes: whatever it raises while it reads `tokens`, as a UserError."""
     try:
         yield
     except (UserError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         raise UserError(
-            f"{name} does not work with {what}: reading {TOKENS} tokens ends with {type(error).__name__}: "
-            f"{first_line(error)} ({INSTEAD})"
+            f"{name} does not work with {what}: reading {tokens} token{'s' * (tokens > 1)} ends with "
+            f"{type(error).__name__}: {first_line(error)} ({INSTEAD})"
         ) from error
 
 
-def _read(model: PreTrainedModel, ids: Tensor, seen: int, layers: list[Any]) -> None:
+def read(model: PreTrainedModel, ids: Tensor, seen: int, layers: list[Any], **options: Any) -> None:
+    """One pass over ids [1, q], which follow the `seen` tokens that the cache layers hold."""
     cache = as_argument(model, Cache(layers=layers))
-    with suppress(_Enough):
-        model(input_ids=ids, **cache, position_ids=positions_after(seen, ids), use_cache=True)
+    model(input_ids=ids, **cache, position_ids=positions_after(seen, ids), use_cache=True, **options)

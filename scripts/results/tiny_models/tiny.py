@@ -74,8 +74,9 @@ def small(config: Mapping[str, Any]) -> dict[str, Any]:
     )
     values = {name: one_small(name, value, layers) for name, value in config.items() if name not in DERIVED}
     if "qk_rope_head_dim" in values:  # latent attention: heads have sizes of other names
-        values.pop("head_dim", None), values.pop("qk_head_dim", None)
-        values |= {"num_key_value_heads": HEADS} if "num_key_value_heads" in values else {}
+        values = {name: value for name, value in values.items() if name not in ("head_dim", "qk_head_dim")}
+        if "num_key_value_heads" in values:
+            values["num_key_value_heads"] = HEADS
     for name, size in (("head_dim", HEAD_DIM), ("num_key_value_heads", KV_HEADS)):
         if name in values and values[name] is None:
             values[name] = size
