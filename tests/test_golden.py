@@ -86,7 +86,7 @@ def test_a_new_version_says_to_record(other_formula, monkeypatch):
 
 
 def test_another_score_without_a_new_version_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(needle, "_agreement", lambda a, b: 0)
+    monkeypatch.setattr(needle, "common_prefix", lambda a, b: 0)
     (line,) = checked(metrics, "needle")
     assert line == (
         "the results of needle changed (scores): raise the version of what computes them now, needle, then run "
@@ -101,7 +101,7 @@ def test_the_script_refuses_what_changed_without_a_new_version_and_records_it_wi
     assert script.main() == 0
     before = files.path("metrics").read_bytes()
     assert script.main() == 0 and files.path("metrics").read_bytes() == before
-    monkeypatch.setattr(needle, "_agreement", lambda a, b: 0)
+    monkeypatch.setattr(needle, "common_prefix", lambda a, b: 0)
     assert script.main() == 1 and files.path("metrics").read_bytes() == before
     assert "raise the version of what computes them now, needle" in capsys.readouterr().err
     monkeypatch.setitem(VERSIONS, "needle", 2)

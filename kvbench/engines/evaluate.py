@@ -15,6 +15,7 @@ from kvbench.engines.settings import EngineSetting
 from kvbench.errors import Incomplete
 from kvbench.evaluation.record import Failure
 from kvbench.records.store import Store, read_records
+from kvbench.utils.sequences import common_prefix
 from kvbench.utils.signals import unbroken
 
 
@@ -107,9 +108,8 @@ class Recorder:
     def ask_again(self, question: Question, text: str) -> dict[str, Any]:
         """Whether the question has the same answer again, and the share of the text before the first difference."""
         _, again = ended(question, self.session.complete(question, 0), self.run.loaded)
-        shorter, longer = sorted((len(text), len(again)))
-        differ = (place for place, (a, b) in enumerate(zip(text, again, strict=False)) if a != b)
-        return {"equal": text == again, "agreed": next(differ, shorter) / longer if longer else 1.0}
+        longest = max(len(text), len(again))
+        return {"equal": text == again, "agreed": common_prefix(text, again) / longest if longest else 1.0}
 
     def reference(self, question: Question) -> dict[str, Any]:
         """The first setting's record of a sample; {} where there is none."""

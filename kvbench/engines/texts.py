@@ -10,6 +10,7 @@ from kvbench.engines.distance import compare
 from kvbench.engines.questions import check_scored
 from kvbench.evaluation.text_measures import text_measures, text_tokens
 from kvbench.models import TextModel
+from kvbench.utils.sequences import common_prefix
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,5 @@ def measures(reader: TextModel, text: Text, scored: Scored, baseline: Sequence[T
 
 def repeated(first: Scored, second: Scored) -> Mapping[str, object]:
     """Whether the same tokens have the same log-probabilities again; the share before the first difference."""
-    pairs = list(zip(first.logprobs, second.logprobs, strict=True))
-    same = next((place for place, (a, b) in enumerate(pairs) if a != b), len(pairs))
-    return {"equal": same == len(pairs), "agreed": same / len(pairs)}
+    same, tokens = common_prefix(first.logprobs, second.logprobs), len(first.logprobs)
+    return {"equal": same == tokens, "agreed": same / tokens}

@@ -3,6 +3,7 @@
 import re
 
 from kvbench.metrics.backends import google_rouge
+from kvbench.utils.sequences import common_prefix
 
 
 def rouge1_f(reference: str, prediction: str) -> float:
@@ -24,14 +25,9 @@ def first_number(number: str, prediction: str) -> float:
 def leading_digits(number: str, prediction: str) -> float:
     """The largest share of `number`'s digits, from the first on, that a number in the prediction has."""
     numbers = re.findall(r"\d+", prediction.replace(",", ""))
-    return max((_agreement(number, digits) for digits in numbers), default=0) / len(number)
+    return max((common_prefix(number, digits) for digits in numbers), default=0) / len(number)
 
 
 def exact_number(number: str, prediction: str) -> float:
     """1 if `number` occurs in the prediction as a separate number, else 0."""
     return float(number in re.findall(r"\d+", prediction.replace(",", "")))
-
-
-def _agreement(a: str, b: str) -> int:
-    """Length of the common prefix."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

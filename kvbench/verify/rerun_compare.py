@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 from kvbench.records.schema import MethodRecord
+from kvbench.utils.sequences import common_prefix
 
 Record = Mapping[str, Any]
 
@@ -46,7 +47,7 @@ def judge(record: Record, again: Record, others: Sequence[Record]) -> Difference
     unsure: list[str] = []
     if "tokens" in differ:
         tokens = record["tokens"] or []
-        place = first_difference(tokens, again["tokens"])
+        place = common_prefix(tokens, again["tokens"])
         line = f"token {place} is {_at(tokens, place)}, and {_at(again['tokens'], place)} when made again"
         close = again.get("close_call")
         rounding = (close is not None and close <= place) or any(other["tokens"] != again["tokens"] for other in others)
@@ -86,12 +87,6 @@ def apart(a: object, b: object) -> float:
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def first_difference(a: Sequence[int], b: Sequence[int]) -> int:
-    """The first place at which two answers differ; the end of the shorter one where the other continues it."""
-    differ = (place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
-    return next(differ, min(len(a), len(b)))
 
 
 def _at(tokens: Sequence[int], place: int) -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 from kvbench.engines.distance import compare
 from kvbench.metrics.aggregate import POSITIVE, units
 from kvbench.metrics.bootstrap import OF_SCORES, clustered, paired_interval
+from kvbench.utils.sequences import common_prefix
 
 # Each engine without compression, in what it computes with.
 UNCOMPRESSED = ("full", "llama_cpp f16/f16", "openvino f32", "vllm auto")
@@ -146,8 +147,7 @@ def tops(records: pd.DataFrame) -> Sequence:
 def agreed(a: Sequence[int], b: Sequence[int]) -> float:
     """The share of the longer answer before the first token that differs."""
     longest = max(len(a), len(b))
-    same = next((place for place, (p, q) in enumerate(zip(a, b, strict=False)) if p != q), min(len(a), len(b)))
-    return same / longest if longest else 1.0
+    return common_prefix(a, b) / longest if longest else 1.0
 
 
 def share(name: str, values: Sequence[float], records: pd.DataFrame) -> dict[str, float]:
