@@ -36,7 +36,6 @@ class OpenAI(Engine):
     repeat: NonNegative = 2
     top: Positive = 20
     about: dict[str, Any] = field(init=False, default_factory=dict)
-    server: Server = field(init=False)  # since `connect`
 
     def __post_init__(self) -> None:
         if not self.url:
