@@ -10,8 +10,8 @@ from kvbench.records.schema.record import OfSetting
 class SpeedRecord(where_it_fits(Decoding), where_it_fits(Ratios), OfSetting):  # type: ignore[misc]
     """Time and memory of one setting at one length and batch: medians of repeats, and counted bytes.
 
-    Fields that kind `method` has too are of one sequence. If not even a single sequence fits, those from `floored` to
-    `memory` are missing.
+    Fields from `floored` to `r_read` are of one sequence, as in kind `method`. If the batch does not fit, those after
+    `memory` are missing; if not even a single sequence fits, all of them.
     """
 
     fits: bool = field("whether the batch fits into memory; if not, its times and bytes are null")
