@@ -18,12 +18,6 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 MOST_NESTED = 254  # lists and objects inside each other: deeper ones could end in a RecursionError
 
 
-def _not_whole(value: Any) -> Any:
-    if isinstance(value, int):  # a float would take an integer of any size
-        raise ValueError("integer out of range")
-    return value
-
-
 @lru_cache(4096)  # thousands of records share a few
 def _json_object(text: str) -> str:
     try:
@@ -70,7 +64,6 @@ def _settled(value: Any) -> Any:
 # Of a configuration in which nothing is left to be resolved when it is read again.
 Settled = BeforeValidator(_settled)
 JsonObject = Annotated[Text, AfterValidator(_json_object)]
-Fractional = Annotated[Number, BeforeValidator(_not_whole)]
 Plain = Annotated[Any, AfterValidator(_plain)]  # values of JSON, with numbers that fit a data frame's column
 
 
