@@ -118,7 +118,8 @@ def explained(mistakes: Sequence[Any], form: type[Any], prefix: str = "") -> Use
         return unknown(name, str(value), texts)
     wanted = list(dict.fromkeys(_wanted(each, form) for each in same_field))
     # of int | float under the same bounds, "a number" includes the integer
-    wanted = [text for text in wanted if text.replace("an integer", "a number") not in wanted or "integer" not in text]
+    integers = [text for text in wanted if text.startswith("an integer")]
+    wanted = [text for text in wanted if text not in integers or text.replace("an integer", "a number") not in wanted]
     annotation = form.__dataclass_fields__[field].type if field in form.__dataclass_fields__ else None
     if item is None and NoneType in get_args(annotation):
         wanted.append("null")
