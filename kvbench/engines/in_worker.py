@@ -48,11 +48,8 @@ class InWorker(Engine):
                 pass
         except (WorkerError, Gone) as error:
             raise UserError(f"{self.label}: {error}") from error
-        size = reader.config.get_text_config().vocab_size
-        if description["vocabulary"] not in (
-            size,
-            len(reader.tokenizer),
-        ):  # a network's can be larger than its tokenizer's
+        size = reader.config.get_text_config().vocab_size  # can be larger than the tokenizer's
+        if description["vocabulary"] not in (size, len(reader.tokenizer)):
             raise UserError(
                 f"{self.label}: the engine's model has {description['vocabulary']:,} tokens in its vocabulary, and "
                 f"{reader.spec.name} has {size:,}: they are not the same model"

@@ -27,9 +27,8 @@ class Worker:
         self.load()
         evicted = settings["max_cache_size"] or 0
         warm = min(evicted + 2 * BLOCK, settings["context"] - 2)
-        self.generate(
-            [1] * warm, max_new_tokens=2, ignore_eos=True
-        )  # some types fail only here; and then bytes are known
+        # some types fail only here; and then bytes are known
+        self.generate([1] * warm, max_new_tokens=2, ignore_eos=True)
 
     def load(self) -> None:
         settings, scheduler = self.settings, self.lib.SchedulerConfig()

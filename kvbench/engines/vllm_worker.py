@@ -20,9 +20,9 @@ def in_short(error: Exception) -> str:
 
 def tensors_in(caches: Any) -> list[Any]:
     """The tensors of all layers' caches; how they nest in lists depends on the version."""
-    return (
-        [tensor for cache in caches for tensor in tensors_in(cache)] if isinstance(caches, list | tuple) else [caches]
-    )
+    if not isinstance(caches, list | tuple):
+        return [caches]
+    return [tensor for cache in caches for tensor in tensors_in(cache)]
 
 
 class Worker:

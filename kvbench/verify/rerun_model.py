@@ -55,10 +55,8 @@ def the_manifest(folder: Folder) -> dict[str, Any]:
     if not runs:
         raise NotHere("records of engines, probes and speed are not made again")
     manifests = [manifest for run, manifest in folder.manifests.items() if run in runs]
-    if (
-        len(manifests) < len(runs)
-        or len({digest(identity_of(manifest), how_of(manifest)) for manifest in manifests}) != 1
-    ):
+    protocols = {digest(identity_of(manifest), how_of(manifest)) for manifest in manifests}
+    if len(manifests) < len(runs) or len(protocols) != 1:
         raise NotHere("its runs are of different models, data or protocols, or have no manifest")
     here = {plugin.distribution: plugin.version for plugin in plugins()}
     for manifest in manifests:
