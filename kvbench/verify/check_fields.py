@@ -6,7 +6,7 @@ from typing import Any
 from kvbench import benchmarks
 from kvbench.benchmarks import Speed
 from kvbench.records.recorded_configuration import recorded
-from kvbench.records.schema import KINDS, Manifest, always
+from kvbench.records.schema import KINDS, Manifest
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.materials import Materials
 from kvbench.verify.verdict import Check, Findings, Note, missing, wrong
@@ -18,7 +18,7 @@ def fields_fit(folder: Folder, here: Materials) -> Check:
     """A missing field would turn a check off, and a field that kvbench never writes is an unchecked claim."""
     findings = Findings()
     for run, manifest in folder.manifests.items():
-        findings.collect(f"run {run}", _lacks, manifest, always(Manifest))
+        findings.collect(f"run {run}", _lacks, manifest, Manifest.always())
     samples = {sample.id: {*sample.meta} for sample in here.samples or ()}
     for record, manifest in folder.with_manifests():
         findings.collect(named(record), _of_record, record, manifest, samples.get(record["sample"]))
@@ -31,7 +31,7 @@ def _of_record(record: Mapping[str, Any], manifest: Mapping[str, Any], propertie
         yield wrong(f"it is of kind {record['kind']}, but its run makes records of kind {kind}")
         return
     schema = KINDS[kind]
-    yield from _lacks(record, always(schema) - {"checksum"})
+    yield from _lacks(record, schema.due(record) - {"checksum"})
     if properties is None:
         return  # the benchmark decides which fields a sample adds; `samples` reports whether it is here
     if invented := sorted(record.keys() - schema.model_fields.keys() - properties):

@@ -10,6 +10,7 @@ from kvbench.evaluation.speed import rounds
 from kvbench.evaluation.speed.record import spread
 from kvbench.figures import style
 from kvbench.records import load as load_records
+from kvbench.records.schema import SpeedRecord
 from kvbench.runner import run as main
 from tests.support.runs import compose
 from tests.support.speed_runs import TINY, run, turn
@@ -20,6 +21,11 @@ pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("loaded_once")]
 @pytest.fixture(scope="module")
 def ran(loaded_once, tmp_path_factory):
     return run(tmp_path_factory.mktemp("speed"))
+
+
+def stored(folder):
+    """Records as they are stored, which lack what they do not have."""
+    return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture
@@ -83,6 +89,9 @@ def test_a_setting_that_runs_out_of_memory_is_told_without_times_and_the_others_
     text = (folder / "table.md").read_text()
     assert "| FullKV | 96 | 6 | 3 | – | – | – | – | – | – | – | – | 1.000 |" in text
     assert "the batch does not fit" in text
+    for record in stored(folder):
+        assert SpeedRecord.due(record) <= record.keys()
+        assert ("r_read" in SpeedRecord.due(record)) == record["fits"]
 
 
 def test_where_not_one_sequence_fits_nothing_is_known(monkeypatch, tmp_path):
@@ -91,11 +100,17 @@ def test_where_not_one_sequence_fits_nothing_is_known(monkeypatch, tmp_path):
     records = load_records(folder)
     assert len(records) == 6 and not records["fits"].any() and (records["largest_batch"] == 0).all()
     assert (folder / "table.md").exists() and not (folder / "speed.png").exists()
+    assert all(SpeedRecord.due(record) <= record.keys() for record in stored(folder))
 
 
 def test_a_run_makes_a_record_per_setting_length_and_batch(ran):
     records = load_records(ran)
     assert len(records) == 3 * 2 * 2 and records["key"].is_unique
+    for record in stored(ran):
+        due = SpeedRecord.due(record)
+        assert due <= record.keys()
+        for name in ("target_missed", "ratio_over", "r1", "decode_bytes_read"):
+            assert name in due and SpeedRecord.due({key: value for key, value in record.items() if key != name}) == due
     assert records["fits"].all() and (records["sequences"] == records["batch"]).all()
     assert (records["decode_steps"] == 5).all() and records["tokens"].map(len).eq(6).all()
     for name in ("prefill", "compress", "first_token", "decode", "latency"):

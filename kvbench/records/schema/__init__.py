@@ -29,7 +29,6 @@ __all__ = [
     "SampleRow",
     "Slurm",
     "SpeedRecord",
-    "always",
     "build",
     "check",
     "check_manifest",
@@ -63,12 +62,6 @@ def build(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(
             f"sample {fields['sample']!r} under {fields['setting']!r} cannot become a record: {error}"
         ) from None
-
-
-def always(schema: type[BaseModel]) -> frozenset[str]:
-    """The fields that this version writes in each record or manifest of a schema."""
-    about = {name: field.json_schema_extra for name, field in schema.model_fields.items()}
-    return frozenset(name for name, extra in about.items() if isinstance(extra, dict) and extra.get("always"))
 
 
 def check_record(record: object) -> dict[str, Any]:

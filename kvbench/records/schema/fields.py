@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -83,3 +83,14 @@ class Strict(BaseModel):
     """Values are of exactly the field's type; fields that are not named here may stand beside them."""
 
     model_config = ConfigDict(strict=True, extra="allow")
+
+    @classmethod
+    def always(cls) -> frozenset[str]:
+        """The fields that this version writes in each record or manifest."""
+        about = {name: info.json_schema_extra for name, info in cls.model_fields.items()}
+        return frozenset(name for name, extra in about.items() if isinstance(extra, dict) and extra.get("always"))
+
+    @classmethod
+    def due(cls, node: Mapping[str, Any]) -> frozenset[str]:
+        """The fields that this version writes where it writes the others of `node`."""
+        return cls.always()

@@ -1,6 +1,7 @@
 """Records of kind `speed`: times and bytes of one setting at one length and batch."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from kvbench.records.schema.caches import Decoding, Ratios, where_it_fits
 from kvbench.records.schema.fields import Count, Number, Plain, Text, field
@@ -13,6 +14,12 @@ class SpeedRecord(where_it_fits(Decoding), where_it_fits(Ratios), OfSetting):  #
     Fields from `floored` to `r_read` are of one sequence, as in kind `method`. If the batch does not fit, those after
     `memory` are missing; if not even a single sequence fits, all of them.
     """
+
+    @classmethod
+    def due(cls, node: Mapping[str, Any]) -> frozenset[str]:
+        """Also those of a sequence: all of them where the batch fits, and where one of their group is there."""
+        groups = [group for group in (Ratios, Decoding) if node.get("fits") or group.always() & node.keys()]
+        return super().due(node).union(*(group.always() for group in groups))
 
     fits: bool = field("whether the batch fits into memory; if not, its times and bytes are null")
     sequences: Count | None = field("sequences in the batch", "sequences")
