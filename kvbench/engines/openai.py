@@ -83,7 +83,8 @@ class OpenAI(Engine):
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        client = Client(str(self.url).rstrip("/"), self.secret, self.timeout, self.retries)
+        assert self.url, "checked when it was built"
+        client = Client(self.url.rstrip("/"), self.secret, self.timeout, self.retries)
         try:
             yield client
         finally:

@@ -23,7 +23,8 @@ class EngineSetting:
 
     @property
     def label(self) -> str:
-        return str(self.engine.label)  # an engine names itself when it is built
+        assert self.engine.label is not None, "an engine names itself when it is built"
+        return self.engine.label
 
     @property
     def name(self) -> str:

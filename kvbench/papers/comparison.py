@@ -85,7 +85,8 @@ def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> Sp
     and the last two over those of the first setting at the same length and number of new tokens. Machines differ, so
     only these ratios compare. `model` is the run's; the experiment's first model stands in where it has no values.
     """
-    values = published(str(experiment.published))
+    assert experiment.published is not None, "an experiment without published values is not compared"
+    values = published(experiment.published)
     values = values[values["column"].isin(experiment.columns) & values["column"].isin(SPEED_QUANTITIES)]
     models = set(values["model"]) & {model} or set(values["model"]) & {experiment.models[0]}
     values = values[values["model"].isin(models)]

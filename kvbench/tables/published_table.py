@@ -18,13 +18,13 @@ def published_tables(experiment: Experiment, models: Sequence[str] = ()) -> list
 
     Raises UserError where the paper prints none of these models. The experiment has published values.
     """
-    item = str(experiment.published)
-    values = published(item)
+    assert experiment.published is not None, "an experiment without published values has no such table"
+    values = published(experiment.published)
     printed = list(dict.fromkeys(values["model"]))
     shown = [model for model in printed if not models or model in models]
     if not shown:
         raise UserError(f"{experiment.paper} {experiment.item} has no model {', '.join(models)}: {', '.join(printed)}")
-    errors = [f"Known error: {text}" for text in errata(item)["text"]]
+    errors = [f"Known error: {text}" for text in errata(experiment.published)["text"]]
     *tables, last = [_table(experiment, model, values[values["model"] == model]) for model in shown]
     return [*tables, replace(last, notes=[SOURCE, *errors])]
 
