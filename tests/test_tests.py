@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from kvbench import benchmarks, engines, methods, probes
+from kvbench.utils.classes_by_name import places
 from tests.support.paths import ROOT
 
 PACKAGE = ROOT / "kvbench"
 TEST_FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 
+# By the file of a package whose classes are found by their names, the modules that have them.
+BY_NAME = {
+    Path(package.__file__): {module for modules in places(package.__name__).values() for module in modules}
+    for package in (benchmarks, engines, methods, probes)
+}
 MODULE = re.compile(r"kvbench(\.\w+)+")  # as in the table of commands
 
 # Only a process of its own runs it, and the heavy tests start such.
@@ -18,8 +25,11 @@ ENTRY = PACKAGE / "__main__.py"
 
 
 def imported(file: Path) -> set[str]:
-    """Dotted names that a file imports, inside functions too or by a string: modules, and what it takes from them."""
-    names = set()
+    """Dotted names that a file imports, inside functions too or by a string: modules, and what it takes from them.
+
+    A package imports every class that it finds by its name.
+    """
+    names = set(BY_NAME.get(file, ()))
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}

@@ -55,6 +55,7 @@ NAMED = [
     (r"^verify FOLDER model\.path", "a model and data in folders"),
     (r"^leaderboard results/", "a committed folder, which tests/scripts/test_results.py makes again"),
     (r"^-sc install", "the shell that reads it"),
+    (r"@method\.\w+\.\w+=NAME$", "a file that a reader of the guide adds"),
 ]
 TINY_NIAH = ["benchmark.lengths=[320]", "benchmark.depths=[50]", "benchmark.seeds=1"]
 # What runs, with the arguments that make it small.
@@ -65,6 +66,7 @@ RUNS = {
     r"^method=\[full,snapkv.*benchmark\.lengths=\[1024,4096\]": [*TINY_NIAH],
     r"^method=pyramidkv budget=128": TINY_NIAH,
     r"method\._target_=my_method": TINY_NIAH,
+    r"^method=adakv ~method\.adakv\.scoring": TINY_NIAH,
     r"^method=\[full,snapkv\] ratio=0\.5$": TINY_NIAH,
     r"^benchmark\.lengths=\[512\] benchmark\.depths": [*TINY_NIAH, "limit=1"],
     r"^benchmark=jsonl": ["limit=1"],
