@@ -26,7 +26,7 @@ from kvbench.records.identity import prefill_of
 PROBE, WARM, STEPS = 256, 16, 4  # tokens of the prompt that is timed and of one before it; decoded tokens
 # Fewer floating-point operations than this are over before an estimate is of use: no probe.
 WORTH = 1e12
-# In a batch each setting takes this share of a step by itself: on two CPUs, twelve in a batch decode 3.9 and 5.7 times
+# In a batch each setting takes this share of a step by itself: on two CPUs, twelve in a batch decode 3.9 to 6.0 times
 # as fast as twelve on their own.
 IN_BATCH = 0.3
 # Of what is predicted: how long a run may take before a sample is finished, since methods take time to compress and the
