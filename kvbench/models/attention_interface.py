@@ -5,6 +5,7 @@ returned *itself* from `update`, so it arrives here as `key` and computes attent
 is patched.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -16,6 +17,7 @@ from kvbench.errors import UserError
 from kvbench.ops.softmax import Scaling, Softmax
 
 ATTENTION = "kvbench"
+REGISTERED: dict[str, Callable[..., tuple[Tensor, None]]] = {}  # kvbench's attention functions by their names
 
 
 class Attends(Protocol):
@@ -84,5 +86,11 @@ def no_mask(*args: object, attention_mask: Tensor | None = None, **kwargs: objec
         )
 
 
-AttentionInterface.register(ATTENTION, registered_attention)
-AttentionMaskInterface.register(ATTENTION, no_mask)
+def register(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
+    """Make an attention function that is handed cache layers known to transformers, with a mask function for it."""
+    REGISTERED[name] = attention
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, no_mask)
+
+
+register(ATTENTION, registered_attention)

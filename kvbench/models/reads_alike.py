@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, Cache, PreTrainedModel
-from transformers.masking_utils import AttentionMaskInterface
+from transformers import Cache, PreTrainedModel
 
 from kvbench.errors import UserError
 from kvbench.models.attending_layer import AttendingLayer
-from kvbench.models.attention_interface import ATTENTION, no_mask, registered_attention
+from kvbench.models.attention_interface import ATTENTION, register, registered_attention
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.cache_layers import DummyLayer, LinearAttentionLayer
 from kvbench.models.layer_kinds import LayerKind
@@ -57,8 +56,7 @@ def _noting(module: nn.Module, query: Tensor, key: Any, *args: Any, **kwargs: An
     return registered_attention(module, query, key, *args, **kwargs)
 
 
-AttentionInterface.register(PROBE, _noting)
-AttentionMaskInterface.register(PROBE, no_mask)
+register(PROBE, _noting)
 
 
 class _Enough(Exception):

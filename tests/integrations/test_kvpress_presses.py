@@ -13,7 +13,7 @@ from kvbench.models import load as load_model
 from kvbench.prefill import Needs
 from kvbench.records import load
 from tests.support.presses import PARTS, guest, method
-from tests.support.runs import run
+from tests.support.runs import reported
 
 
 @guest
@@ -78,7 +78,7 @@ def test_every_press_runs_that_needs_no_model_of_its_own(tiny_folder):
 
 @guest
 def test_a_run_has_presses_beside_methods_in_one_table(tiny_folder, tmp_path):
-    folder = run(
+    folder = reported(
         f"model.path={tiny_folder}",
         "model.shape=null",
         "model.max_length=4096",

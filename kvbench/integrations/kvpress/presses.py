@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.errors import UserError, unknown
-from kvbench.models.attention_interface import ATTENTION, registered_attention
+from kvbench.models.attention_interface import REGISTERED
 from kvbench.utils.text import first_line
 
 INSTALL = "pip install -c constraints-kvpress.txt 'kvbench[kvpress]', in an environment of its own"
@@ -29,7 +29,7 @@ def kvpress() -> ModuleType:
     """The installed kvpress. UserError where there is none, or transformers is too new for it.
 
     Importing it wraps every attention function that transformers knows in one that reads tensors; kvbench's own,
-    which is handed a cache layer, is put back.
+    which are handed cache layers, are put back.
     """
     if importlib.util.find_spec("kvpress") is None:
         raise UserError(f"method=kvpress needs the package kvpress, which is not installed: {INSTALL}")
@@ -39,7 +39,7 @@ def kvpress() -> ModuleType:
             raise UserError(f"kvpress {version()} needs {wanted}, but transformers {have} is installed: {INSTALL}")
     import kvpress
 
-    ALL_ATTENTION_FUNCTIONS[ATTENTION] = registered_attention
+    ALL_ATTENTION_FUNCTIONS.update(REGISTERED)
     module: ModuleType = kvpress
     return module
 
