@@ -3,7 +3,7 @@
     python -m scripts.benchmarks.gpu_check                 # make gpu
     python -m scripts.benchmarks.gpu_check --dry-run       # the same rows on a tiny model, on any machine
 
-Three stages, each of which ends with a verdict:
+Four stages, each of which ends with a verdict:
 
 right, 3 minutes. One preset of each combination of classes compresses and decodes on the GPU, in float32, and from a
     copy of the same tensors on the CPU: kept sets and tokens must be equal, and nearly so what a further token attends
@@ -13,15 +13,18 @@ right, 3 minutes. One preset of each combination of classes compresses and decod
 fast, 3 minutes. Prefill, compression, decoding step by step, by a CUDA graph and by fused layers (with the kernels' own
     time beside it), a batch of twelve and the largest batch (counted from free memory) of model=llama3-8b-random at 8k
     and 32k tokens, beside FullKV and transformers' generate.
-long, the rest. The same at 128k tokens; attention over 8k, 32k and 128k tokens against references that go through the
+long, 2 minutes. The same at 128k tokens; attention over 8k, 32k and 128k tokens against references that go through the
     keys in slices; the allocator's bytes of the caches against the bytes that they count; a second GPU, where there is
-    one; head_dim 64 to 256 with 1 to 16 query heads of a KV head; the other presets. Operators that no preset called
-    are listed.
+    one.
+rest. The other presets; head_dim 64 to 256 with 1 to 16 query heads of a KV head. Operators that no preset called are
+    listed.
 
-Rows of one kind share a process, until one of them ends it. What a row found is kept in results/gpu/NAME/rows, and the
-same command continues where the time was up; a row that took too long or ran out of memory is tried again. The time
-that kernels take to compile is no part of a row's limit. Exit code 0: all is as it should be; 1: something failed, see
-the list; 3: nothing failed, rows are left.
+What a stage does not need, the next one has. Rows of one kind share a process, until one of them ends it; rows that
+measure no time run in several processes at once. What a row found is kept in results/gpu/NAME/rows, and the same
+command continues where the time was up; a row that took too long or ran out of memory is tried again. The time that
+kernels take to compile is no part of a row's limit.
+
+Exit code 0: all is as it should be; 1: something failed, see the list; 3: nothing failed, rows are left.
 """
 
 import argparse
@@ -34,6 +37,7 @@ import torch
 
 from kvbench.evaluation.speed.conditions import conditions
 from kvbench.utils.environment import environment, now
+from kvbench.utils.host import cores
 from scripts.benchmarks.gpu import judge, report
 from scripts.benchmarks.gpu.processes import Row, Rows
 from scripts.benchmarks.gpu.rows import WORK, Check, Stage, stages_of
@@ -43,21 +47,22 @@ from tests.support.config import NAMES
 
 MINUTES = 9.5
 FAILED, LEFT = 1, 3  # exit codes
-OF_OPERATORS = ("preset", "heads")
+MOST_PROCESSES, CORES_OF_A_PROCESS = 8, 2
 
 
 def main() -> int:
     options = arguments()
-    check = Check(options.dry_run, tuple(options.presets))
+    check = Check(options.dry_run, tuple(options.presets), options.commit)
     if not options.dry_run and not torch.cuda.is_available():
         sys.exit("there is no CUDA GPU here: --dry-run tries the rows on a tiny model")
     clock = Clock(options.minutes)
     before = conditions()
     machine = machine_of(check, options.out, clock)
     folder = options.out / (options.name or folder_name(machine["name"]))
-    rows = Rows(folder / "rows", machine | {"dry_run": options.dry_run}, clock)
-    verdicts = [verdict(stage, rows, clock) for stage in stages_of(check)]
-    complete = set(check.names) >= set(NAMES) and not any(name.startswith(OF_OPERATORS) for name in rows.left)
+    rows = Rows(folder / "rows", machine | {"dry_run": options.dry_run}, clock, options.processes)
+    stages = {stage.name: stage for stage in stages_of(check)}
+    verdicts = [verdict(stages[name], rows, clock) for name in options.stages or stages]
+    complete = {f"preset/{name}" for name in NAMES} <= {*rows.found}
     result = {
         "machine": machine,
         "dry_run": options.dry_run,
@@ -67,7 +72,7 @@ def main() -> int:
         "rows": rows.found,
         "conditions": [before, conditions()],
         "ended": now(),
-        "environment": environment(),
+        "environment": environment() | {"git": machine.get("git")},
     }
     path = report.write(result, folder)
     (folder / "results.json").write_text(json.dumps(result, indent=1, default=str) + "\n", encoding="utf-8")
@@ -96,8 +101,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--name", help="the folder's name; else the GPU's")
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--presets", nargs="*", default=NAMES, help="files of conf/method; all")
+    parser.add_argument("--stages", nargs="*", help="some of right, fast, long and rest, in an order of yours")
+    parser.add_argument("--processes", type=int, default=processes(), help="at once, for rows that measure no time")
+    parser.add_argument("--commit", help="of this code, where it is a copy without .git")
     parser.add_argument("--dry-run", action="store_true", help="a tiny model and short prompts")
     return parser.parse_args()
+
+
+def processes() -> int:
+    """As many as have cores, for each row computes on the CPU, too."""
+    return min(MOST_PROCESSES, max(1, (cores() or 1) // CORES_OF_A_PROCESS))
 
 
 def machine_of(check: Check, out: Path, clock: Clock) -> dict:

@@ -29,7 +29,7 @@ def test_a_dry_run_goes_through_every_row(tmp_path, monkeypatch):
     result = json.loads((tmp_path / "here" / "results.json").read_text())
     rows = result["rows"]
     assert not result["failed"] and not result["left"]
-    assert [line.split(":")[0] for line in result["stages"]] == ["right", "fast", "long"]
+    assert [line.split(":")[0] for line in result["stages"]] == ["right", "fast", "long", "rest"]
     assert all("nothing failed" in line and " 0 left" in line for line in result["stages"])
     for name in names:
         assert rows[f"preset/{name}"]["tokens_equal"] and rows[f"preset/{name}"]["outputs"] == 0
@@ -114,10 +114,40 @@ def test_rows_of_one_kind_share_a_process_until_one_ends_it(tmp_path):
     assert a == b and len({a, d, e}) == 3 and c == "the process ended by SIGABRT"
 
 
+@pytest.mark.heavy
+def test_rows_that_measure_no_time_run_together_and_a_timed_row_alone(tmp_path):
+    log = tmp_path / "log"
+    names = ["preset/a", "preset/b", "speed/8", "heads/c", "heads/d"]
+    rows = [Row(name, f"{WORK}spans", (str(log), name), 60, timed=name == "speed/8") for name in names]
+    checked = Rows(tmp_path / "rows", {}, Clock(1), together=2)
+    checked.run(rows)
+    assert list(checked.found) == names
+    spans = {name: (start, end) for name, (start, end) in ((n, one["span"]) for n, one in checked.found.items())}
+    alone = spans.pop("speed/8")
+    assert all(end <= alone[0] or alone[1] <= start for start, end in spans.values())
+    both = [*spans.values()]
+    assert all(a[0] < b[1] and b[0] < a[1] for a, b in (both[:2], both[2:]))  # each waits for the other
+
+
+def test_stages_are_chosen_by_name_and_a_copy_without_git_is_told_its_commit(tmp_path, monkeypatch):
+    run: list[str] = []
+    words = ["gpu_check.py", "--dry-run", f"--out={tmp_path}", "--stages", "b", "a", "--commit", "f00"]
+    monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.setattr(gpu_check, "machine_of", lambda check, *_: {"name": "a test", "git": check.commit})
+    monkeypatch.setattr(
+        gpu_check,
+        "stages_of",
+        lambda check: [Stage(name, 1, lambda seconds, name=name: run.append(name) or []) for name in "abc"],
+    )
+    assert gpu_check.main() == 0 and run == ["b", "a"]
+    result = json.loads((tmp_path / "a-test" / "results.json").read_text())
+    assert result["machine"]["git"] == result["environment"]["git"] == "f00"
+
+
 def test_the_first_stage_has_a_preset_of_each_kind_and_the_last_one_the_others():
-    right, fast, long = ([row.name for row in stage.rows(100.0)] for stage in stages_of(Check(dry_run=False)))
+    right, fast, long, rest = ([row.name for row in stage.rows(100.0)] for stage in stages_of(Check(dry_run=False)))
     presets_of = lambda names: {name.split("/")[1] for name in names if name.startswith("preset/")}  # noqa: E731
-    assert presets_of(right) | presets_of(long) == {*NAMES} and not presets_of(right) & presets_of(long)
+    assert presets_of(right) | presets_of(rest) == {*NAMES} and not presets_of(right) & presets_of(rest)
     assert {"full", "kivi", "spindle", "h2o"} <= presets_of(right) and len(presets_of(right)) < len(NAMES)
     assert fast == ["speed/8192", "speed/32768"] and "speed/131072" in long
     assert {"generate/float32", "generate/bfloat16", "quantised/nf4", "heads/128 4"} <= {*right}

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import torch
 
-from scripts.benchmarks.gpu import judge, long, models, presets, speed
+from scripts.benchmarks.gpu import judge, long_prompts, models, presets, speed
 from scripts.benchmarks.gpu.rows import Check, fitting, small
 from scripts.benchmarks.gpu.stages import Clock
 from tests.support.fake_devices import FakeDevices, place
@@ -48,9 +48,9 @@ def test_operators_of_a_preset_are_compared_on_a_gpu(name):
 
 
 def test_attention_over_many_tokens_is_compared_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(long, "use_kernels", lambda kernels: nullcontext())  # Triton's are not for a fake GPU
+    monkeypatch.setattr(long_prompts, "use_kernels", lambda kernels: nullcontext())  # Triton's are not for a fake GPU
     with FakeDevices():
-        assert list(judge.compared(long.compared(700, "cuda:0"))) == []
+        assert list(judge.compared(long_prompts.compared(700, "cuda:0"))) == []
 
 
 def test_every_part_of_a_table_of_speeds_is_there(monkeypatch):

@@ -7,14 +7,20 @@ import importlib
 import json
 import multiprocessing
 import signal
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
+import torch
+
 from kvbench.utils.files import folder_name, write_atomically
+from kvbench.utils.host import cores
 from scripts.benchmarks.gpu.stages import Clock
 
 PRELOADED = ["scripts.benchmarks.gpu.rows"]  # imported once, before processes are forked; initialises no GPU
@@ -30,14 +36,15 @@ class Row:
     arguments: tuple = ()
     most: float = 90.0  # seconds, without those in which kernels are compiled
     shares: str = ""  # rows behind each other with the same word share a process: its models are made once
+    timed: bool = False  # measures time: nothing else runs meanwhile
 
 
 class Worker:
     """A process that performs rows, one after the other, until one of them ends it."""
 
-    def __init__(self, context):
+    def __init__(self, context, threads: int | None):
         self.connection, there = context.Pipe()
-        self.process = context.Process(target=serve, args=(there,))
+        self.process = context.Process(target=serve, args=(there, threads))
         self.process.start()
         there.close()
 
@@ -69,39 +76,59 @@ class Worker:
 
 
 class Rows:
-    """Runs rows and keeps what they found in a folder; `stamp` is what the results depend on besides the row."""
+    """Runs rows and keeps what they found in a folder; `stamp` is what the results depend on besides the row.
 
-    def __init__(self, folder: Path, stamp: dict, clock: Clock):
-        self.folder, self.stamp, self.clock = folder, stamp, clock
+    Rows that measure no time run in `together` processes at once, each with its share of the machine's cores.
+    """
+
+    def __init__(self, folder: Path, stamp: dict, clock: Clock, together: int = 1):
+        self.folder, self.stamp, self.clock, self.together = folder, stamp, clock, together
         self.left: list[str] = []  # rows that there was no time for
         self.found: dict[str, dict] = {}
+        self.lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(PRELOADED)
 
     def run(self, rows: Sequence[Row]) -> None:
         """Each row that has no result yet, as long as the stage has time for another one like the longest so far."""
-        kinds: dict[str, float] = {}
+        longest: dict[str, float] = {}
+        for timed, some in groupby(rows, key=lambda row: row.timed):
+            waiting, processes = iter([*some]), 1 if timed else self.together
+            threads = None if processes == 1 else max(1, (cores() or 1) // processes)
+            with ThreadPoolExecutor(processes) as pool:
+                each = [pool.submit(self._one_by_one, waiting, threads, longest) for _ in range(processes)]
+            for one in each:
+                one.result()  # or its error
+        names = dict.fromkeys([row.name for row in rows])
+        self.found |= {name: self.found.pop(name) for name in names if name in self.found}  # in their order
+
+    def _one_by_one(self, waiting: Iterator[Row], threads: int | None, longest: dict[str, float]) -> None:
+        """Rows that nobody has taken yet, in one process until one of them ends it."""
         worker, shares = None, ""
-        for row in rows:
+        while (row := self._next(waiting)) is not None:
             kind = row.name.split("/")[0]
             if (known := self._known(row)) is not None:
                 self.found[row.name] = known
                 continue
             seconds = min(row.most, self.clock.left())
-            if seconds <= kinds.get(kind, 0.0):
+            if seconds <= longest.get(kind, 0.0):
                 self.left.append(row.name)
                 continue
             if worker and not (row.shares and row.shares == shares and worker.process.is_alive()):
                 worker.close()
                 worker = None
-            worker, shares = worker or Worker(self.context), row.shares
+            worker, shares = worker or Worker(self.context, threads), row.shares
             started = time.perf_counter()
             result = worker.ask(row, seconds, self.clock.all_left)
-            kinds[kind] = max(kinds.get(kind, 0.0), time.perf_counter() - started)
+            longest[kind] = max(longest.get(kind, 0.0), time.perf_counter() - started)
             self._note(row, result if result or seconds < row.most else too_long(row))
         if worker:
             worker.close()
+
+    def _next(self, waiting: Iterator[Row]) -> Row | None:
+        with self.lock:
+            return next(waiting, None)
 
     def _note(self, row: Row, result: dict | None) -> None:
         """Keep what a row found, in the folder too unless a further run may find something else."""
@@ -133,8 +160,10 @@ def too_long(row: Row) -> dict:
     return {"error": f"took more than {row.most:.0f} s", "again": True}
 
 
-def serve(connection) -> None:
+def serve(connection, threads: int | None) -> None:
     """In a worker: perform what comes, until nothing more does."""
+    if threads:
+        torch.set_num_threads(threads)
     tell_of_compilations(connection)
     while (asked := connection.recv()) is not None:
         connection.send((RESULT, perform(*asked)))

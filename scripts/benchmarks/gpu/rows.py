@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from kvbench.evaluation.settings import Setting
 from kvbench.ops.operator import kernels_on, triton_version
 from kvbench.utils.environment import git_commit
-from scripts.benchmarks.gpu import batches, generated, long, memory, models, presets, speed
+from scripts.benchmarks.gpu import batches, generated, long_prompts, memory, models, presets, speed
 from scripts.benchmarks.gpu.processes import Row
 from scripts.benchmarks.gpu.stages import Clock, attempted
 from tests.support.config import NAMES, method_configs
@@ -39,6 +39,7 @@ class Check:
 
     dry_run: bool
     names: tuple[str, ...] = tuple(NAMES)
+    commit: str | None = None  # of this code, where it is no checkout
 
     @property
     def device(self) -> str:
@@ -59,7 +60,7 @@ class Stage:
 
 
 def stages_of(check: Check) -> list[Stage]:
-    """Is it right, as far as one preset of each kind shows it? Is it fast? Then long prompts and all the rest."""
+    """Is it right, as far as one preset of each kind shows it? Is it fast? Then long prompts, and all the rest."""
     lengths = TRIAL_LENGTHS if check.dry_run else LENGTHS
     *short, longest = lengths.items()
     first = first_of_each_kind(check.names)
@@ -72,18 +73,21 @@ def stages_of(check: Check) -> list[Stage]:
                  for dtype in DTYPES for kind in ("batch", "generate")]  # fmt: skip
         return [*rows, Row("quantised/nf4", f"{WORK}quantised", (check,), 60)]
 
-    def rest(seconds: float) -> list[Row]:
-        rows = [*speeds_of(check, dict([longest]), seconds / 2)]
+    def long(seconds: float) -> list[Row]:
+        rows = [*speeds_of(check, dict([longest]), seconds - 30)]
         rows += [Row(f"length/{n}", f"{WORK}length", (check, n), 90) for n in lengths]
         rows += [Row(f"bytes/{name}", f"{WORK}counted", (check, name), 30) for name in IN_BYTES]
-        rows += [Row("second device/cuda:1", f"{WORK}second_device", (check,), 60)]
-        rows += heads_of(check, [one for one in heads if one not in common])
-        return rows + presets_of(check, [name for name in check.names if name not in first])
+        return [*rows, Row("second device/cuda:1", f"{WORK}second_device", (check,), 60)]
+
+    def rest(seconds: float) -> list[Row]:
+        rows = presets_of(check, [name for name in check.names if name not in first])
+        return rows + heads_of(check, [one for one in heads if one not in common])
 
     return [
         Stage("right", 3, right),
         Stage("fast", 3, lambda seconds: speeds_of(check, dict(short), seconds)),
-        Stage("long", 4, rest),
+        Stage("long", 2, long),
+        Stage("rest", 2, rest),
     ]
 
 
@@ -117,7 +121,10 @@ def heads_of(check: Check, heads: Sequence[tuple[int, int]]) -> list[Row]:
 def speeds_of(check: Check, lengths: Mapping[int, int | None], seconds: float) -> list[Row]:
     """A table of each length, with its share of the time."""
     share = seconds / len(lengths)
-    return [Row(f"speed/{n}", f"{WORK}speeds", (check, n, chunk, share - 10), share) for n, chunk in lengths.items()]
+    return [
+        Row(f"speed/{n}", f"{WORK}speeds", (check, n, chunk, share - 10), share, timed=True)
+        for n, chunk in lengths.items()
+    ]
 
 
 def machine(check: Check) -> dict:
@@ -131,7 +138,7 @@ def machine(check: Check) -> dict:
         "triton": triton_version(),
         "transformers": transformers.__version__,
         "cuda": torch.version.cuda,
-        "git": git_commit(),
+        "git": git_commit() or check.commit,
     }
 
 
@@ -208,7 +215,7 @@ def second_device(check: Check) -> dict:
 
 
 def length(check: Check, n: int) -> dict:
-    return long.compared(n, check.device)
+    return long_prompts.compared(n, check.device)
 
 
 def counted(check: Check, name: str) -> dict:
