@@ -16,8 +16,8 @@ fast, 3 minutes. Prefill, compression, decoding step by step, by a CUDA graph an
 long, 2 minutes. The same at 128k tokens; attention over 8k, 32k and 128k tokens against references that go through the
     keys in slices; the allocator's bytes of the caches against the bytes that they count; a second GPU, where there is
     one.
-rest. The other presets; head_dim 64 to 256 with 1 to 16 query heads of a KV head. Operators that no preset called are
-    listed.
+rest. The other presets; head_dim 64 to 256 with 1 to 16 query heads of a KV head; every causal-LM class of transformers
+    as a tiny model. Operators that no preset called are listed.
 
 What a stage does not need, the next one has. Rows of one kind share a process, until one of them ends it; rows that
 measure no time run in several processes at once. What a row found is kept in results/gpu/NAME/rows, and the same

@@ -34,8 +34,9 @@ def test_a_dry_run_goes_through_every_row(tmp_path, monkeypatch):
     for name in names:
         assert rows[f"preset/{name}"]["tokens_equal"] and rows[f"preset/{name}"]["outputs"] == 0
     assert {name.split("/")[0] for name in rows} == {
-        *("preset", "heads", "batch", "generate", "quantised", "second device", "length", "bytes", "speed"),
+        *("preset", "heads", "batch", "generate", "quantised", "second device", "length", "bytes", "speed", "class"),
     }
+    assert rows["class/gpt_oss"]["logits"] == 0 and rows["class/llama"]["graph_tokens"]
     for n in (300, 700):
         assert {"batch", "generate", "column_sums", "settings"} <= set(rows[f"speed/{n}"])
     text = (tmp_path / "here" / "README.md").read_text()
@@ -166,6 +167,9 @@ def test_the_first_stage_has_a_preset_of_each_kind_and_the_last_one_the_others()
             {"tokens": [1], "generated": [2], "close_call": None, "settings": {"full": GOOD | {"graph_steps": 0}}},
             2,
         ),
+        ("class/gpt_oss", {"absent": "refused"}, 0),
+        ("class/gpt_oss", GOOD | {"logits": 0.0}, 0),
+        ("class/gpt_oss", GOOD | {"logits": 2e-3, "tokens": [7], "graph_steps": 0}, 3),
         ("speed/8192", {"settings": {"full": {"expected": ["graph"], "graph_tokens_per_s": None}}}, 1),
         ("speed/8192", {"settings": {"full": {"expected": ["graph"], "graph_tokens_per_s": 9.0}}}, 0),
         ("speed/8192", {"settings": {}, "batch": {"expected": ["graph"], "graph_tokens_per_s": None}}, 1),

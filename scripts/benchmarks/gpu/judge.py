@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from kvbench.ops.operator import LAUNCHES
 from scripts.benchmarks.gpu import batches
+from scripts.benchmarks.gpu.model_classes import LOGITS
 from scripts.benchmarks.gpu.presets import OUTPUTS
 
 OVER = 1.02  # allocated bytes over counted ones: blocks of the allocator are multiples of 512 bytes
@@ -25,6 +26,8 @@ def wrong(kind: str, one: dict) -> Iterator[str]:
         yield one["error"]
     elif kind == "preset":
         yield from preset(one)
+    elif kind == "class" and "absent" not in one:
+        yield from model_class(one)
     elif kind == "second device":
         for name, other in one.items():
             if name != "absent":
@@ -66,6 +69,16 @@ def preset(one: dict) -> Iterator[str]:
     for key, operators in one.items():
         if key.startswith("torch."):
             yield from (f"{key}: {line}" for line in compared(operators))
+
+
+def model_class(one: dict) -> Iterator[str]:
+    """What a model computes on the device that it does not on the CPU."""
+    if not one["logits"] <= LOGITS:
+        yield f"logits differ by {one['logits']:.1e} from the CPU's, more than {LOGITS:.0e}"
+    if batches.differ(one["tokens"], one["cpu_tokens"], one["close_call"]):
+        yield "other tokens are decoded than on the CPU"
+    if "graph_tokens" in one:
+        yield from repeated(one)
 
 
 def repeated(one: dict) -> Iterator[str]:

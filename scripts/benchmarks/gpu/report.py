@@ -70,6 +70,13 @@ def others(rows: dict[str, dict]) -> list[str]:
         lines.append(f"- weights in {kind}: {one.get('error') or one.get('absent') or 'compared with generate'}")
     for device, one in of_kind(rows, "second device").items():
         lines.append(f"- {device}: {'there is none' if 'absent' in one else one.get('error', 'compared')}")
+    classes = of_kind(rows, "class")
+    compared = [one["logits"] for one in classes.values() if "logits" in one]
+    if classes:
+        lines.append(
+            f"- {len(compared)} of {len(classes)} classes of causal language models compared, the others are "
+            f"refused or have no tiny model; logits differ by at most {max(compared, default=0):.1e}"
+        )
     for n, one in of_kind(rows, "length").items():
         gaps = [f"{name} {x['difference']:.1e}" for name, x in one.items() if isinstance(x, dict)]
         lines.append(f"- {n} tokens: {one.get('error') or ', '.join(gaps)}")

@@ -9,11 +9,12 @@ from tempfile import TemporaryDirectory
 import torch
 import transformers
 from transformers import PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from kvbench.evaluation.settings import Setting
 from kvbench.ops.operator import kernels_on, triton_version
 from kvbench.utils.environment import git_commit
-from scripts.benchmarks.gpu import batches, generated, long_prompts, memory, models, presets, speed
+from scripts.benchmarks.gpu import batches, generated, long_prompts, memory, model_classes, models, presets, speed
 from scripts.benchmarks.gpu.processes import Row
 from scripts.benchmarks.gpu.stages import Clock, attempted
 from tests.support.config import NAMES, method_configs
@@ -81,7 +82,9 @@ def stages_of(check: Check) -> list[Stage]:
 
     def rest(seconds: float) -> list[Row]:
         rows = presets_of(check, [name for name in check.names if name not in first])
-        return rows + heads_of(check, [one for one in heads if one not in common])
+        rows += heads_of(check, [one for one in heads if one not in common])
+        types = ("llama", "gpt_oss") if check.dry_run else sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+        return rows + [Row(f"class/{name}", f"{WORK}of_class", (check, name), 60, shares="class") for name in types]
 
     return [
         Stage("right", 3, right),
@@ -196,6 +199,10 @@ def quantised(check: Check) -> dict:
         caches = one.method.compress(state, models.budget_of(one, model, check.tokens))
         found["settings"][name] = presets.repeated(model, caches, state.logits)
     return found
+
+
+def of_class(check: Check, model_type: str) -> dict:
+    return model_classes.of_class(model_type, check.device)
 
 
 def batch(check: Check, dtype: torch.dtype) -> dict:

@@ -1,0 +1,40 @@
+"""Every causal-LM class of transformers as a tiny random model: what it computes on the device and on the CPU."""
+
+import copy
+
+import torch
+
+from kvbench.errors import UserError
+from kvbench.evaluation.decode import generate
+from kvbench.methods import FullKV
+from scripts.benchmarks.gpu.models import prefilled_ids, token_ids
+from scripts.benchmarks.gpu.presets import repeated
+from scripts.results.tiny_models.outcome import taking_attention
+
+N, NEW = 200, 12
+LOGITS = 1e-3  # the largest difference over the largest logit
+
+
+@torch.inference_mode()
+def of_class(model_type: str, device: str) -> dict:
+    """FullKV's logits and tokens in float32 on both; `absent` where the class is refused or has no tiny model."""
+    try:
+        model = taking_attention(model_type)
+        ids = token_ids(N, model.config.get_text_config().vocab_size)
+        state = prefilled_ids(model, ids)
+        there = generate(model, state.whole(FullKV().compress(state, N)), state.logits, NEW, frozenset())
+    except UserError as error:
+        return {"absent": str(error)}
+    except Exception as error:  # which classes can be made is asked on a CPU: scripts/results/model_classes.py
+        return {"absent": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
+    model = model.to(device)
+    here = prefilled_ids(model, ids)
+    caches = here.whole(FullKV().compress(here, N))
+    mine = generate(model, copy.deepcopy(caches), here.logits, NEW, frozenset())
+    return {
+        "logits": float((here.logits.cpu() - state.logits).abs().max() / state.logits.abs().max()),
+        "tokens": mine.tokens,
+        "cpu_tokens": there.tokens,
+        "close_call": there.close_call,
+        **({} if here.others else repeated(model, caches, here.logits)),
+    }
