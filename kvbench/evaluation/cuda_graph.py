@@ -15,18 +15,7 @@ def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
     `torch.cuda.graph` would also wait for the device and hand all cached memory back to the driver, each time.
     """
     device = torch.cuda.current_device()
-    graph, stream = torch.cuda.CUDAGraph(), side_stream(device)
-    stream.wait_stream(torch.cuda.current_stream())
-    with uncollected(), torch.cuda.stream(stream):
-        graph.capture_begin(pool=memory_pool(device).id)  # records from here on; nothing runs
-        try:
-            work()
-        except BaseException:
-            with suppress(RuntimeError):  # what made `work` fail may have ended the recording, too
-                graph.capture_end()
-            raise
-        graph.capture_end()
-    torch.cuda.current_stream().wait_stream(stream)
+    graph = captured(work, device, first_graph(device).pool())
     graph.replay()
 
     def repeat() -> None:
@@ -35,15 +24,39 @@ def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
     return repeat
 
 
-@cache
-def memory_pool(device: int) -> torch.cuda.MemPool:
-    """What all graphs of a GPU take their memory from: of a step only the logits are read, before another is repeated.
+def captured(work: Callable[[], object], device: int, pool: tuple[int, int] | None) -> torch.cuda.CUDAGraph:
+    """A graph of `work`, which has not run. Without a `pool` the graph has one of its own."""
+    graph, stream = torch.cuda.CUDAGraph(), side_stream(device)
+    stream.wait_stream(torch.cuda.current_stream())
+    with uncollected(), torch.cuda.stream(stream):
+        graph.capture_begin(pool=pool)  # records from here on; nothing runs
+        try:
+            work()
+        except BaseException:
+            with suppress(RuntimeError):  # what made `work` fail may have ended the recording, too
+                graph.capture_end()
+            raise
+        graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
+    return graph
 
-    A pool lives while a graph or a MemPool refers to it. `torch.cuda.graph_pool_handle` is only a number: once the last
-    graph has ended, no further one could be recorded into its pool.
+
+@cache
+def first_graph(device: int) -> torch.cuda.CUDAGraph:
+    """A graph that is kept for good, from whose pool all others of a GPU take their memory: of a step only the logits
+    are read, before another is repeated.
+
+    A pool has memory of the GPU and pinned memory of the host, and an end: once the last graph that was recorded into
+    it has gone, no further one can be. `torch.cuda.graph_pool_handle` is only a number, and a `torch.cuda.MemPool`
+    keeps the GPU's half alone (torch 2.11: "use_count > 0" in CachingHostAllocator).
     """
     with torch.cuda.device(device):
-        return torch.cuda.MemPool()
+        return captured(_something, device, None)
+
+
+def _something() -> None:
+    """A kernel: torch warns of a graph without any."""
+    torch.zeros(1, device="cuda")
 
 
 @cache

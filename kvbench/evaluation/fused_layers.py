@@ -40,7 +40,7 @@ def compiling() -> Iterator[None]:
 
     try:
         # a model's floats, such as a norm's epsilon, are the same in all layers
-        with config.patch(specialize_float=True):
+        with config.patch(specialize_float=True, recompile_limit=MOST):
             yield
     except TorchDynamoException as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
@@ -62,7 +62,7 @@ def with_compiled_layers(model: PreTrainedModel, **options: Any) -> PreTrainedMo
     other: PreTrainedModel = copy.deepcopy(model, {id(tensor): tensor for tensor in weights})
     merge_products(other)
     for layer in other.get_decoder().layers:
-        layer.compile(fullgraph=True, dynamic=True, recompile_limit=MOST, **options)
+        layer.compile(fullgraph=True, dynamic=True, **options)
     return other
 
 

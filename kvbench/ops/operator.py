@@ -41,6 +41,7 @@ def operator(
     fake: Callable[..., object] | None = None,
     mutates: Sequence[str] = (),
     torch_first: Callable[..., bool] | None = None,
+    takes: Callable[..., bool] | None = None,
 ) -> Callable[[Function], Function]:
     """Register a torch reference, whose kernel launches `launches` GPU kernels a call, under its name.
 
@@ -49,7 +50,7 @@ def operator(
     `fake` takes the same arguments and returns results without their numbers: it reads shapes, dtypes and devices, and
     its results are contiguous, whatever computes them. Only an operator that returns nothing needs none. `torch_first`
     says of a call's arguments whether torch has a GPU kernel for them that the reference calls: it then runs unless
-    Triton is forced.
+    Triton is forced. `takes` says whether the kernel computes arguments like these; else the reference always does.
     """
 
     def register(reference: Function) -> Function:
@@ -61,6 +62,8 @@ def operator(
         def run(*flat: Any) -> object:
             args, device = signature.grouped(flat), flat[0].device
             if device.type == "cuda" and _chosen == "auto" and torch_first and torch_first(*args):
+                return reference(*args)
+            if takes and not takes(*args):
                 return reference(*args)
             return implementation(reference, device)(*args)
 

@@ -6,7 +6,11 @@ from torch import Tensor
 from kvbench.ops.operator import operator
 
 
-@operator(launches=1, mutates=("keys", "values", "lengths"))
+def _of_one_width(keys: Tensor, values: Tensor, *rest: object) -> bool:
+    return keys.shape[1] == values.shape[1]
+
+
+@operator(launches=1, mutates=("keys", "values", "lengths"), takes=_of_one_width)
 def packed_append(
     keys: Tensor,
     values: Tensor,
@@ -18,9 +22,9 @@ def packed_append(
 ) -> None:
     """Write t new tokens behind every segment and add t to its length.
 
-    keys, values [capacity, head_dim]; starts [segments + 1] and lengths [segments], int32: segment s holds the rows
-    from starts[s] on. new_keys, new_values [rows, num_key_value_heads, t, head_dim]; segment s takes those of head
-    sources[s] among rows · num_key_value_heads.
+    keys, values [capacity, head_dim], the values perhaps of another width; starts [segments + 1] and lengths
+    [segments], int32: segment s holds the rows from starts[s] on. new_keys, new_values [rows, num_key_value_heads, t,
+    head_dim]; segment s takes those of head sources[s] among rows · num_key_value_heads.
     """
     t = new_keys.shape[2]
     places = starts[:-1] + lengths

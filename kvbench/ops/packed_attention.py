@@ -26,25 +26,29 @@ def _torch_has_a_kernel(
     or groups of several sizes, a segment would be one program, whatever its length."""
     group, heads = segments.group, query.shape[0] * query.shape[1]
     grouped = group > 1 and heads == group * len(segments.lengths)
-    return visible.bits is None and grouped and varlen_attends(query)
+    return visible.bits is None and grouped and varlen_attends(query, values)
+
+
+def _of_one_width(query: Tensor, keys: Tensor, values: Tensor, *rest: object) -> bool:
+    return keys.shape[1] == values.shape[1]
 
 
 def _fake(query: Tensor, keys: Tensor, values: Tensor, *rest: object) -> Tensor:
     return query.new_empty(*query.shape[:3], values.shape[1])
 
 
-@operator(launches=2, fake=_fake, torch_first=_torch_has_a_kernel)
+@operator(launches=2, fake=_fake, torch_first=_torch_has_a_kernel, takes=_of_one_width)
 def packed_attention(
     query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: Scaling, visible: Visible = ALL
 ) -> Tensor:
     """softmax(QKᵀ·scaling)V of query [rows, num_attention_heads, q, head_dim], each head over its own segment of keys,
-    values [capacity, head_dim].
+    values [capacity, head_dim], the values perhaps of another width.
 
     The queries are those of the last q tokens: causal among them. A segment of no tokens gives zeros.
     """
     if not query.is_cuda or isinstance(scaling, Softmax):
         return _on_cpu(query, keys, values, segments, scaling, visible)
-    if visible.bits is None and varlen_attends(query):
+    if visible.bits is None and varlen_attends(query, values):
         return varlen_attention(query, keys, values, segments, scaling)
     return padded_attention(query, keys, values, segments, scaling, visible)
 

@@ -14,15 +14,17 @@ MOST_SPLITS = 128  # that the kernel takes
 FEWEST_KEYS = 256  # of a split: fewer take less time than a program's start
 
 
-def varlen_attends(query: Tensor) -> bool:
-    """Whether torch's kernel takes this query [rows, num_attention_heads, q, head_dim].
+def varlen_attends(query: Tensor, values: Tensor) -> bool:
+    """Whether torch's kernel takes this query [rows, num_attention_heads, q, head_dim], values [capacity, width].
 
-    Flash attention takes half precision and heads of up to 256 channels, in eights. Several queries a head would need
-    causality that is aligned with the last key, which torch does not document. It runs on NVIDIA's GPUs from Ampere on;
-    what torch has in its place for AMD's refuses lengths that are shorter than the places of the sequences.
+    Flash attention takes half precision and heads of up to 256 channels, in eights, and values as wide as keys. Several
+    queries a head would need causality that is aligned with the last key, which torch does not document. It runs on
+    NVIDIA's GPUs from Ampere on; what torch has in its place for AMD's refuses lengths that are shorter than the places
+    of the sequences.
     """
     _, _, q, head_dim = query.shape
     takes = q == 1 and query.dtype in HALF and head_dim % 8 == 0 and head_dim <= LARGEST_HEAD
+    takes = takes and values.shape[1] == head_dim
     return takes and _takes_lengths() and is_recent(query.device)
 
 

@@ -22,8 +22,9 @@ ASSERT = "use_count > 0 INTERNAL ASSERT FAILED"
 
 
 class Allocator:
-    """torch's pools: a number is a pool once something counts as its user, and lives on without users while a tensor of
-    it does, as the workspace of cuBLAS does for ever. Nothing more can be recorded into such a pool."""
+    """torch's pools, on a GPU and in pinned memory: a number is a pool once something counts as its user, and lives on
+    without users while a tensor of it does, as the workspace of cuBLAS does for ever. Nothing more can be recorded into
+    such a pool."""
 
     def __init__(self):
         self.users: dict[tuple[int, int], int] = {}
@@ -58,7 +59,7 @@ class Device:
     """What torch.cuda has of graphs, pools and streams."""
 
     def __init__(self, monkeypatch):
-        allocator = self.allocator = Allocator()
+        allocator, host = self.allocator, self.host = Allocator(), Allocator()
         device = self
         self.default = Stream.current = Stream()
         self.log: list[str] = []
@@ -69,21 +70,29 @@ class Device:
                 allocator.use(self.id)
                 weakref.finalize(self, allocator.release, self.id)
 
+            def pool(self):
+                return self.id
+
         class CUDAGraph:
-            def capture_begin(self, pool):
-                try:
-                    allocator.use(pool)
-                except RuntimeError:
-                    device.log.append("assert")
-                    raise
+            def capture_begin(self, pool=None):
+                self.own = pool or allocator.handle()
+                for each in (allocator, host):
+                    try:
+                        each.use(self.own)
+                    except RuntimeError:
+                        device.log.append("assert")
+                        raise
+                    weakref.finalize(self, each.release, self.own)
                 assert Stream.current is not device.default, "the default stream records nothing"
                 assert not gc.isenabled()
-                weakref.finalize(self, allocator.release, pool)
 
             def capture_end(self):
                 if device.fails:
                     raise RuntimeError("the recording was given up")
                 device.log.append("captured")
+
+            def pool(self):
+                return self.own
 
             def replay(self):
                 assert Stream.current is device.default
@@ -109,11 +118,12 @@ class Device:
             "graph_pool_handle": allocator.handle,
         }.items():
             monkeypatch.setattr(torch.cuda, name, value)
+        monkeypatch.setattr(graphs, "_something", lambda: None)
 
 
 @pytest.fixture
 def device(monkeypatch):
-    caches_of = (graphs.memory_pool, graphs.side_stream, console.warn_once)
+    caches_of = (graphs.first_graph, graphs.side_stream, console.warn_once)
     for each in caches_of:
         each.cache_clear()
     yield Device(monkeypatch)
@@ -124,21 +134,23 @@ def device(monkeypatch):
 def test_a_graph_is_recorded_once_and_run_and_garbage_collected_again(device):
     repeat = cuda_graph(lambda: None)
     repeat()
-    assert device.log == ["captured", "replay", "replay"] and gc.isenabled()
+    assert device.log == ["captured", "captured", "replay", "replay"] and gc.isenabled()  # the first is kept
 
 
 def test_graphs_are_recorded_after_all_earlier_ones_have_ended(device):
     for _ in range(3):
         cuda_graph(lambda: None)
         gc.collect()
-    assert device.log == ["captured", "replay"] * 3
-    assert len(device.allocator.users) == 1  # one pool
+    assert device.log == ["captured", *["captured", "replay"] * 3]
+    assert len(device.allocator.users) == len(device.host.users) == 1  # one pool
 
 
-def test_the_number_of_a_pool_alone_does_not_keep_it(device, monkeypatch):
-    """What the model of torch is for: with the handle, the second recording fails."""
+@pytest.mark.parametrize("kept", ["a number", "a pool of the GPU's memory"])
+def test_the_number_of_a_pool_or_its_memory_on_the_gpu_alone_do_not_keep_it(device, monkeypatch, kept):
+    """What the model of torch is for: with either, the second recording fails, as seen on an H200 with torch 2.11."""
     number = torch.cuda.graph_pool_handle()
-    monkeypatch.setattr(graphs, "memory_pool", lambda device: type("Handle", (), {"id": number}))
+    pool = type("Handle", (), {"pool": lambda self: number})() if kept == "a number" else torch.cuda.MemPool()
+    monkeypatch.setattr(graphs, "first_graph", lambda device: pool)
     cuda_graph(lambda: None)
     with pytest.raises(RuntimeError, match="INTERNAL ASSERT"):
         cuda_graph(lambda: None)

@@ -29,7 +29,7 @@ def test_heads_of_odd_lengths_and_none_attend_to_their_own_tokens(kv_heads, head
     agrees(segments([[37] * kv_heads, [0, 70][:kv_heads]], heads, dtype=dtype))
 
 
-@pytest.mark.parametrize("head_dim", [8, 80, 96, 128, 256])
+@pytest.mark.parametrize("head_dim", [8, 80, 96, 128, 256, 512])
 def test_every_head_size_is_covered(head_dim):
     agrees(segments([[33, 5]], 4, head_dim))
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from kvbench.ops import operator
 from kvbench.ops import varlen_attention as varlen
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.packed_append import packed_append
@@ -67,15 +68,41 @@ def test_torchs_kernel_is_given_sequences_of_its_documented_form(rows, heads):
 
 
 def test_torchs_kernel_takes_single_queries_of_half_precision(monkeypatch):
-    query = torch.zeros(1, 4, 1, 128, dtype=torch.bfloat16)
+    query, values = torch.zeros(1, 4, 1, 128, dtype=torch.bfloat16), torch.zeros(9, 128)
     with FakeDevices():
         stamped([query], GPU)
-        assert varlen.varlen_attends(query)
-        assert not varlen.varlen_attends(query.float())
-        assert not varlen.varlen_attends(query.expand(1, 4, 2, 128))
-        assert not varlen.varlen_attends(query[..., :100]) and not varlen.varlen_attends(query.repeat(1, 1, 1, 3))
+        assert varlen.varlen_attends(query, values)
+        assert not varlen.varlen_attends(query.float(), values)
+        assert not varlen.varlen_attends(query, values[:, :64])  # values of another width
+        assert not varlen.varlen_attends(query.expand(1, 4, 2, 128), values)
+        for other in (query[..., :100], query.repeat(1, 1, 1, 3)):
+            assert not varlen.varlen_attends(other, torch.zeros(9, other.shape[3]))
         monkeypatch.setattr(varlen, "_takes_lengths", lambda: False)
-        assert not varlen.varlen_attends(query)
+        assert not varlen.varlen_attends(query, values)
+
+
+def test_values_of_another_width_are_for_the_references_on_a_gpu(monkeypatch):
+    """Kernels have one width for both: they would read and write beside the values."""
+
+    def kernel(*_):
+        raise AssertionError("a kernel was asked")
+
+    given, narrow = segments([[9, 4], [1, 30]], 4, head_dim=16), slice(0, 8)
+    expected = plain_packed_attention(given)[..., narrow]
+    new = torch.ones(2, 2, 1, 16)
+    monkeypatch.setattr(operator, "implementation", lambda *_: kernel)
+    with FakeDevices():
+        query, keys, values, *rest = on_gpu(given)
+        values = stamped([given.values[:, narrow].contiguous()], GPU)[0]
+        out = packed_attention(query, keys, values, *rest)
+        with pytest.raises(AssertionError, match="a kernel was asked"):
+            packed_attention(*on_gpu(given))
+        starts = torch.arange(5, dtype=torch.int32) * 3
+        stores = torch.zeros(12, 16), torch.zeros(12, 8), torch.zeros(4, dtype=torch.int32)
+        packed_append(*stamped([*stores, starts, torch.arange(4), new, new[..., narrow].contiguous()], GPU))
+    assert out.shape[-1] == 8
+    assert_close(out, expected, **TOLERANCE[torch.float32])
+    assert stores[1][::3].eq(1).all() and stores[1].sum() == 4 * 8
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

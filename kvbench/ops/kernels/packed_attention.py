@@ -113,4 +113,5 @@ def block_sizes(query_rows: int, head_dim: int) -> dict[str, int]:
     """Constants of `split_kernel` for segments of `query_rows`: blocks that fit in registers and shared memory."""
     width = max(16, triton.next_power_of_2(head_dim))
     many_rows = query_rows > 16 and width <= 128
-    return {"WIDTH": width, "BLOCK_M": 32 if many_rows else 16, "BLOCK_N": min(64, 4096 // width)}
+    keys = max(16, min(64, 4096 // width))  # Triton multiplies no fewer
+    return {"WIDTH": width, "BLOCK_M": 32 if many_rows else 16, "BLOCK_N": keys}

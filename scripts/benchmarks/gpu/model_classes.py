@@ -11,7 +11,7 @@ from scripts.benchmarks.gpu.models import prefilled_ids, token_ids
 from scripts.benchmarks.gpu.presets import repeated
 from scripts.results.tiny_models.outcome import taking_attention
 
-N, NEW = 200, 12
+N, NEW = 120, 12  # with the further tokens of `repeated`, within every class's positions
 LOGITS = 1e-3  # the largest difference over the largest logit
 
 

@@ -3,6 +3,7 @@
 What a row found is a file, and a further run of the same code on the same machine does not repeat it.
 """
 
+import faulthandler
 import importlib
 import json
 import multiprocessing
@@ -24,6 +25,7 @@ from kvbench.utils.host import cores
 from scripts.benchmarks.gpu.stages import Clock
 
 PRELOADED = ["scripts.benchmarks.gpu.rows"]  # imported once, before processes are forked; initialises no GPU
+TOLD = 0.9  # of a row's limit, after which it says where it is
 COMPILED, RESULT = "compiled", "result"  # what a process sends: seconds that a kernel took to compile; what a row found
 
 
@@ -51,7 +53,7 @@ class Worker:
     def ask(self, row: Row, seconds: float, end: Callable[[], float]) -> dict | None:
         """What a row found, or how its process ended; None where it was not through in `seconds`, to which the time is
         added that kernels took to compile, as long as `end()`, the seconds of the whole check, allows it."""
-        self.connection.send((row.work, row.arguments))
+        self.connection.send((row.work, row.arguments, seconds))
         until = time.perf_counter() + seconds
         while self.connection.poll(max(0.0, min(until - time.perf_counter(), end()))):
             try:
@@ -166,7 +168,11 @@ def serve(connection, threads: int | None) -> None:
         torch.set_num_threads(threads)
     tell_of_compilations(connection)
     while (asked := connection.recv()) is not None:
-        connection.send((RESULT, perform(*asked)))
+        *work, seconds = asked
+        faulthandler.dump_traceback_later(TOLD * seconds)  # where a row is that takes too long
+        result = perform(*work)
+        faulthandler.cancel_dump_traceback_later()
+        connection.send((RESULT, result))
 
 
 def perform(work: str, arguments: tuple) -> dict:

@@ -115,7 +115,8 @@ def speed(length: dict) -> list[str]:
         rate = one["decode_tokens_per_s"]
         share = f"{one['compress_seconds'] / length['prefill_seconds']:.1%}"
         over = f"{rate / full:.2f}" if full else ""
-        graph, fused = (per_second(one.get(f"{engine}_tokens_per_s")) for engine in ("graph", "fused"))
+        compiled = length.get("fused", {}).get(name, {})
+        graph, fused = (per_second(x) for x in (one.get("graph_tokens_per_s"), compiled.get("fused_tokens_per_s")))
         lines.append(
             f"| {name} | {one['compress_seconds']:.3f} | {share} | {rate:.1f} | {over} | {graph} | {fused} | "
             f"{one['wall_ms_per_token']:.2f} | {milliseconds(one['kernel_ms_per_token'])} | "

@@ -141,7 +141,7 @@ def machine(check: Check) -> dict:
         "triton": triton_version(),
         "transformers": transformers.__version__,
         "cuda": torch.version.cuda,
-        "git": git_commit() or check.commit,
+        "git": check.commit or git_commit(),
     }
 
 

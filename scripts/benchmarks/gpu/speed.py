@@ -37,6 +37,8 @@ SETTINGS: dict[str, Method] = {
     "h2o": H2O(),
 }
 
+FUSED = ("full", "snapkv", "kivi", "spindle")  # one of each kind of cache that compiled layers attend to
+
 
 class Length:
     """The measurements at one prompt length."""
@@ -55,6 +57,11 @@ class Length:
         del state  # 17 GB of keys and values at 128k tokens
         for _ in self.clock.each(["column sums"]):
             found["column_sums"] = attempted(self.column_sums)
+        if "fused" in self.engines():  # last: it compiles for longer than all others measure
+            state = self.prefill(needs)
+            found["fused"] = {}
+            for name in self.clock.each([*FUSED], name=lambda name: f"fused {name}"):
+                found["fused"][name] = attempted(lambda name=name: self.fused(SETTINGS[name], state))
         return found
 
     def of_state(self, state: PrefillState) -> dict:
@@ -92,7 +99,7 @@ class Length:
         repeats = all(isinstance(cache.for_batch(), RowsLayer) for cache in caches)
         del caches
         make = lambda: batched([method.compress(state, budget)])  # noqa: E731
-        rates = {engine: self.rate(make, state.logits[None], engine) for engine in self.engines()}
+        rates = {engine: self.rate(make, state.logits[None], engine) for engine in self.engines() if engine != "fused"}
         caches = method.compress(state, budget)
         kernels = self.kernel_seconds(lambda: generate(self.model, caches, state.logits, PROFILED, frozenset()))
         room = free_bytes(str(self.model.device))
@@ -106,6 +113,13 @@ class Length:
             "cache_bytes": counted,
             "largest_batch_counted": int(room // counted),
         }
+
+    @torch.inference_mode()
+    def fused(self, method: Method, state: PrefillState) -> dict:
+        """Tokens per second of one sequence, by compiled layers."""
+        budget = max(int(RATIO * self.n), method.minimum_budget)
+        rate = self.rate(lambda: batched([method.compress(state, budget)]), state.logits[None], "fused")
+        return {"fused_tokens_per_s": rate, "expected": ["fused"]}
 
     def engines(self) -> list[str]:
         """Those of `decode.engine` that this machine has."""
@@ -155,7 +169,8 @@ class Length:
         ready = caches()
         alone, _ = self.timed(lambda: [generate(self.model, x, state.logits, self.steps, frozenset()) for x in ready])
         ready.clear()  # before more are made
-        rates = {engine: self.rate(lambda: batched(caches()), logits, engine) for engine in self.engines()}
+        engines = [engine for engine in self.engines() if engine != "fused"]
+        rates = {engine: self.rate(lambda: batched(caches()), logits, engine) for engine in engines}
         return {
             "settings": len(chosen),
             "seconds": together,
