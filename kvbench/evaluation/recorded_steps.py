@@ -12,6 +12,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.cuda_graph import cuda_graph
 from kvbench.evaluation.fused_layers import DeviceCache, compiling, fused
 from kvbench.evaluation.steps import Steps, step
+from kvbench.models.probe import counts_positions
 from kvbench.utils.console import warn_once
 from kvbench.utils.device import gpus, offloaded
 
@@ -132,7 +133,7 @@ def recording_of(engine: str, model: PreTrainedModel) -> Recording | None:
     """How `decode.engine` records the steps of a model; None: Python launches every step, as a model on a CPU or on
     several GPUs needs.
 
-    Raises UserError where engine=graph or fused and the model is not on one GPU.
+    Raises UserError where engine=graph or fused and the model is not on one GPU, or counts its positions itself.
     """
     devices = gpus(model)
     whole = len(devices) == 1 and not offloaded(model)
@@ -140,5 +141,11 @@ def recording_of(engine: str, model: PreTrainedModel) -> Recording | None:
         where = f"{len(devices)} GPUs" if len(devices) > 1 else "a GPU in part" if devices else "a CPU"
         raise UserError(f"decode.engine={engine} needs a model on one GPU, and this one is on {where}: auto or eager")
     if engine == "eager" or not whole or model.device.type != "cuda":
+        return None
+    if counts_positions(model):
+        reason = "this model takes a token's position from the length of its cache, which a recorded step would repeat"
+        if engine != "auto":
+            raise UserError(f"decode.engine={engine}: {reason}: auto or eager")
+        warn_once(f"decoding is launched step by step: {reason}")
         return None
     return Recording(cuda_graph, fused(model) if engine == "fused" else None)

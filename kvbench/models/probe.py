@@ -22,6 +22,7 @@ CLOSE = 0.03
 Ropes = tuple[Rope | None, ...]  # by layer of the model, lowest first; None: it keeps no keys, or nothing rotates
 
 _FOUND: WeakKeyDictionary[PreTrainedModel, Ropes] = WeakKeyDictionary()
+_COUNTS: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
 
 class ProbeLayer(AttendingLayer):
@@ -64,6 +65,21 @@ def told(model: PreTrainedModel) -> dict[str, list[int]]:
     return {"unrotated_layers": still} if still else {}
 
 
+def counts_positions(model: PreTrainedModel) -> bool:
+    """Whether a step depends on how many tokens the cache says it has seen, and not on `position_ids` alone: what such
+    a step does on the GPU changes with every token. Found out once for a model that `ropes_of` reads."""
+    if model not in _COUNTS:
+        _COUNTS[model] = _counts_positions(model)
+    return _COUNTS[model]
+
+
+@torch.no_grad()
+def _counts_positions(model: PreTrainedModel) -> bool:
+    kinds, position = kinds_of(model.config), _other_position(model)
+    pairs = zip(*(_keys_at(model, kinds, 0, seen) for seen in (0, position)), strict=True)
+    return any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)
+
+
 @torch.no_grad()
 def _found(model: PreTrainedModel) -> Ropes:
     kinds, candidates = kinds_of(model.config), Rope.all_of(model)
@@ -87,9 +103,12 @@ def _other_position(model: PreTrainedModel) -> int:
     return min(limit for limit in limits if limit) - 1
 
 
-def _keys_at(model: PreTrainedModel, kinds: Sequence[LayerKind], position: int) -> list[Tensor | None]:
-    """The key [num_key_value_heads, 1, head_dim] of each layer that keeps its own, for one token at a position."""
-    layers = cache_layers(kinds, partial(ProbeLayer, position))
+def _keys_at(
+    model: PreTrainedModel, kinds: Sequence[LayerKind], position: int, seen: int | None = None
+) -> list[Tensor | None]:
+    """The key [num_key_value_heads, 1, head_dim] of each layer that keeps its own, for one token at a position, before
+    which the cache has `seen` as many tokens, or others."""
+    layers = cache_layers(kinds, partial(ProbeLayer, position if seen is None else seen))
     ids = torch.full((1, 1), model.get_input_embeddings().weight.shape[0] // 2, device=model.device)
     with refusing(type(model).__name__, KVBENCH, 1):
         read(model, ids, position, layers, logits_to_keep=1)

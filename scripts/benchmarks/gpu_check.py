@@ -5,17 +5,17 @@
 
 Four stages, each of which ends with a verdict:
 
-right, 3 minutes. One preset of each combination of classes compresses and decodes on the GPU, in float32, and from a
+right, 2 minutes. One preset of each combination of classes compresses and decodes on the GPU, in float32, and from a
     copy of the same tensors on the CPU: kept sets and tokens must be equal, and nearly so what a further token attends
     to. On the way, in float32 and in bfloat16, every operator's kernel is compared with its torch reference in float32
     on the CPU. The same with the heads of most models, in float16 too; a batch of settings against each alone; FullKV's
     tokens against those of transformers' generate, also with weights in 4 bits where bitsandbytes is installed.
-fast, 3 minutes. Prefill, compression, decoding step by step, by a CUDA graph and by fused layers (with the kernels' own
-    time beside it), a batch of twelve and the largest batch (counted from free memory) of model=llama3-8b-random at 8k
-    and 32k tokens, beside FullKV and transformers' generate.
-long, 2 minutes. The same at 128k tokens; attention over 8k, 32k and 128k tokens against references that go through the
-    keys in slices; the allocator's bytes of the caches against the bytes that they count; a second GPU, where there is
-    one.
+fast, 3 minutes. Prefill, compression, decoding step by step and by a CUDA graph (with the kernels' own time beside it),
+    a batch of twelve and the largest batch (counted from free memory) of model=llama3-8b-random at 8k and 32k tokens,
+    beside FullKV and transformers' generate; then decoding by fused layers, as far as the time goes.
+long, 2 minutes. Attention over 8k, 32k and 128k tokens against references that go through the keys in slices; the
+    bytes that caches ask of the allocator against those that they count; a second GPU, where there is one; speeds at
+    128k tokens.
 rest. The other presets; head_dim 64 to 256 with 1 to 16 query heads of a KV head; every causal-LM class of transformers
     as a tiny model. Operators that no preset called are listed.
 

@@ -10,12 +10,15 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
+from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.methods.key_rerotation import closed_up
 from kvbench.models.attention_interface import ATTENTION
-from kvbench.models.probe import ropes_of, told
+from kvbench.models.probe import counts_positions, ropes_of, told
 from kvbench.ops.rope import fixed_rotation, text_decoder
 from kvbench.prefill import Needs, prefill
+from scripts.results.tiny_models.outcome import taking_attention
 from tests.support.config import method
+from tests.support.fake_devices import FakeDevices, place
 from tests.support.hybrids import SHAPE
 from tests.support.tiny import prompt
 
@@ -139,3 +142,16 @@ def test_keys_without_a_rotation_are_stored_as_they_are():
         keys = layer.keys.gather(1, kept[..., None].expand(-1, -1, layer.keys.shape[2]))
         moved = closed_up(keys, kept, layer.n, layer.rope)
         assert torch.equal(moved, keys) == (layer.index in told(model)["unrotated_layers"])
+
+
+@pytest.mark.parametrize("family, counts", [("bart", True), ("gpt2", False), ("smollm3", False), ("qwen3_next", False)])
+def test_a_model_that_counts_positions_by_its_cache_is_not_recorded(family, counts):
+    """A recorded step would give every token the position of the first: seen on a GPU as wrong tokens."""
+    model = taking_attention(family)
+    assert counts_positions(model) is counts
+    with FakeDevices():
+        place(model, 1)
+        assert (recording_of("auto", model) is None) is counts
+        if counts:
+            with pytest.raises(UserError, match="this model takes a token's position from"):
+                recording_of("graph", model)

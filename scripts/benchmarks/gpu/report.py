@@ -71,11 +71,13 @@ def others(rows: dict[str, dict]) -> list[str]:
     for device, one in of_kind(rows, "second device").items():
         lines.append(f"- {device}: {'there is none' if 'absent' in one else one.get('error', 'compared')}")
     classes = of_kind(rows, "class")
-    compared = [one["logits"] for one in classes.values() if "logits" in one]
+    compared = [one for one in classes.values() if "logits" in one]
     if classes:
+        recorded = sum(bool(one.get("graph_steps")) for one in compared)
         lines.append(
-            f"- {len(compared)} of {len(classes)} classes of causal language models compared, the others are "
-            f"refused or have no tiny model; logits differ by at most {max(compared, default=0):.1e}"
+            f"- {len(compared)} of {len(classes)} classes of causal language models compared, {recorded} of them by a "
+            f"graph, too; the others are refused or have no tiny model; logits differ by at most "
+            f"{max((one['logits'] for one in compared), default=0):.1e}"
         )
     for n, one in of_kind(rows, "length").items():
         gaps = [f"{name} {x['difference']:.1e}" for name, x in one.items() if isinstance(x, dict)]

@@ -75,10 +75,10 @@ def stages_of(check: Check) -> list[Stage]:
         return [*rows, Row("quantised/nf4", f"{WORK}quantised", (check,), 60)]
 
     def long(seconds: float) -> list[Row]:
-        rows = [*speeds_of(check, dict([longest]), seconds - 30)]
-        rows += [Row(f"length/{n}", f"{WORK}length", (check, n), 90) for n in lengths]
+        rows = [Row(f"length/{n}", f"{WORK}length", (check, n), 90) for n in lengths]
         rows += [Row(f"bytes/{name}", f"{WORK}counted", (check, name), 30) for name in IN_BYTES]
-        return [*rows, Row("second device/cuda:1", f"{WORK}second_device", (check,), 60)]
+        rows += [Row("second device/cuda:1", f"{WORK}second_device", (check,), 60)]
+        return rows + speeds_of(check, dict([longest]), seconds - 20)
 
     def rest(seconds: float) -> list[Row]:
         rows = presets_of(check, [name for name in check.names if name not in first])
@@ -87,10 +87,10 @@ def stages_of(check: Check) -> list[Stage]:
         return rows + [Row(f"class/{name}", f"{WORK}of_class", (check, name), 60, shares="class") for name in types]
 
     return [
-        Stage("right", 3, right),
+        Stage("right", 2, right),
         Stage("fast", 3, lambda seconds: speeds_of(check, dict(short), seconds)),
         Stage("long", 2, long),
-        Stage("rest", 2, rest),
+        Stage("rest", 3, rest),
     ]
 
 
@@ -234,5 +234,5 @@ def speeds(check: Check, n: int, chunk: int | None, seconds: float) -> dict:
     clock = Clock(seconds / 60)
     dtype = torch.float32 if check.dry_run else torch.bfloat16
     model = models.llama3_8b(check.device, dtype, **(models.TRIAL if check.dry_run else {}))
-    table = speed.Length(model, n, chunk, 9 if check.dry_run else 65, clock)
+    table = speed.Length(model, n, chunk, 9 if check.dry_run else 33, clock)
     return {"n": n, "chunk": chunk} | attempted(table.table) | {"skipped": clock.skipped}
