@@ -105,6 +105,14 @@ def test_the_time_that_kernels_take_to_compile_is_no_part_of_a_rows_limit(tmp_pa
 
 
 @pytest.mark.heavy
+def test_what_a_row_told_before_it_took_too_long_is_kept_and_the_row_left(tmp_path):
+    rows = Rows(tmp_path / "rows", {}, Clock(1))
+    rows.run([Row("speed/8192", f"{WORK}tells_and_sleeps", most=2, timed=True)])
+    assert rows.found["speed/8192"]["settings"] == {"full": {"graph_tokens_per_s": 9.0}}
+    assert rows.left == ["speed/8192: what comes behind"] and judge.failures(rows.found, complete=False) == []
+
+
+@pytest.mark.heavy
 def test_rows_of_one_kind_share_a_process_until_one_ends_it(tmp_path):
     def row(name: str, work: str = "process") -> Row:
         return Row(f"preset/{name}", f"{WORK}{work}", shares="preset")
@@ -201,11 +209,16 @@ def test_rows_that_are_left_have_an_exit_code_of_their_own(tmp_path, monkeypatch
         ({"graph_tokens": [1, 3, 3]}, "other tokens are decoded by a CUDA graph than step by step"),
         ({"graph_steps": 0}, "no step is repeated by a CUDA graph"),
         ({"error": "x"}, "x"),
+        ({"outputs": 3e-2, "by_rounding": 2e-2}, "attention differs by 3.0e-02 from the CPU's, more than 2e-02"),
     ],
 )
 def test_every_comparison_of_a_preset_has_a_threshold(change, line):
     assert judge.failures({"preset/a": GOOD}, complete=False) == []
     assert judge.failures({"preset/a": GOOD | change}, complete=False) == [f"preset/a: {line}"]
+
+
+def test_what_rounding_alone_changes_is_allowed():
+    assert judge.failures({"preset/a": GOOD | {"outputs": 1e-2, "by_rounding": 2e-2}}, complete=False) == []
 
 
 def test_a_close_call_excuses_only_later_tokens():

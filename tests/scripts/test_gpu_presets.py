@@ -78,6 +78,15 @@ def test_what_differs_with_every_prompt_fails(monkeypatch):
     assert list(judge.preset(one)) == ["other tokens are kept than on the CPU"]
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("name, sensitive", [("kvquant_3", True), ("snapkv", False), ("kivi", False)])
+def test_rounding_alone_changes_much_only_where_levels_are_fitted_to_the_prompt(name, sensitive):
+    one, model = fitting(CHECK, name), small(CHECK, "cpu")
+    state = models.prefilled(one, model, CHECK.tokens)
+    share = presets.by_rounding(one, state, models.budget_of(one, model, CHECK.tokens))
+    assert (share > presets.OUTPUTS) is sensitive
+
+
 def test_one_key_of_another_token_is_more_than_is_allowed():
     """Of one head in one layer, the key that the query attends to most."""
     one, model = fitting(CHECK, "snapkv"), small(CHECK, "cpu")

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
 import torch
@@ -41,11 +41,13 @@ def preset(one: Setting, model: PreTrainedModel, cpu_model: PreTrainedModel, n: 
 
 def by_rounding(one: Setting, state: PrefillState, budget: int) -> float:
     """How far attention is apart on the CPU after keys and values were rounded otherwise: `outputs` of `compared`."""
-    original, other = on_cpu(state), on_cpu(state)
-    generator = torch.Generator().manual_seed(0)
-    for layer in other.layers:
-        for x in (layer.keys, layer.values):
-            x *= 1 + (torch.rand(x.shape, generator=generator) - 0.5) * 4 * torch.finfo(x.dtype).eps
+    original, generator = on_cpu(state), torch.Generator().manual_seed(0)
+
+    def rounded(x: Tensor) -> Tensor:
+        return x * (1 + (torch.rand(x.shape, generator=generator) - 0.5) * 4 * torch.finfo(x.dtype).eps)
+
+    layers = [replace(layer, keys=rounded(layer.keys), values=rounded(layer.values)) for layer in original.layers]
+    other = PrefillState(layers, original.logits)
     with use_kernels("torch"):
         caches = [seen(one.method.compress(each, budget), original) for each in (original, other)]
     return float(compared(*caches)["outputs"])

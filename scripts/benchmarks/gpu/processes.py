@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
@@ -26,7 +27,8 @@ from scripts.benchmarks.gpu.stages import Clock
 
 PRELOADED = ["scripts.benchmarks.gpu.rows"]  # imported once, before processes are forked; initialises no GPU
 TOLD = 0.9  # of a row's limit, after which it says where it is
-COMPILED, RESULT = "compiled", "result"  # what a process sends: seconds that a kernel took to compile; what a row found
+# What a process sends: seconds that a kernel took to compile; what a row has found so far; what it found
+COMPILED, SO_FAR, RESULT = "compiled", "so far", "result"
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,11 @@ class Worker:
         there.close()
 
     def ask(self, row: Row, seconds: float, end: Callable[[], float]) -> dict | None:
-        """What a row found, or how its process ended; None where it was not through in `seconds`, to which the time is
-        added that kernels took to compile, as long as `end()`, the seconds of the whole check, allows it."""
+        """What a row found, or how its process ended; what it had told of so far (None: nothing) where it was not
+        through in `seconds`, to which the time is added that kernels took to compile, as long as `end()`, the seconds
+        of the whole check, allows it."""
         self.connection.send((row.work, row.arguments, seconds))
-        until = time.perf_counter() + seconds
+        until, so_far = time.perf_counter() + seconds, None
         while self.connection.poll(max(0.0, min(until - time.perf_counter(), end()))):
             try:
                 kind, value = self.connection.recv()
@@ -65,10 +68,13 @@ class Worker:
                 return {"error": f"the process ended by {how}"}
             if kind == RESULT:
                 return value
-            until += value
+            if kind == COMPILED:
+                until += value
+            else:
+                so_far = value | {"skipped": [*value.get("skipped", ()), "what comes behind"]}
         self.process.kill()
         self.process.join()
-        return None
+        return so_far
 
     def close(self) -> None:
         with suppress(OSError):
@@ -162,8 +168,19 @@ def too_long(row: Row) -> dict:
     return {"error": f"took more than {row.most:.0f} s", "again": True}
 
 
+_there: Connection | None = None  # in a worker: to whom it tells
+
+
+def tell_so_far(found: dict) -> None:
+    """Keep what a row has found, should it not come to its end."""
+    if _there is not None:
+        _there.send((SO_FAR, json.loads(json.dumps(found, default=str))))
+
+
 def serve(connection, threads: int | None) -> None:
     """In a worker: perform what comes, until nothing more does."""
+    global _there
+    _there = connection
     if threads:
         torch.set_num_threads(threads)
     tell_of_compilations(connection)

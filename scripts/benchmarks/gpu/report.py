@@ -150,7 +150,7 @@ def goals(lengths: list[dict]) -> list[tuple[str, str, str]]:
             found["codebook"].append(f"{at}{spindle['compress_seconds'] / length['prefill_seconds']:.1%}")
         if "over_plain" in length.get("column_sums", {}):
             found["sums"].append(f"{at}{length['column_sums']['over_plain']:.2f}")
-        if "times_faster" in length.get("batch", {}):
+        if length.get("batch", {}).get("times_faster"):
             found["batch"].append(f"{at}{length['batch']['times_faster']:.1f}")
     return [
         ("SpindleKV's decoding over FullKV's", "≥ 1.0 at 32k", "; ".join(found["spindle"])),

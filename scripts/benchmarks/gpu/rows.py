@@ -15,7 +15,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.ops.operator import kernels_on, triton_version
 from kvbench.utils.environment import git_commit
 from scripts.benchmarks.gpu import batches, generated, long_prompts, memory, model_classes, models, presets, speed
-from scripts.benchmarks.gpu.processes import Row
+from scripts.benchmarks.gpu.processes import Row, tell_so_far
 from scripts.benchmarks.gpu.stages import Clock, attempted
 from tests.support.config import NAMES, method_configs
 from tests.support.every_method import setting
@@ -234,5 +234,5 @@ def speeds(check: Check, n: int, chunk: int | None, seconds: float) -> dict:
     clock = Clock(seconds / 60)
     dtype = torch.float32 if check.dry_run else torch.bfloat16
     model = models.llama3_8b(check.device, dtype, **(models.TRIAL if check.dry_run else {}))
-    table = speed.Length(model, n, chunk, 9 if check.dry_run else 33, clock)
+    table = speed.Length(model, n, chunk, 9 if check.dry_run else 33, clock, tell_so_far)
     return {"n": n, "chunk": chunk} | attempted(table.table) | {"skipped": clock.skipped}

@@ -37,45 +37,56 @@ SETTINGS: dict[str, Method] = {
     "h2o": H2O(),
 }
 
+IN_BATCHES = ("streaming_llm", "snapkv", "pyramidkv", "spindle")
 FUSED = ("full", "snapkv", "kivi", "spindle")  # one of each kind of cache that compiled layers attend to
 
 
 class Length:
     """The measurements at one prompt length."""
 
-    def __init__(self, model: PreTrainedModel, n: int, chunk: int | None, new_tokens: int, clock: Clock):
-        self.model, self.n, self.chunk, self.steps, self.clock = model, n, chunk, new_tokens, clock
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        n: int,
+        chunk: int | None,
+        new_tokens: int,
+        clock: Clock,
+        tell: Callable[[dict], None] = lambda found: None,
+    ):
+        """tell: is called with what has been found, whenever that is more."""
+        self.model, self.n, self.chunk, self.steps, self.clock, self.tell = model, n, chunk, new_tokens, clock, tell
+        self.found: dict = {"n": n, "chunk": chunk}
         self.ids = token_ids(n, model.config.vocab_size)
 
     def table(self) -> dict:
-        found: dict = {"n": self.n, "chunk": self.chunk}
         needs = Needs(window=32)
         self.prefill(needs, min(self.n, 256))  # warm-up, of the kernels too
         seconds, state = self.timed(lambda: self.prefill(needs))
-        found["prefill_seconds"] = seconds
-        found |= self.of_state(state)
+        self.found["prefill_seconds"] = seconds
+        self.of_state(state)
         del state  # 17 GB of keys and values at 128k tokens
         for _ in self.clock.each(["column sums"]):
-            found["column_sums"] = attempted(self.column_sums)
+            self.found["column_sums"] = attempted(self.column_sums)
         if "fused" in self.engines():  # last: it compiles for longer than all others measure
             state = self.prefill(needs)
-            found["fused"] = {}
+            self.found["fused"] = {}
             for name in self.clock.each([*FUSED], name=lambda name: f"fused {name}"):
-                found["fused"][name] = attempted(lambda name=name: self.fused(SETTINGS[name], state))
-        return found
+                self.found["fused"][name] = attempted(lambda name=name: self.fused(SETTINGS[name], state))
+        return self.found
 
-    def of_state(self, state: PrefillState) -> dict:
+    def of_state(self, state: PrefillState) -> None:
         """Every setting from one prefill, the batch, and generate."""
-        found: dict = {"settings": {}}
+        settings = self.found["settings"] = {}
         for name in self.clock.each([name for name in SETTINGS if name != "h2o"]):
-            found["settings"][name] = attempted(lambda name=name: self.setting(SETTINGS[name], state))
+            settings[name] = attempted(lambda name=name: self.setting(SETTINGS[name], state))
+            self.tell(self.found)
         parts: list[tuple[str, Callable[[], dict]]] = [
-            ("batch", lambda: self.batch(state)),
             ("generate", self.generate),
+            ("batch", lambda: self.batch(state)),
         ]
         for name, work in self.clock.each(parts, name=lambda part: part[0]):
-            found[name] = attempted(work)
-        return found
+            self.found[name] = attempted(work)
+            self.tell(self.found)
 
     def prefill(self, needs: Needs, n: int | None = None) -> PrefillState:
         return in_chunks(FullPrefill(), self.chunk).run(self.model, self.ids[:n], needs)
@@ -156,26 +167,23 @@ class Length:
 
     @torch.inference_mode()
     def batch(self, state: PrefillState) -> dict:
-        """Twelve settings of the prompt as one batch, or as many as fit, over one by one. They need no column sums."""
+        """Twelve settings of the prompt as one batch, or as many as fit, over one by one. They need no column sums.
+
+        One by one: at the speed of each method alone, as `setting` measured it, at whatever ratio."""
         chosen = self.that_fit(state)
         logits = state.logits.expand(len(chosen), -1)
 
-        def caches() -> list:
-            return [method.compress(state, max(budget, method.minimum_budget)) for method, budget in chosen]
+        def batch() -> BatchCache:
+            return batched([method.compress(state, max(budget, method.minimum_budget)) for method, budget in chosen])
 
-        decode(self.model, batched(caches()), logits, min(WARM, self.steps), frozenset())
-        ready = caches()
-        together, _ = self.timed(lambda: decode(self.model, batched(ready), logits, self.steps, frozenset()))
-        ready = caches()
-        alone, _ = self.timed(lambda: [generate(self.model, x, state.logits, self.steps, frozenset()) for x in ready])
-        ready.clear()  # before more are made
         engines = [engine for engine in self.engines() if engine != "fused"]
-        rates = {engine: self.rate(lambda: batched(caches()), logits, engine) for engine in engines}
+        rates = {engine: self.rate(batch, logits, engine) for engine in engines}
+        alone = [one["decode_tokens_per_s"] for name, one in self.found["settings"].items() if name in IN_BATCHES]
+        one_by_one = len(alone) / sum(1 / rate for rate in alone) if alone else None
         return {
             "settings": len(chosen),
-            "seconds": together,
-            "one_by_one_seconds": alone,
-            "times_faster": alone / together,
+            "one_by_one_tokens_per_s": one_by_one,
+            "times_faster": rates["eager"] * len(chosen) / one_by_one if one_by_one and rates["eager"] else None,
             **{f"{engine}_tokens_per_s": rate for engine, rate in rates.items()},
             "expected": ["graph"] if "graph" in rates else [],
         }
@@ -183,7 +191,7 @@ class Length:
     def that_fit(self, state: PrefillState) -> list[tuple[Method, int]]:
         """Methods with their budgets, from the smallest on, whose caches take no more than half of the free memory:
         they are held twice while they are packed."""
-        pool = [SETTINGS[name] for name in ("streaming_llm", "snapkv", "pyramidkv", "spindle")]
+        pool = [SETTINGS[name] for name in IN_BATCHES]
         every = [(method, ratio) for ratio in (0.1, 0.2, 0.4) for method in pool][:BATCH]
         room, chosen = free_bytes(str(self.model.device)) / 2, []
         for method, ratio in every:
