@@ -13,6 +13,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parents[2]
 PLACE = "repository"
 PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "scripts/README.md", "results/gpu/prediction.md"]
+PAGES += [f"results/gpu/{run}/README.md" for run in ("nvidia-h200", "nvidia-h200-long")]
 PAGES += ["results/leaderboard/README.md", "results/leaderboard/leaderboard.md"]
 PAGES += [f"results/leaderboard/{model}/leaderboard.md" for model in ("smollm2-135m", "gemma3-270m")]
 PAGES += ["results/community/README.md", "results/community/leaderboard.md"]

@@ -34,8 +34,21 @@ def test_a_dry_run_goes_through_every_row(tmp_path, monkeypatch):
     for name in names:
         assert rows[f"preset/{name}"]["tokens_equal"] and rows[f"preset/{name}"]["outputs"] == 0
     assert {name.split("/")[0] for name in rows} == {
-        *("preset", "heads", "batch", "generate", "quantised", "second device", "length", "bytes", "speed", "class"),
+        *(
+            "preset",
+            "heads",
+            "batch",
+            "generate",
+            "quantised",
+            "second device",
+            "length",
+            "bytes",
+            "speed",
+            "class",
+            "run",
+        ),
     }
+    assert rows["run/niah"]["equal"] == rows["run/niah"]["records"] == 30
     assert rows["class/gpt_oss"]["logits"] == 0 and rows["class/llama"]["graph_tokens"]
     for n in (300, 700):
         assert {"batch", "generate", "column_sums", "settings"} <= set(rows[f"speed/{n}"])
@@ -175,6 +188,8 @@ def test_the_first_stage_has_a_preset_of_each_kind_and_the_last_one_the_others()
             {"tokens": [1], "generated": [2], "close_call": None, "settings": {"full": GOOD | {"graph_steps": 0}}},
             2,
         ),
+        ("run/niah", {"records": 30, "pairs": 30, "different": []}, 0),
+        ("run/niah", {"records": 30, "pairs": 29, "different": ["H2O"]}, 2),
         ("class/gpt_oss", {"absent": "refused"}, 0),
         ("class/gpt_oss", GOOD | {"logits": 0.0}, 0),
         ("class/gpt_oss", GOOD | {"logits": 2e-3, "tokens": [7], "graph_steps": 0}, 2),

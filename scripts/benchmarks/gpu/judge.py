@@ -37,6 +37,10 @@ def wrong(kind: str, one: dict) -> Iterator[str]:
             yield from (f"{name}: {line}" for line in compared(operators))
     elif kind == "length":
         yield from compared(one)
+    elif kind == "run":
+        if one["pairs"] != one["records"] or not one["records"]:
+            yield f"{one['pairs']} of {one['records']} records have one of the CPU beside them"
+        yield from (f"{name} has other records than on the CPU" for name in one["different"])
     elif kind == "batch":
         yield from (f"{name} decodes other tokens than alone" for name in one["different"])
     elif kind == "generate" and batches.differ(one["tokens"], one["generated"], one["close_call"]):

@@ -70,6 +70,9 @@ def others(rows: dict[str, dict]) -> list[str]:
         lines.append(f"- weights in {kind}: {one.get('error') or one.get('absent') or 'compared with generate'}")
     for device, one in of_kind(rows, "second device").items():
         lines.append(f"- {device}: {'there is none' if 'absent' in one else one.get('error', 'compared')}")
+    for name, one in of_kind(rows, "run").items():
+        told_of = f"{one.get('equal')} of {one.get('records')} records are the CPU's"
+        lines.append(f"- a whole run of {name}: {one.get('error') or told_of}")
     classes = of_kind(rows, "class")
     compared = [one for one in classes.values() if "logits" in one]
     if classes:

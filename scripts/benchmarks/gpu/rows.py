@@ -14,7 +14,17 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from kvbench.evaluation.settings import Setting
 from kvbench.ops.operator import kernels_on, triton_version
 from kvbench.utils.environment import git_commit
-from scripts.benchmarks.gpu import batches, generated, long_prompts, memory, model_classes, models, presets, speed
+from scripts.benchmarks.gpu import (
+    batches,
+    generated,
+    long_prompts,
+    memory,
+    model_classes,
+    models,
+    presets,
+    speed,
+    whole_runs,
+)
 from scripts.benchmarks.gpu.processes import Row, tell_so_far
 from scripts.benchmarks.gpu.stages import Clock, attempted
 from tests.support.config import NAMES, method_configs
@@ -72,7 +82,8 @@ def stages_of(check: Check) -> list[Stage]:
         rows = [*presets_of(check, first), *heads_of(check, common)]
         rows += [Row(f"{kind}/{dtype}".replace("torch.", ""), f"{WORK}{kind}", (check, dtype), 60)
                  for dtype in DTYPES for kind in ("batch", "generate")]  # fmt: skip
-        return [*rows, Row("quantised/nf4", f"{WORK}quantised", (check,), 60)]
+        rows += [Row("quantised/nf4", f"{WORK}quantised", (check,), 60)]
+        return [*rows, Row("run/niah", f"{WORK}whole_run", (check,), 90)]
 
     def long(seconds: float) -> list[Row]:
         rows = [Row(f"length/{n}", f"{WORK}length", (check, n), 90) for n in lengths]
@@ -203,6 +214,10 @@ def quantised(check: Check) -> dict:
 
 def of_class(check: Check, model_type: str) -> dict:
     return model_classes.of_class(model_type, check.device)
+
+
+def whole_run(check: Check) -> dict:
+    return whole_runs.compared(check.device)
 
 
 def batch(check: Check, dtype: torch.dtype) -> dict:
