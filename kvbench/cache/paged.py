@@ -74,7 +74,7 @@ class PagedLayer(LayerCache):
             # zeros, as attention reads them
             self.rows = torch.cat([self.rows, self.rows.new_zeros(heads, room, width)], dim=1)
         d = keys.shape[3]
-        row = self.rows[:, self.length]  # [heads, 2 · head_dim]
+        row = self.rows[:, self.length]  # [heads, width of a key and a value]
         row[:, :d], row[:, d:] = keys[0, :, 0], values[0, :, 0]
         extend_bounds(self.bounds, keys[0], self.length, self.page)
         self.length += 1
@@ -94,14 +94,15 @@ class PagedLayer(LayerCache):
         number = chosen + _multiples(heads, capacity // page, query.device)[:, None, None]
         rows = self.rows.view(heads * capacity // page, page * width).index_select(0, number.flatten())
         rows = rows.view(query.shape[1], 1, -1, width)
-        keys, values = rows.split(width // 2, dim=3)
+        d = query.shape[-1]
+        keys, values = rows[..., :d], rows[..., d:]
         tokens = (chosen * page)[..., None] + _multiples(page, 1, query.device)
         held = (tokens < self.length).view(query.shape[1], 1, 1, -1)
         if isinstance(scaling, Softmax):
-            query_rows, key_rows, values = (x.transpose(0, 1) for x in (query.view(-1, 1, 1, width // 2), keys, values))
+            query_rows, key_rows, values = (x.transpose(0, 1) for x in (query.view(-1, 1, 1, d), keys, values))
             return bent_attention(query_rows, key_rows, values, scaling, held.transpose(0, 1))
-        out = sdpa(query.view(-1, 1, 1, width // 2), keys, values, scaling, held)
-        return out.view(query.shape)
+        out = sdpa(query.view(-1, 1, 1, d), keys, values, scaling, held)
+        return out.view(*query.shape[:-1], -1)
 
     def choose(self, query: Tensor) -> Tensor:
         """The pages that each query head reads, [num_key_value_heads, query heads of a group, pages]."""

@@ -63,7 +63,7 @@ class ThinKeysLayer(LayerCache):
             for block in blocks(keys.shape[1], heads * keys.shape[2], query.device)
         ]
         weights = softmax.weights(softmax.capped_(torch.cat(logits, dim=-1), scaling), scaling).to(query.dtype)
-        return (weights @ self.values.view).view(query.shape)
+        return (weights @ self.values.view).view(*query.shape[:-1], -1)
 
 
 @checked

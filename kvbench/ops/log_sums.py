@@ -45,7 +45,7 @@ def attention_and_log_sums(query: Tensor, keys: Tensor, values: Tensor, scaling:
     out, log_sums = kernel(*tensors, scaling)
     rows, heads, q, _ = tensors[0].shape
     log_sums = log_sums.reshape(rows, heads, -1)[..., :q]  # one pads queries, one has a dimension more
-    return AttentionOutput(out.reshape(query.shape), log_sums.reshape(query.shape[:3]))
+    return AttentionOutput(out.reshape(*query.shape[:-1], -1), log_sums.reshape(query.shape[:3]))
 
 
 def backend(query: Tensor, keys: Tensor, values: Tensor) -> str:

@@ -150,8 +150,10 @@ class EvictingLayer(AttendingLayer):
         assert self.keys is not None and self.values is not None and self.positions is not None, "there are tokens"
         kept = kept.expand(len(self.positions), -1)
         self.positions = self.positions.gather(1, kept)
-        rows = kept[None, ..., None].expand(-1, -1, -1, self.keys.shape[3])
-        self.keys, self.values = (self.held.replace(x, x.gather(2, rows)) for x in (self.keys, self.values))
+        rows = kept[None, ..., None]
+        self.keys, self.values = (
+            self.held.replace(x, x.gather(2, rows.expand(-1, -1, -1, x.shape[3]))) for x in (self.keys, self.values)
+        )
         if self.sums is not None:
             self.sums = self.sums.gather(1, kept.repeat_interleave(len(self.sums) // len(kept), dim=0))
 

@@ -35,7 +35,7 @@ class BlockwiseLayer(SequenceLayer):
         if hidden is not None:
             logits.masked_fill_(hidden, float("-inf"))
         weights = softmax.weights(logits, scaling)
-        return self.v.weighted_sum(weights).to(query.dtype).view(query.shape)
+        return self.v.weighted_sum(weights).to(query.dtype).view(*query.shape[:-1], -1)
 
 
 class CodedLayer(BlockwiseLayer, RowsLayer):

@@ -25,7 +25,7 @@ def biased_attention(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, 
         seen = torch.ones(q, length, dtype=torch.bool, device=query.device).tril(length - q)
         added = added.masked_fill(~seen, float("-inf"))
     out = sdpa(*as_rows(query, keys, values), scaling, added)
-    return out.reshape(query.shape)
+    return out.reshape(*query.shape[:-1], -1)
 
 
 class BiasedLayer(DenseLayer):

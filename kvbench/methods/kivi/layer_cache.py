@@ -115,7 +115,8 @@ class QuantisedLayer(SequenceLayer, RowsLayer):
         heads = query.reshape(1, -1, *query.shape[2:])
         longest = self.k.length + self.room
         of_all_rows = of_rows(scaling, self._sequences)
-        return attention(heads, self.k, self.v, self.lengths, longest, of_all_rows).view_as(query)
+        out = attention(heads, self.k, self.v, self.lengths, longest, of_all_rows)
+        return out.view(*query.shape[:-1], -1)
 
     def keep(self, rows: Sequence[int]) -> None:
         count = self.k.heads // self._sequences

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kvbench.ops import softmax
-from kvbench.ops.operator import like_first, operator
+from kvbench.ops.operator import operator
 from kvbench.ops.quantise import unpack, write_planes
 from kvbench.ops.signature import Varying
 from kvbench.ops.softmax import Scaling
@@ -28,7 +28,15 @@ class Stored(NamedTuple):
     bits: int
 
 
-@operator(launches=2, fake=like_first)
+def _fake(query: Tensor, keys: Stored, values: Stored, *rest: object) -> Tensor:
+    return query.new_empty(*query.shape[:-1], values.rows.shape[2])
+
+
+def _of_one_width(query: Tensor, keys: Stored, values: Stored, *rest: object) -> bool:
+    return keys.rows.shape[2] == values.rows.shape[2]
+
+
+@operator(launches=2, fake=_fake, takes=_of_one_width)
 def quantised_attention(
     query: Tensor,
     keys: Stored,
@@ -39,7 +47,8 @@ def quantised_attention(
     group: int,
     scaling: Scaling,
 ) -> Tensor:
-    """softmax(QKᵀ·scaling)V [1, num_attention_heads, 1, head_dim] of query, of the same shape, over n tokens.
+    """softmax(QKᵀ·scaling)V [1, num_attention_heads, 1, width of values] of query [1, num_attention_heads, 1, head_dim]
+    over n tokens, whose values may have another width than keys.
 
     lengths int32 [heads], on the device: n, n, …, at most `longest`, which the host knows. The oldest tokens are
     quantised, keys in groups of `group` tokens, values in groups of as many channels. Of keys these are
@@ -74,7 +83,7 @@ def quantised_attention(
         older = of_tokens(tokens, tokens < older_values)
         sums = _weighted_sum(older, values.codes, values.scale.float(), values.bits, group)
         out += sums.add_((older @ values.minimum.float())[..., None]).flatten(2)
-    return out.view(query.shape).to(query.dtype)
+    return out.view(*query.shape[:-1], -1).to(query.dtype)
 
 
 def _logits(query: Tensor, codes: Tensor, scale: Tensor, minimum: Tensor, bits: int, group: int) -> list[Tensor]:

@@ -6,12 +6,17 @@ from kvbench.cache.base import unfolded
 from kvbench.ops.operator import operator
 
 
-@operator(launches=1, mutates=("key_rows", "value_rows", "lengths"))
+def _of_one_width(key_rows: Tensor, value_rows: Tensor, *rest: object) -> bool:
+    return key_rows.shape[2] == value_rows.shape[2]
+
+
+@operator(launches=1, mutates=("key_rows", "value_rows", "lengths"), takes=_of_one_width)
 def ring_append(key_rows: Tensor, value_rows: Tensor, lengths: Tensor, keys: Tensor, values: Tensor, ring: int) -> None:
     """Write one new token of every head to row lengths[head] mod `ring`, and add 1 to lengths int32 [heads], all equal.
 
-    key_rows, value_rows [heads, at most ring, head_dim] have that row. keys, values [rows, num_key_value_heads, 1,
-    head_dim] are those of so many heads, or of every group of as many heads as there are copies of each.
+    key_rows, value_rows [heads, at most ring, head_dim], the values perhaps of another width, have that row. keys,
+    values [rows, num_key_value_heads, 1, head_dim] are those of so many heads, or of every group of as many heads as
+    there are copies of each.
     """
     slot = lengths[:1] % ring
     for store, new in ((key_rows, keys), (value_rows, values)):

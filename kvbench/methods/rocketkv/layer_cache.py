@@ -55,8 +55,8 @@ class HybridLayer(LayerCache):
         """Attention of one query per head."""
         keys, values = self.k.view, self.v.view
         if keys.shape[2] > self.tokens:
-            chosen = self.choose(query, scaling)[None, :, :, None].expand(-1, -1, -1, keys.shape[3])
-            keys, values = keys.gather(2, chosen), values.gather(2, chosen)
+            chosen = self.choose(query, scaling)[None, :, :, None]
+            keys, values = (x.gather(2, chosen.expand(-1, -1, -1, x.shape[3])) for x in (keys, values))
         return dense_attention(query, keys, values, scaling)
 
     def choose(self, query: Tensor, scaling: Scaling) -> Tensor:

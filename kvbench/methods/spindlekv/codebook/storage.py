@@ -8,6 +8,7 @@ import torch
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept, RatioOver
+from kvbench.errors import UserError
 from kvbench.methods.facts import values
 from kvbench.methods.selection import Selection
 from kvbench.methods.spindlekv.codebook.coding import Covered, CoveredLayer, cover, cover_bytes, read_sizes
@@ -108,6 +109,7 @@ class Codebook(Storage):
         """Layers of one kind."""
         for layer in layers:
             fixed_rotation(layer.rope, "a codebook of keys before RoPE")
+            _of_one_width(layer)
         masks = [selection.mask(layer) for layer, selection in zip(layers, selections, strict=True)]
         longest = max(selection.longest(layer) for layer, selection in zip(layers, selections, strict=True))
         return cover(layers, torch.stack(masks), self.window, self.scope, longest, (self.theta_k, self.theta_v))
@@ -153,6 +155,13 @@ class Codebook(Storage):
             ratio_over="query_heads" if unfolded else "kv_heads",
             per_head=tuple(retained) if selection.ragged else None,
         )
+
+
+def _of_one_width(layer: LayerState) -> None:
+    """Raises UserError where values are of another width than keys: both are coded by the same kernels."""
+    keys, values = layer.keys.shape[2], layer.values.shape[2]
+    if keys != values:
+        raise UserError(f"a codebook needs values as wide as keys: this model's have {values} and {keys} channels")
 
 
 def kind(layer: LayerState) -> Hashable:
