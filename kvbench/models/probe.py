@@ -22,6 +22,7 @@ CLOSE = 0.03
 Ropes = tuple[Rope | None, ...]  # by layer of the model, lowest first; None: it keeps no keys, or nothing rotates
 
 _FOUND: WeakKeyDictionary[PreTrainedModel, Ropes] = WeakKeyDictionary()
+_ALIKE: WeakKeyDictionary[PreTrainedModel, float] = WeakKeyDictionary()
 _COUNTS: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
 
@@ -59,10 +60,12 @@ def ropes_of(model: PreTrainedModel) -> Ropes:
     return _FOUND[model]
 
 
-def told(model: PreTrainedModel) -> dict[str, list[int]]:
-    """For the manifest: `unrotated_layers`, which keep keys without rotating them, where there are any."""
+def told(model: PreTrainedModel) -> dict[str, float | list[int]]:
+    """For the manifest: `reads_alike`, how far hidden states are from those of the model's own attention, and
+    `unrotated_layers`, which keep keys without rotating them, where there are any."""
     still = [at for at, rope in enumerate(ropes_of(model)) if rope is not None and rope.still]
-    return {"unrotated_layers": still} if still else {}
+    alike: dict[str, float | list[int]] = {"reads_alike": _ALIKE[model]}
+    return alike | ({"unrotated_layers": still} if still else {})
 
 
 def counts_positions(model: PreTrainedModel) -> bool:
@@ -83,7 +86,7 @@ def _counts_positions(model: PreTrainedModel) -> bool:
 @torch.no_grad()
 def _found(model: PreTrainedModel) -> Ropes:
     kinds, candidates = kinds_of(model.config), Rope.all_of(model)
-    check_reads_alike(model, kinds)
+    _ALIKE[model] = check_reads_alike(model, kinds)
     if not candidates:
         return (None,) * len(kinds)
     position = _other_position(model)

@@ -63,8 +63,9 @@ class _Enough(Exception):
     """Ends a pass behind the last layer to be compared."""
 
 
-def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> None:
-    """Raise UserError for a model that does not read with kvbench's attention what it reads with its own.
+def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> float:
+    """Raise UserError for a model that does not read with kvbench's attention what it reads with its own; return how
+    far the hidden states of both are apart, as a share of their norm.
 
     Compares hidden states behind the lowest layers, one of each kind at least: a prompt and a token after it through
     kvbench's attention, with a cache, and all of them at once through the model's own.
@@ -100,6 +101,7 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> Non
             f"{name} reads something else with kvbench's attention than with its own: hidden states of {TOKENS} tokens "
             f"differ by {share:.1%}; {INSTEAD}"
         )
+    return share
 
 
 def check_passed(name: str, at: int, layer: PlainLayer, window: int | None) -> None:

@@ -24,7 +24,7 @@ SAMPLE_FIELDS = ("sample", "row_sha256", "fields_sha256")
 KEPT = frozenset(
     "run number started ended status wall_seconds records wanted there settings requested config model chat_template "
     "dtype checkpoint_dtype device benchmark data_sha256 question first_token memory kvbench git python packages "
-    "plugins kernels sdpa sdpa_decode unrotated_layers weights_format hardware variables versions".split()
+    "plugins kernels sdpa sdpa_decode reads_alike unrotated_layers weights_format hardware variables versions".split()
 ) | {*IDENTIFYING}
 # Keys of the configuration that name places on the machine, or accounts.
 PLACES_OF_CONFIG = PLACES | {"output_dir", "wandb", "path"}

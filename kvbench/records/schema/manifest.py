@@ -117,6 +117,11 @@ class Manifest(JobNote):
     sdpa_decode: Text = field(
         "torch's backend of a decoded token's attention over a dense cache", since="0.2", optional=True
     )
+    reads_alike: Number = field(
+        "how far hidden states of six tokens are from those of the model's own attention, as a share of their norm",
+        since="0.2",
+        optional=True,
+    )
     unrotated_layers: list[Count] = field(
         "layers that do not rotate their keys, in a model with rotary embeddings; missing without any",
         since="0.2",
