@@ -95,6 +95,8 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
     for at, layer in enumerate(layers):
         if isinstance(layer, PlainLayer) and layer.seen:
             check_passed(name, at, layer, kinds[at].window)
+    if len(hidden) != 3:  # a pass each over the prompt, the token after it, and all of them
+        raise UserError(f"{name} leaves out layers where there is nothing but text (cross-attention): {INSTEAD}")
     share = difference(torch.cat(hidden[:-1], dim=-2), hidden[-1])
     if not share <= (CLOSE_IN_16_BITS if model.dtype.itemsize < 4 else CLOSE):
         raise UserError(

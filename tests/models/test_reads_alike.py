@@ -72,6 +72,19 @@ def test_a_window_that_the_models_code_does_not_apply_is_refused():
         check_reads_alike(model, kinds)
 
 
+def test_a_model_that_leaves_layers_out_is_refused(monkeypatch):
+    """Layers that attend to an image are not run where there is none (Mllama of transformers 5.2)."""
+    model = tiny_model()
+    other = type(model.model.layers[1])(model.config, 1)  # of another kind than those below it: it would be the deepest
+    other.extra = nn.Identity()
+    other.forward = lambda hidden, *_, **__: hidden
+    layers = [*model.model.layers]
+    model.model.layers = nn.ModuleList([layers[0], layers[1], other])
+    monkeypatch.setattr(other, "_call_impl", lambda hidden, *_, **__: hidden)  # no hook runs
+    with pytest.raises(UserError, match=r"^LlamaForCausalLM leaves out layers where there is nothing but text"):
+        check_reads_alike(model, kinds_of(model.config))
+
+
 def test_a_model_that_uses_no_cache_is_refused(monkeypatch):
     model = tiny_model()
     for layer in model.model.layers:
