@@ -73,7 +73,7 @@ class ModelSpec:
     max_length: Positive | None = None
     hub_id: str | None = None
     revision: str = "main"
-    path: str | None = None  # a local folder in the hub's layout; wins over hub_id
+    path: str | None = None  # a local folder in the hub's layout, or a GGUF file; wins over hub_id
     shape: Shape | None = None  # layers, heads and vocabulary that the loaded network must have
     parameters: Positive | None = None  # of the network; estimates of an experiment's cost read it
     embedded: str | None = None  # a Python package that ships the model as GGUF
@@ -118,5 +118,5 @@ def model_spec(node: Mapping[str, Any]) -> ModelSpec:
     Of a folder nothing is read: it may be another machine's.
     """
     if not node.get("name"):
-        raise UserError("model=hf needs a model: model=org/name on the hub, or model=/folder")
+        raise UserError("model=hf needs a model: model=org/name on the hub, or model=/folder or /file.gguf")
     return ModelSpec(**{key: value for key, value in node.items() if key != "about"})

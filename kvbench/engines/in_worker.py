@@ -13,6 +13,7 @@ from kvbench.engines.worker import Worker, WorkerError, python_of, started
 from kvbench.errors import UserError
 from kvbench.models import TextModel
 from kvbench.models.embedded import gguf_of
+from kvbench.models.gguf_file import is_gguf
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 
 
@@ -103,12 +104,14 @@ def elements_of(reader: TextModel) -> int:
 
 
 def given_model(given: str | None, reader: TextModel) -> Path:
-    """The file or folder `given` as engine.model_file, or the GGUF file of an embedded model."""
+    """The file or folder `given` as engine.model_file, or the GGUF file that the model is read from."""
     if given is not None:
         path = Path(given).expanduser()
         if not path.exists():
             raise UserError(f"engine.model_file={given} does not exist")
         return path.resolve()
+    if reader.spec.path is not None and is_gguf(reader.spec.path):
+        return Path(reader.spec.path).expanduser().resolve()
     if reader.spec.embedded is None or reader.spec.path is not None:
         raise UserError(f"engine.model_file is missing: the GGUF file of {reader.spec.name}")
     return gguf_of(reader.spec.embedded)

@@ -1,19 +1,14 @@
-"""Models that come as GGUF in Python packages, converted once to safetensors."""
+"""Models that come as GGUF in Python packages."""
 
 import hashlib
 import importlib.util
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
-import torch
-from safetensors import SafetensorError
-
 from kvbench.errors import UserError, on_disk
+from kvbench.models.gguf_file import MOVES, converted
 from kvbench.utils.console import warn
-from kvbench.utils.files import appearing, cache_root, replacing, write_atomically
-
-MOVES = " (KVBENCH_CACHE=FOLDER moves it)"
+from kvbench.utils.files import cache_root, replacing
 
 
 @dataclass(frozen=True)
@@ -53,22 +48,9 @@ PACKAGES = {
 
 
 def embedded_folder(package: str) -> Path:
-    """Folder with config, tokenizer and safetensors of the GGUF model inside `package`; made when missing.
-
-    Each version of transformers has its own, as it makes another tokenizer and configuration of the same file. The
-    conversion happens beside the final place and is renamed into it, so a killed one leaves nothing behind that looks
-    finished.
-    """
+    """Folder with config, tokenizer and safetensors of the GGUF model inside `package`; made when missing."""
     files = _find_gguf(package)
-    made_by = f"transformers-{version('transformers')}"
-    target = cache_root() / "models" / made_by / f"{_stem(package, files)}-{_size(files)}"
-    if not target.is_dir():
-        gguf = gguf_of(package)
-        with on_disk(f"write the embedded model to {target}", MOVES), appearing(target) as work:
-            warn(f"converting {gguf.name} to safetensors, once for this version of transformers: {target}")
-            _convert(gguf, work)
-    _forget_offline(target / "tokenizer_config.json")
-    return target
+    return converted(f"{_stem(package, files)}-{_size(files)}", lambda: gguf_of(package))
 
 
 def gguf_of(package: str) -> Path:
@@ -129,31 +111,3 @@ def _joined(parts: list[Path], target: Path) -> str:
                     sha256.update(block)
                     whole.write(block)
     return sha256.hexdigest()
-
-
-def _forget_offline(config: Path) -> None:
-    """Take out of a tokenizer's configuration whether the hub could be reached while it was converted.
-
-    The model's identity is a hash over its files, and must not depend on HF_HUB_OFFLINE.
-    """
-    if not config.is_file():
-        return
-    text = config.read_text(encoding="utf-8")
-    if (mended := text.replace('"local_files_only": true', '"local_files_only": false')) != text:
-        write_atomically(config, mended)
-
-
-def _convert(gguf: Path, folder: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    # The weights are plain float32 by now; only the marks say "quantised", and saving refuses over them.
-    if hasattr(model.config, "quantization_config"):  # transformers 5.2 sets none
-        del model.config.quantization_config
-    model.hf_quantizer = None
-    model.is_quantized = False
-    try:
-        model.save_pretrained(folder)
-    except SafetensorError as error:  # a full disk, for one
-        raise OSError(str(error)) from error

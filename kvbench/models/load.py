@@ -24,6 +24,7 @@ from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
+from kvbench.models.gguf_file import gguf_folder, is_gguf
 from kvbench.models.hub import WHOLE, hub_options
 from kvbench.models.layer_kinds import kinds_of
 from kvbench.models.probe import ropes_of
@@ -81,9 +82,12 @@ class LoadedModel(Reader):
 
 def source_of(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
     """The folder or hub id of a model, and the options of `from_pretrained` with which the hub is read."""
-    if spec.path:
-        check_folder(spec.path)
-    source = spec.path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
+    path = spec.path
+    if path and is_gguf(path):
+        path = str(gguf_folder(Path(path).expanduser()))
+    elif path:
+        check_folder(path)
+    source = path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
     assert source is not None, "ModelSpec holds one of the three"
     return source, hub_options(source, spec.revision) if source == spec.hub_id else {}
 

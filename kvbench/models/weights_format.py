@@ -5,11 +5,15 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
+from kvbench.models.gguf_file import FORMAT
+
 BITS = {"load_in_4bit": 4, "load_in_8bit": 8}  # as bitsandbytes has them
 
 
 def weights_format(config: PretrainedConfig) -> str | None:
-    """As a checkpoint or `model.load_args` says: "4-bit bitsandbytes", "fp8"; None for plain weights."""
+    """As a checkpoint or `model.load_args` says: "4-bit bitsandbytes", "fp8", "Q4_K_M GGUF"; None for plain weights."""
+    if file := getattr(config, FORMAT, None):
+        return str(file)
     said = getattr(config, "quantization_config", None)
     if not said:
         return None

@@ -239,7 +239,7 @@ def settings() -> dict[str, str]:
             for key, one in comments.items()
             if key not in GROUPS and not key.startswith("hydra")
         ),
-        ("model=org/name, model=/folder", "a model without a preset, on the hub or on this machine"),
+        ("model=org/name, model=/folder, model=/file.gguf", "a model without a preset, on the hub or on this machine"),
         ("model.path=FOLDER", "a local copy of the model"),
         ("model.template_args={KEY: VALUE}", "variables of the chat template, e.g. enable_thinking of Qwen3"),
         ("model.stop_tokens=[TOKEN]", "tokens that end an answer besides the model's own, by text or number"),

@@ -1,4 +1,4 @@
-"""`model=org/name` and `model=/folder` on the command line: short for the keys of model=hf."""
+"""`model=org/name`, `model=/folder` and `model=/file.gguf` on the command line: short for the keys of model=hf."""
 
 import re
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def model_name(path: str | None, hub_id: str | None) -> str | None:
-    """What a model of model=hf is called: the hub's id, or the name of its folder."""
-    return Path(path).expanduser().resolve().name if path else hub_id
+    """What a model of model=hf is called: the hub's id, or the name of its folder or file."""
+    return Path(path).expanduser().resolve().name.removesuffix(".gguf") if path else hub_id
 
 
 OmegaConf.register_new_resolver("model_name", model_name, replace=True)
 
 
 def expanded(overrides: Sequence[str]) -> list[str]:
-    """The overrides with `model=org/name` and `model=/folder` as the keys of model=hf that they stand for."""
+    """The overrides, each short form as the keys of model=hf that it stands for."""
     return [part for override in overrides for part in _expanded(override)]
 
 

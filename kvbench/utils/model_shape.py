@@ -24,7 +24,7 @@ def model_shape(shape: Mapping[str, Any]) -> Mapping[str, Any]:
 def check_folder(path: str) -> None:
     """Raise UserError where a model's folder is not in the hub's layout."""
     if not (Path(path) / "config.json").is_file():
-        raise UserError(f"model.path={path!r} must be a folder with a config.json")
+        raise UserError(f"model.path={path!r} must be a folder with a config.json, or a .gguf file")
 
 
 def check_model_folder(name: str, path: str, shape: Mapping[str, Any] | None) -> None:
@@ -32,6 +32,8 @@ def check_model_folder(name: str, path: str, shape: Mapping[str, Any] | None) ->
 
     A config.json that cannot be read is for loading to report.
     """
+    if path.lower().endswith(".gguf") and Path(path).expanduser().is_file():
+        return  # its numbers are compared when it is loaded
     check_folder(path)
     if shape is None:
         return

@@ -14,7 +14,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods import FullKV
-from kvbench.models import ModelSpec, embedded, load
+from kvbench.models import ModelSpec, embedded, gguf_file, load
 from kvbench.prefill import FullPrefill, Needs
 from tests.support.needs import needs, packages
 
@@ -31,11 +31,11 @@ def package(request, tmp_path, monkeypatch):
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
     found = []
 
-    def convert(gguf, folder):
+    def convert(gguf, folder, format):
         found.append((gguf.name, gguf.read_bytes()))
         (folder / "config.json").write_text("{}")
 
-    monkeypatch.setattr(embedded, "_convert", convert)
+    monkeypatch.setattr(gguf_file, "_convert", convert)
     return found
 
 
@@ -86,7 +86,7 @@ def test_each_version_of_transformers_has_a_conversion_of_its_own(package, monke
     known(monkeypatch, b"onetwo")
     folders = []
     for number in ("5.1", "5.2"):
-        monkeypatch.setattr(embedded, "version", lambda name, number=number: number)
+        monkeypatch.setattr(gguf_file, "version", lambda name, number=number: number)
         folders.append(embedded.embedded_folder("some_gguf"))
     assert len({*folders}) == len(package) == 2 and folders[0].name == folders[1].name
 

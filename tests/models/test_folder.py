@@ -11,8 +11,8 @@ from transformers.integrations import hub_kernels
 
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, load
-from kvbench.models.embedded import _forget_offline
 from kvbench.models.folder import model_identity, weight_files
+from kvbench.models.gguf_file import _forget_offline
 from kvbench.models.load import load_texts
 
 

@@ -264,4 +264,4 @@ def test_the_memory_of_hashes_only_saves_time(cache, tmp_path, monkeypatch):
 
 def test_an_embedded_model_that_finds_no_room_is_told(command, tmp_path, monkeypatch):
     monkeypatch.setenv("KVBENCH_CACHE", "/dev/null/cache")
-    stopped(command(tmp_path, "model.path=null"), "cannot write the embedded model to /dev/null/cache")
+    stopped(command(tmp_path, "model.path=null"), "cannot write the converted model to /dev/null/cache")

