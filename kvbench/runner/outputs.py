@@ -13,6 +13,7 @@ from kvbench.configuration import Configuration, Experiment
 from kvbench.evaluation.check_templates import SWITCH
 from kvbench.evaluation.record import AnyRun
 from kvbench.metrics.aggregate import with_distances
+from kvbench.models.weights_format import told as told_of_weights
 from kvbench.papers.captions import caption, title
 from kvbench.papers.comparison import compare_speed
 from kvbench.papers.runs import as_run
@@ -21,6 +22,7 @@ from kvbench.records import gather
 from kvbench.records.load import refuse
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
+from kvbench.records.provenance import dtype
 from kvbench.report.labels import with_labels
 from kvbench.runner import run_figures
 from kvbench.tables.differences import against, difference_table, full_of, pairs, write_differences
@@ -163,7 +165,8 @@ def run_caption(run: AnyRun, title: str, *rest: str) -> str:
     """
     spec = run.loaded.spec
     model = f"{spec.name} from {Path(spec.path).resolve().name}" if spec.path and not title else spec.name
-    return caption(title, run.benchmark.name, model, str(run.loaded.dtype), *rest)
+    weights = {"dtype": str(run.loaded.dtype)} | told_of_weights(run.loaded.config)
+    return caption(title, run.benchmark.name, model, dtype(weights) or "", *rest)
 
 
 def write_latex(table: TextTable, path: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """A GGUF file as a model: converted once, named by what it stores, refused in one line."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from kvbench.models.embedded import gguf_of
 from kvbench.models.folder import model_identity
 from kvbench.models.load import load_texts, source_of
 from kvbench.models.weights_format import told
+from kvbench.runner.outputs import run_caption
 from kvbench.runner.prerequisites import check_machine
 
 
@@ -34,6 +36,8 @@ def test_a_file_is_the_embedded_model_with_its_format_and_is_converted_once(file
     folder, _ = source_of(spec)
     identity = model_identity(folder, "main")
     assert identity["source"].startswith("mine-") and {"config.json", "model.safetensors"} <= {*identity["files"]}
+    run = SimpleNamespace(loaded=loaded, benchmark=SimpleNamespace(name="niah"))
+    assert run_caption(run, "") == "niah · mine from mine.gguf (Q4_1 GGUF weights, float32)"
     texts = load_texts(spec)
     assert "converting" not in capfd.readouterr().err
     assert given_model(None, texts) == file.resolve()
