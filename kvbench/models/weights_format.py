@@ -1,5 +1,6 @@
 """What a model's weights are stored in, where it is not the dtype in which the model computes."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,13 +8,15 @@ from transformers import PretrainedConfig
 
 from kvbench.models.gguf_file import FORMAT
 
+GGUF = re.compile(r"[A-Z0-9_]{1,20} GGUF")
 BITS = {"load_in_4bit": 4, "load_in_8bit": 8}  # as bitsandbytes has them
 
 
 def weights_format(config: PretrainedConfig) -> str | None:
     """As a checkpoint or `model.load_args` says: "4-bit bitsandbytes", "fp8", "Q4_K_M GGUF"; None for plain weights."""
-    if file := getattr(config, FORMAT, None):
-        return str(file)
+    file = getattr(config, FORMAT, None)
+    if isinstance(file, str) and GGUF.fullmatch(file):  # a config.json may say anything
+        return file
     said = getattr(config, "quantization_config", None)
     if not said:
         return None

@@ -29,6 +29,11 @@ def test_what_a_checkpoint_or_the_user_says_of_its_weights(said, name):
     assert told(config) == ({} if name is None else {"weights_format": name})
 
 
+@pytest.mark.parametrize("said, name", [("Q4_K_M GGUF", "Q4_K_M GGUF"), ("\x1b[2J GGUF", None), ({"a": 1}, None)])
+def test_only_what_a_converted_file_says_is_taken_from_a_configuration(said, name):
+    assert weights_format(LlamaConfig(weights_format=said)) == name
+
+
 def test_a_title_never_calls_weights_in_four_bits_by_the_dtype_that_computes_alone():
     plain, four = ({"dtype": "torch.float32"} | more for more in ({}, {"weights_format": "4-bit bitsandbytes"}))
     names = [caption("", "niah", "llama", str(provenance(manifest)["dtype"])) for manifest in (plain, four)]
