@@ -60,7 +60,7 @@ def test_a_key_that_is_missing_or_of_another_kind_is_one_line(key):
         ("~benchmark", "no benchmark is chosen: benchmark=NAME"),
         ("model.device=gpu", "model.device='gpu' must be auto or a device of torch: cpu, cuda or cuda:0"),
         ("+decode.size=1", "unknown key in decode 'size'. Allowed: batch, compress, engine"),
-        ("model=hf", "model=hf needs a model: model=org/name on the hub, or model=/folder"),
+        ("model=hf", "model=hf needs a model: model=org/name on the hub, or model=/folder or /file.gguf"),
     ],
 )
 def test_a_mistake_is_one_line(override, message):
