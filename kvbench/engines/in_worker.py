@@ -13,8 +13,8 @@ from kvbench.engines.worker import Worker, WorkerError, python_of, started
 from kvbench.errors import UserError
 from kvbench.models import TextModel
 from kvbench.models.embedded import gguf_of
-from kvbench.models.gguf_file import is_gguf
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
+from kvbench.utils.model_shape import is_gguf
 
 
 @checked(prefix="engine.")

@@ -15,15 +15,10 @@ from kvbench.utils.hashing import file_hash
 from kvbench.utils.regular_files import is_special
 from kvbench.utils.text import first_line
 
-SUFFIX = ".gguf"
 MOVES = " (KVBENCH_CACHE=FOLDER moves it)"
 MAGIC = b"GGUF"
 FORMAT = "weights_format"  # in the config.json of what was converted: what the file's numbers were stored in
 _PART = re.compile(r"-\d{5}-of-(\d{5})$")
-
-
-def is_gguf(path: str) -> bool:
-    return Path(path).suffix.lower() == SUFFIX
 
 
 def check_gguf(path: Path) -> None:

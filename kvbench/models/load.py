@@ -24,7 +24,7 @@ from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
-from kvbench.models.gguf_file import gguf_folder, is_gguf
+from kvbench.models.gguf_file import gguf_folder
 from kvbench.models.hub import WHOLE, hub_options
 from kvbench.models.layer_kinds import kinds_of
 from kvbench.models.length_limit import check_length
@@ -37,7 +37,7 @@ from kvbench.models.sane_config import check_sane
 from kvbench.utils.console import warn
 from kvbench.utils.deadline import within
 from kvbench.utils.device import offloaded
-from kvbench.utils.model_shape import check_folder, check_shape
+from kvbench.utils.model_shape import check_folder, check_shape, is_gguf
 from kvbench.utils.text import first_line
 
 # Buffers that old checkpoints saved with their weights; the model computes them.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,8 +22,13 @@ CLOSE = 0.03
 
 Ropes = tuple[Rope | None, ...]  # by layer of the model, lowest first; None: it keeps no keys, or nothing rotates
 
-_FOUND: WeakKeyDictionary[PreTrainedModel, Ropes] = WeakKeyDictionary()
-_ALIKE: WeakKeyDictionary[PreTrainedModel, float] = WeakKeyDictionary()
+
+class Found(NamedTuple):
+    ropes: Ropes
+    alike: float  # how far hidden states are from those of the model's own attention
+
+
+_FOUND: WeakKeyDictionary[PreTrainedModel, Found] = WeakKeyDictionary()
 _COUNTS: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
 
@@ -55,6 +61,10 @@ def ropes_of(model: PreTrainedModel) -> Ropes:
     A layer that rotates otherwise than any of the model's rotary embeddings says so in `Rope.varies`.
     Raises UserError where the model cannot read a token with kvbench's attention and caches.
     """
+    return _found_of(model).ropes
+
+
+def _found_of(model: PreTrainedModel) -> Found:
     if model not in _FOUND:
         _FOUND[model] = _found(model)
     return _FOUND[model]
@@ -63,8 +73,9 @@ def ropes_of(model: PreTrainedModel) -> Ropes:
 def told(model: PreTrainedModel) -> dict[str, float | list[int]]:
     """For the manifest: `reads_alike`, how far hidden states are from those of the model's own attention, and
     `unrotated_layers`, which keep keys without rotating them, where there are any."""
-    still = [at for at, rope in enumerate(ropes_of(model)) if rope is not None and rope.still]
-    alike: dict[str, float | list[int]] = {"reads_alike": _ALIKE[model]}
+    ropes, share = _found_of(model)
+    still = [at for at, rope in enumerate(ropes) if rope is not None and rope.still]
+    alike: dict[str, float | list[int]] = {"reads_alike": share}
     return alike | ({"unrotated_layers": still} if still else {})
 
 
@@ -84,18 +95,19 @@ def _counts_positions(model: PreTrainedModel) -> bool:
 
 
 @torch.no_grad()
-def _found(model: PreTrainedModel) -> Ropes:
+def _found(model: PreTrainedModel) -> Found:
     kinds, candidates = kinds_of(model.config), Rope.all_of(model)
-    _ALIKE[model] = check_reads_alike(model, kinds)
+    alike = check_reads_alike(model, kinds)
     if not candidates:
-        return (None,) * len(kinds)
+        return Found((None,) * len(kinds), alike)
     position = _other_position(model)
     first, other = (_keys_at(model, kinds, at) for at in (0, position))
     types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or [None] * len(kinds)
-    return tuple(
+    ropes = tuple(
         None if key is None or moved is None else _rope(at, key, moved, position, _of_type(candidates, types[at]))
         for at, (key, moved) in enumerate(zip(first, other, strict=True))
     )
+    return Found(ropes, alike)
 
 
 def _other_position(model: PreTrainedModel) -> int:

@@ -107,6 +107,11 @@ def like_first(first: torch.Tensor, *rest: object) -> torch.Tensor:
     return first.new_empty(first.shape)
 
 
+def of_one_width(keys: torch.Tensor, values: torch.Tensor, *rest: object) -> bool:
+    """The `takes` of an operator whose kernel has one width for its first two arguments, keys and values."""
+    return keys.shape[-1] == values.shape[-1]
+
+
 def watched() -> bool:
     """Whether operations are counted, faked or overridden by somebody else."""
     return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack())

@@ -3,14 +3,10 @@
 import torch
 from torch import Tensor
 
-from kvbench.ops.operator import operator
+from kvbench.ops.operator import of_one_width, operator
 
 
-def _of_one_width(keys: Tensor, values: Tensor, *rest: object) -> bool:
-    return keys.shape[1] == values.shape[1]
-
-
-@operator(launches=1, mutates=("keys", "values", "lengths"), takes=_of_one_width)
+@operator(launches=1, mutates=("keys", "values", "lengths"), takes=of_one_width)
 def packed_append(
     keys: Tensor,
     values: Tensor,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kvbench.ops.attention import bent_attention, dense_attention
 from kvbench.ops.bits import unpack_bits
-from kvbench.ops.operator import operator
+from kvbench.ops.operator import of_one_width, operator
 from kvbench.ops.padded_attention import padded_attention
 from kvbench.ops.segments import Segments, Visible
 from kvbench.ops.softmax import Scaling, Softmax, of_heads
@@ -29,15 +29,15 @@ def _torch_has_a_kernel(
     return visible.bits is None and grouped and varlen_attends(query, values)
 
 
-def _of_one_width(query: Tensor, keys: Tensor, values: Tensor, *rest: object) -> bool:
-    return keys.shape[1] == values.shape[1]
+def _takes(query: Tensor, keys: Tensor, values: Tensor, *rest: object) -> bool:
+    return of_one_width(keys, values)
 
 
 def _fake(query: Tensor, keys: Tensor, values: Tensor, *rest: object) -> Tensor:
     return query.new_empty(*query.shape[:3], values.shape[1])
 
 
-@operator(launches=2, fake=_fake, torch_first=_torch_has_a_kernel, takes=_of_one_width)
+@operator(launches=2, fake=_fake, torch_first=_torch_has_a_kernel, takes=_takes)
 def packed_attention(
     query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: Scaling, visible: Visible = ALL
 ) -> Tensor:

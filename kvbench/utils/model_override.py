@@ -7,6 +7,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from kvbench.errors import UserError
+from kvbench.utils.model_shape import is_gguf
 
 # A preset's name has no slash.
 _FOLDER = re.compile(r"[.~]{0,2}/|[.~]{1,2}$")
@@ -15,7 +16,10 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 def model_name(path: str | None, hub_id: str | None) -> str | None:
     """What a model of model=hf is called: the hub's id, or the name of its folder or file."""
-    return Path(path).expanduser().resolve().name.removesuffix(".gguf") if path else hub_id
+    if not path:
+        return hub_id
+    place = Path(path).expanduser().resolve()
+    return place.stem if is_gguf(place) else place.name
 
 
 OmegaConf.register_new_resolver("model_name", model_name, replace=True)

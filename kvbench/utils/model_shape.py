@@ -21,6 +21,11 @@ def model_shape(shape: Mapping[str, Any]) -> Mapping[str, Any]:
     return shape
 
 
+def is_gguf(path: str | Path) -> bool:
+    """Whether a model's path is that of a GGUF file, by its name; else it is a folder."""
+    return Path(path).suffix.lower() == ".gguf"
+
+
 def check_folder(path: str) -> None:
     """Raise UserError where a model's folder is not in the hub's layout."""
     if not (Path(path) / "config.json").is_file():
@@ -32,7 +37,7 @@ def check_model_folder(name: str, path: str, shape: Mapping[str, Any] | None) ->
 
     A config.json that cannot be read is for loading to report.
     """
-    if path.lower().endswith(".gguf") and Path(path).expanduser().is_file():
+    if is_gguf(path) and Path(path).expanduser().is_file():
         return  # its numbers are compared when it is loaded
     check_folder(path)
     if shape is None:

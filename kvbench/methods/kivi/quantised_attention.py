@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kvbench.ops import softmax
-from kvbench.ops.operator import operator
+from kvbench.ops.operator import of_one_width, operator
 from kvbench.ops.quantise import unpack, write_planes
 from kvbench.ops.signature import Varying
 from kvbench.ops.softmax import Scaling
@@ -32,11 +32,11 @@ def _fake(query: Tensor, keys: Stored, values: Stored, *rest: object) -> Tensor:
     return query.new_empty(*query.shape[:-1], values.rows.shape[2])
 
 
-def _of_one_width(query: Tensor, keys: Stored, values: Stored, *rest: object) -> bool:
-    return keys.rows.shape[2] == values.rows.shape[2]
+def _takes(query: Tensor, keys: Stored, values: Stored, *rest: object) -> bool:
+    return of_one_width(keys.rows, values.rows)
 
 
-@operator(launches=2, fake=_fake, takes=_of_one_width)
+@operator(launches=2, fake=_fake, takes=_takes)
 def quantised_attention(
     query: Tensor,
     keys: Stored,

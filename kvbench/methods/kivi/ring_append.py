@@ -3,14 +3,10 @@
 from torch import Tensor
 
 from kvbench.cache.base import unfolded
-from kvbench.ops.operator import operator
+from kvbench.ops.operator import of_one_width, operator
 
 
-def _of_one_width(key_rows: Tensor, value_rows: Tensor, *rest: object) -> bool:
-    return key_rows.shape[2] == value_rows.shape[2]
-
-
-@operator(launches=1, mutates=("key_rows", "value_rows", "lengths"), takes=_of_one_width)
+@operator(launches=1, mutates=("key_rows", "value_rows", "lengths"), takes=of_one_width)
 def ring_append(key_rows: Tensor, value_rows: Tensor, lengths: Tensor, keys: Tensor, values: Tensor, ring: int) -> None:
     """Write one new token of every head to row lengths[head] mod `ring`, and add 1 to lengths int32 [heads], all equal.
 

@@ -7,6 +7,7 @@ import torch
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.methods import FullKV
+from kvbench.utils.text import first_line
 from scripts.benchmarks.gpu.models import prefilled_ids, token_ids
 from scripts.benchmarks.gpu.presets import repeated
 from scripts.results.tiny_models.outcome import taking_attention
@@ -26,7 +27,7 @@ def of_class(model_type: str, device: str) -> dict:
     except UserError as error:
         return {"absent": str(error)}
     except Exception as error:  # which classes can be made is asked on a CPU: scripts/results/model_classes.py
-        return {"absent": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
+        return {"absent": f"{type(error).__name__}: {first_line(error)}"}
     model = model.to(device)
     here = prefilled_ids(model, ids)
     caches = here.whole(FullKV().compress(here, N))

@@ -42,7 +42,7 @@ def records_on(device: str, path: Path, out: Path) -> pd.DataFrame:
 
 
 def same(a: object, b: object) -> bool:
-    return bool(a == b) or (a is None and b is None) or (a != a and b != b)
+    return bool(a == b) or (a != a and b != b)  # two that are no numbers, too
 
 
 def saved(folder: Path) -> Path:
