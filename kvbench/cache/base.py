@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -125,6 +126,11 @@ class Row(StoredLayer):
         return self.filled
 
 
+class DenseRows(NamedTuple):
+    keys: Tensor  # [1, heads, len, width]
+    values: Tensor  # [1, heads, len, width]
+
+
 class LayerCache(StoredLayer, AttendingLayer):
     """The cache of one layer with attention, compressed or not, made from a prompt of `seen` tokens."""
 
@@ -132,6 +138,11 @@ class LayerCache(StoredLayer, AttendingLayer):
         super().__init__()
         self.seen = seen
         self.kept = kept
+
+    def as_dense(self) -> DenseRows | None:
+        """All tokens as attention uses them, in the model's dtype, where `attend` is nothing but `dense_attention` over
+        them, for all heads; else None."""
+        return None
 
     def for_batch(self) -> "LayerCache":
         """The cache as one of a batch: itself, or a `RowsLayer` that holds the same and can join others."""

@@ -32,7 +32,7 @@ class Part:
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         if self.blocks or keys.shape[2] == 1:
-            self.cache.update(keys, values)
+            self.cache.take(keys, values)
         else:
             self.waiting = keys, values
 
@@ -73,6 +73,7 @@ class BatchLayer(AttendingLayer):
         self.sequences, self.number = list(sequences), number
         self.rows: list[StoredLayer] = list(caches)
         self.readers, self.seen = caches[0].readers, caches[0].seen
+        self.latent = caches[0].latent
         self.blocks = [cache.takes_blocks for cache in caches] if blocks is None else list(blocks)
         self.parts = [Part(cache, [row], self.blocks[row]) for row, cache in enumerate(caches)]
         self.joined = False  # whether all caches that can be joined are
@@ -152,6 +153,10 @@ class BatchLayer(AttendingLayer):
     def stacked(self) -> bool:
         """Whether one operation attends for all rows of a batch."""
         return self.joined and len(self.parts) == len(self.joinable) == 1
+
+    @property
+    def absorbs(self) -> bool:
+        return self.latent
 
     @property
     def windowed(self) -> bool:

@@ -22,7 +22,7 @@ class ByHeadLayer(LayerOfParts):
         copies = len(self.parts) // keys.shape[1]
         for number, head in enumerate(self.parts):
             kv_head = slice(number // copies, number // copies + 1)
-            head.update(keys[:, kv_head], values[:, kv_head])
+            head.take(keys[:, kv_head], values[:, kv_head])
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         return self._in_parts(query, scaling, [head.attend for head in self.parts])

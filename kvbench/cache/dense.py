@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache, unfolded
+from kvbench.cache.base import DenseRows, Growing, LayerCache, unfolded
 from kvbench.cache.packed import Packed
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import dense_attention
@@ -35,6 +35,9 @@ class DenseLayer(LayerCache):
         if type(self) is not DenseLayer:
             return self
         return Packed.dense(self.k.view[0], self.v.view[0], self.seen, self.kept)
+
+    def as_dense(self) -> DenseRows | None:
+        return DenseRows(self.k.view, self.v.view) if type(self) is DenseLayer else None
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         for store, new in ((self.k, keys), (self.v, values)):

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
-from kvbench.cache.base import Growing, LayerCache, unfolded
+from kvbench.cache.base import DenseRows, Growing, LayerCache, unfolded
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.softmax import Scaling
@@ -86,6 +86,9 @@ class SequenceLayer(LayerCache):
     @property
     def read_bytes(self) -> int:
         return self.k.read_bytes + self.v.read_bytes
+
+    def as_dense(self) -> DenseRows | None:
+        return DenseRows(self.k.read()[None], self.v.read()[None])
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         self.k.append(unfolded(keys, self.heads)[0])

@@ -13,6 +13,7 @@ from kvbench.engines.worker import Worker, WorkerError, python_of, started
 from kvbench.errors import UserError
 from kvbench.models import TextModel
 from kvbench.models.embedded import gguf_of
+from kvbench.models.token_numbers import stored_numbers
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 from kvbench.utils.model_shape import is_gguf
 
@@ -94,13 +95,14 @@ class WorkerSession(Session):
             raise CannotAnswer(str(error)) from error
 
 
-def elements_of(reader: TextModel) -> int:
-    """Elements of a token's K in all layers; V has as many."""
-    config = reader.config.get_text_config()
-    heads = config.num_attention_heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    return config.num_hidden_layers * kv_heads * head_dim
+def stated_bytes(reader: TextModel, tokens: int, key_bits: float, value_bits: float) -> int | None:
+    """What elements of so many bits take for a prompt's tokens, in all layers of the model; None for layers that
+    kvbench does not describe."""
+    try:
+        keys, values = stored_numbers(reader.config, tokens)
+    except UserError:
+        return None
+    return round((keys * key_bits + values * value_bits) / 8)
 
 
 def given_model(given: str | None, reader: TextModel) -> Path:

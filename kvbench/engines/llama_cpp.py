@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.engines.base import CacheBytes
-from kvbench.engines.in_worker import InWorker, elements_of, given_model
+from kvbench.engines.in_worker import InWorker, given_model, stated_bytes
 from kvbench.errors import UserError, unknown
 from kvbench.models import TextModel
 from kvbench.utils.checked import Positive, checked
@@ -47,7 +47,7 @@ class LlamaCpp(InWorker):
         return {"engine": "llama_cpp", **{name: getattr(self, name) for name in names}, **rotation}
 
     def connect(self, reader: TextModel) -> None:
-        self.elements = elements_of(reader)
+        self.reader = reader
         description = self.start(reader)
         self.reported = description["reported_bytes"]
         self.about = {"version": description["version"], "model_file": f"sha256:{file_hash(self.file)}"}
@@ -60,4 +60,5 @@ class LlamaCpp(InWorker):
         return {"model_file": str(self.file), **{name: getattr(self, name) for name in names}, **self.settings(reader)}
 
     def cache_bytes(self, tokens: int) -> CacheBytes:
-        return CacheBytes(self.reported, round(tokens * self.elements * (BITS[self.k] + BITS[self.v or self.k]) / 8))
+        bits = BITS[self.k], BITS[self.v or self.k]
+        return CacheBytes(self.reported, stated_bytes(self.reader, tokens, *bits))

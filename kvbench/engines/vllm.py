@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvbench.engines.base import CacheBytes
-from kvbench.engines.in_worker import InWorker, elements_of
+from kvbench.engines.in_worker import InWorker, stated_bytes
 from kvbench.errors import UserError
 from kvbench.models import TextModel
 from kvbench.utils.checked import Positive, checked
@@ -34,7 +34,7 @@ class VLLM(InWorker):
     def connect(self, reader: TextModel) -> None:
         if reader.spec.random is not None:
             raise UserError(f"{reader.spec.name} has random weights, which engine=vllm cannot draw")
-        self.elements = elements_of(reader)
+        self.reader = reader
         description = self.start(reader)
         self.reported, self.loaded_as = description["reported_bytes"], description["dtype"]
         self.about = {"version": description["version"], "dtype": self.loaded_as}
@@ -50,4 +50,4 @@ class VLLM(InWorker):
         """Stated for types without scales, and for fp8, which has one scale for each layer."""
         kind = self.loaded_as if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
         bits = 8 if kind.startswith("fp8") else BITS.get(kind)
-        return CacheBytes(self.reported, None if bits is None else tokens * self.elements * 2 * bits // 8)
+        return CacheBytes(self.reported, None if bits is None else stated_bytes(self.reader, tokens, bits, bits))

@@ -139,7 +139,7 @@ class DuoLayer(LayerOfParts):
             back = sorted(range(len(order)), key=order.__getitem__)
             self.tables = [torch.tensor(heads, device=keys.device) for heads in (*self.heads, back)]
         for part, heads in zip(self.parts, self.tables, strict=False):
-            part.update(keys.index_select(1, heads), values.index_select(1, heads))
+            part.take(keys.index_select(1, heads), values.index_select(1, heads))
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         assert self.tables is not None, "append() comes first"

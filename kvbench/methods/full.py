@@ -34,10 +34,11 @@ class FullKV(Method):
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         if not self.storage.joint:
             return super().compress(state, budget)
-        return self.storage.store_all(state.layers, [Selection.everything(layer) for layer in state.layers])
+        layers = [layer.stored for layer in state.layers]
+        return self.storage.store_all(layers, [Selection.everything(layer) for layer in layers])
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
-        return self._within_window(layer) or self.storage.store(layer, Selection.everything(layer))
+        return self._within_window(layer) or self.storage.store(layer.stored, Selection.everything(layer))
 
     def _within_window(self, layer: LayerState) -> LayerCache | None:
         """A layer whose sliding window the prompt does not fill yet goes on beyond it."""

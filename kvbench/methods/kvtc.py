@@ -56,7 +56,7 @@ class KVTC(Storage):
         positions = KeyPositions(rope, selection.indices, k, layer.seen, rows.device)
         keys = TransformSequence(rows, *how, positions)
         values = TransformSequence(selection.of(layer.values), *how, None)
-        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
         return BlockwiseLayer(keys, values, layer.n, kept)
 
     def most_share(self, tokens: int) -> float:

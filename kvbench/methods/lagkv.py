@@ -58,7 +58,7 @@ class LagKV(Method):
         return max(self.minimum_budget, self._whole(n))
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
-        return self.storage.store(layer, self.select(layer, budget))
+        return self.storage.store(layer.stored, self.select(layer, budget))
 
     def select(self, layer: LayerState, budget: int) -> Selection:
         """The tokens of each KV head, equally many in every head."""

@@ -48,7 +48,7 @@ class Palu(Storage):
         positions = KeyPositions(rope, selection.indices, k, layer.seen, rows.device)
         keys = self._sequence(positions.undo(rows.float(), 0), group, rows.dtype, positions)
         values = self._sequence(selection.of(layer.values).float(), group, rows.dtype, None)
-        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
         return BlockwiseLayer(keys, values, layer.n, kept)
 
     def most_share(self, tokens: int) -> float:

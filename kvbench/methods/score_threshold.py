@@ -62,10 +62,13 @@ class ScoreThreshold(Method):
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         if layer.n <= self.recent(layer):
-            return self.storage.store(layer, Selection.everything(layer))
+            return self.storage.store(layer.stored, Selection.everything(layer))
         chosen = self.chosen(layer)
+        if len(chosen) == 1:
+            indices = chosen[0].nonzero().T
+            return self.storage.store(layer.stored, Selection(indices, indices.shape[1]))
         mean = math.ceil(int(chosen.sum()) / len(chosen))
-        return self.storage.store(layer, Selection(None, mean, chosen=chosen))
+        return self.storage.store(layer.stored, Selection(None, mean, chosen=chosen))
 
     def chosen(self, layer: LayerState) -> Tensor:
         """The tokens that each head keeps, bool [heads, n], of a prompt that is longer than what always stays."""

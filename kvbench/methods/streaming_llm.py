@@ -92,7 +92,8 @@ class StreamingLLM(Method):
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         if self.storage.joint:
-            return self.storage.store_all(state.layers, [self.select(layer, budget) for layer in state.layers])
+            layers = [layer.stored for layer in state.layers]
+            return self.storage.store_all(layers, [self.select(layer, budget) for layer in layers])
         return super().compress(state, budget)
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
@@ -102,7 +103,7 @@ class StreamingLLM(Method):
             )
         selection = self.select(layer, budget)
         if self.decode == "grow":
-            return self.storage.store(layer, selection)
+            return self.storage.store(layer.stored, selection)
         rope = fixed_rotation(layer.rope, "rope=rolling") if self.rope == "rolling" else None
         return SlidingLayer(
             selection.of(layer.keys),

@@ -62,7 +62,7 @@ class XKV(Storage):
         """In the mean over the layers that are decomposed together."""
         ranks = self.key_rank, self.value_rank
         if layer is None or not layer.tokens:
-            return sum(ranks) / 4  # of shares that are rounded down to whole numbers, at least 1
+            return min(ranks) / 2  # of shares that are rounded down to whole numbers, at least 1
         together = min(self.layers, layer.num_layers - layer.index // self.layers * self.layers)
         channels = together * layer.heads * layer.head_dim
         return sum(thin_share(rank, channels, layer.tokens) for rank in ranks) / 2
@@ -77,7 +77,8 @@ class XKV(Storage):
         keys = self._sequences(before, self.key_rank, layers, positions)
         rows = [selection.of(layer.values).float() for layer, selection in zip(layers, selections, strict=True)]
         values = self._sequences(rows, self.value_rank, layers, [None] * len(layers))
-        size = sum(sequence.share for sequence in [*keys, *values]) / (2 * len(layers))
+        shares = [sum(sequence.share for sequence in part) / len(layers) for part in (keys, values)]
+        size = layers[0].mean_share(*shares)
         return [
             BlockwiseLayer(k, v, layer.n, selection.kept(layer, r3=size))
             for k, v, layer, selection in zip(keys, values, layers, selections, strict=True)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
+from kvbench.errors import UserError
+from kvbench.models.latents import Latents, hand_over
 from kvbench.ops.softmax import Scaling
 
 
@@ -17,13 +19,21 @@ class AttendingLayer(CacheLayerMixin):
     windowed   whether it attends to the model's sliding window alone.
     readers    how many later layers attend to its keys and values, by `reread`.
     unread     how many of them have yet to attend in this pass.
+    latent     whether the model hands it latents instead of keys and values (`kvbench.models.latents`).
+    absorbs    whether it takes latents alone: rotated keys as keys of one head, latents as values, and queries that the
+               key projection was absorbed into. If not, it takes what they are expanded to.
     """
 
     readers = 0
     unread = 0
+    latent = False
 
     @property
     def windowed(self) -> bool:
+        return False
+
+    @property
+    def absorbs(self) -> bool:
         return False
 
     def __init__(self) -> None:
@@ -56,11 +66,28 @@ class AttendingLayer(CacheLayerMixin):
         self.unread -= 1
         return self.unread == 0
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Self, Self]:
-        self.append(key_states, value_states)
-        self.seen += key_states.shape[2]
-        self.unread = self.readers
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Self, Self] | Latents:
+        """What the model passes on to attention: the layer itself, in place of keys and values, or the latents that it
+        was given, which it takes when they come expanded."""
+        if self.latent:
+            return hand_over(self, Latents(key_states, value_states))
+        self.take(key_states, value_states)
         return self, self
+
+    def take(self, keys: Tensor, values: Tensor) -> None:
+        """`append`, and count the tokens."""
+        self.append(keys, values)
+        self.seen += keys.shape[2]
+        self.unread = self.readers
+
+    def keep_latents(self, latents: Latents) -> None:
+        """Keep the latents of the tokens whose expanded keys and values come next."""
+        raise UserError(
+            "this model stores latents, from which it computes the keys and values of all heads; a method that drops "
+            "tokens while the prompt is read stores keys and values: use one that drops them afterwards"
+        )
 
     def get_seq_length(self) -> int:
         """Number of tokens seen, not stored: the next token's position stays correct after eviction."""
@@ -93,7 +120,7 @@ def attend_one_by_one(
     """
     outputs = []
     for new in zip(keys.split(1, dim=2), values.split(1, dim=2), query.split(1, dim=2), strict=True):
-        cache.update(*new[:2])
+        cache.take(*new[:2])
         appended()
         outputs.append(cache.attend(new[2], scaling))
     return torch.cat(outputs, dim=2)

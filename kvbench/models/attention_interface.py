@@ -14,6 +14,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from kvbench.errors import UserError
+from kvbench.models.latents import attend_expanded, handed
 from kvbench.ops.softmax import Scaling, Softmax
 
 ATTENTION = "kvbench"
@@ -44,21 +45,16 @@ def registered_attention(
 ) -> tuple[Tensor, None]:
     """The attention of `query` [1, num_attention_heads, q, head_dim] over the cache layer `key`.
 
-    Returns ([1, q, num_attention_heads, head_dim], None) as transformers expects.
+    Returns ([1, q, num_attention_heads, head_dim], None) as transformers expects. Latents come expanded, as tensors.
     Raises UserError where `key` is the keys themselves, of a pass without such a layer, and where the model's attention
     is more than softmax(QKᵀ·scaling)V, over all tokens or a window, with a soft cap or sinks.
     """
-    if isinstance(key, Tensor):
+    latents = None
+    if isinstance(key, Tensor) and (latents := handed()) is None:
         raise UserError(
             f"attn_implementation={ATTENTION!r} attends to a compressed prompt, and this pass has no cache of one: run "
             "it in `with kvbench.compress(…)`, with past_key_values=CompressedCache(…), or after "
             "model.set_attn_implementation('sdpa')"
-        )
-    window = kwargs.get("sliding_window")
-    if window is not None and not key.windowed and key.get_seq_length() > window:
-        raise UserError(
-            f"{key.get_seq_length()} tokens exceed this model's sliding attention window of {window}, which every "
-            "layer has: only method=full goes beyond it; use a shorter context or a model with layers of full attention"
         )
     if kwargs.get("position_bias") is not None:
         raise UserError("this model's attention uses 'position_bias', which kvbench does not implement")
@@ -67,6 +63,14 @@ def registered_attention(
     how: Scaling = factor
     if softcap is not None or sinks is not None:
         how = Softmax(factor, softcap, None if sinks is None else sinks.detach())
+    if latents is not None:
+        return attend_expanded(module, query, *latents, key, value, how).transpose(1, 2).contiguous(), None
+    window = kwargs.get("sliding_window")
+    if window is not None and not key.windowed and key.get_seq_length() > window:
+        raise UserError(
+            f"{key.get_seq_length()} tokens exceed this model's sliding attention window of {window}, which every "
+            "layer has: only method=full goes beyond it; use a shorter context or a model with layers of full attention"
+        )
     # of an earlier layer's keys (Gemma-3n, Gemma-4)
     attend = key.reread if getattr(module, "is_kv_shared_layer", False) else key.attend
     return attend(query, how).transpose(1, 2).contiguous(), None

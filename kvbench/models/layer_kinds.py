@@ -25,12 +25,14 @@ class LayerKind:
     window    the tokens that it attends to, the query's own and those before it; None: all of them.
     readers   how many later layers attend to its keys and values.
     states    how many states of fixed size it has.
+    latent    whether it keeps latents, from which the keys and values of all heads are computed (MLA).
     """
 
     keeps: Literal["own", "shared", "state", "nothing"] = "own"
     window: int | None = None
     readers: int = 0
     states: int = 0
+    latent: bool = False
 
     @property
     def attends(self) -> bool:
@@ -49,7 +51,7 @@ def kinds_of(config: PreTrainedConfig) -> Kinds:
     """The kind of each layer of a model's configuration. A window that holds every text the model takes is none.
 
     Raises UserError for layers of other kinds (chunked or indexed attention, attention beside a state in one layer),
-    for those that an older transformers does not know, and for a model without attention.
+    for those that an older transformers does not know, for windows of latents, and for a model without attention.
     """
     config = config.get_text_config(decoder=True)
     count, window = config.num_hidden_layers, getattr(config, "sliding_window", None)
@@ -66,6 +68,9 @@ def kinds_of(config: PreTrainedConfig) -> Kinds:
     windows = [window if kind == SLIDING else None for kind in types]
     modes = getattr(config, "kv_sharing_modes", None) or [None] * count
     states = getattr(config, "number_of_conv_states", 1)
+    latent = getattr(config, "kv_lora_rank", None) is not None
+    if latent and (SLIDING in types or any(modes)):
+        raise UserError("this model has latents in layers with a sliding window, for which kvbench has no cache")
     kinds = []
     for at, (kind, own, mode) in enumerate(zip(types, windows, modes, strict=True)):
         if kind not in (FULL, SLIDING) or mode == "reuse":
@@ -79,7 +84,7 @@ def kinds_of(config: PreTrainedConfig) -> Kinds:
         else:
             later = zip(types[at + 1 :], modes[at + 1 :], strict=True)
             readers = sum(mode == "reuse" and other == kind for other, mode in later) if mode == "store" else 0
-            kinds.append(LayerKind("own", own, readers))
+            kinds.append(LayerKind("own", own, readers, latent=latent))
     return tuple(kinds)
 
 

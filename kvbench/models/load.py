@@ -34,6 +34,7 @@ from kvbench.models.reader import Reader, TextModel, stop_tokens
 from kvbench.models.reads_alike import takes_attention
 from kvbench.models.rope_growth import Growth, growth_of
 from kvbench.models.sane_config import check_sane
+from kvbench.models.token_numbers import decoding_heads_of
 from kvbench.utils.console import warn
 from kvbench.utils.deadline import within
 from kvbench.utils.device import offloaded
@@ -160,6 +161,12 @@ def load(spec: ModelSpec) -> LoadedModel:
         )
     ropes_of(model.eval())
     check_length(spec, model)
+    if any(kind.latent for kind in kinds_of(model.config)):
+        numbers = decoding_heads_of(model.config).head_dim
+        warn(
+            f"{spec.name} stores latents, {numbers} numbers a token and layer: methods score the keys of its heads and "
+            "keep one set of tokens for all heads of a layer"
+        )
     return LoadedModel(with_length(spec, model.config), model, tokenizer, source, published_dtype(raw))
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from kvbench.models.attending_layer import AttendingLayer
+from kvbench.models.latents import Latents
 from kvbench.models.layer_kinds import LayerKind, kinds_of
 from kvbench.models.reads_alike import KVBENCH, cache_layers, check_reads_alike, difference, read, refusing
 from kvbench.models.rope_growth import growth_of
@@ -46,6 +47,9 @@ class ProbeLayer(AttendingLayer):
     def windowed(self) -> bool:
         """No text is too long for it."""
         return True
+
+    def keep_latents(self, latents: Latents) -> None:
+        """Keys are looked at as they come expanded."""
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         self.keys, self.values = keys, values
@@ -137,7 +141,8 @@ def _of_type(candidates: Sequence[Rope], layer_type: str | None) -> list[Rope]:
 
 def _rope(at: int, first: Tensor, other: Tensor, position: int, candidates: Sequence[Rope]) -> Rope:
     """Of the candidates and none at all, the rotation that leads from the other position back to the first key."""
-    tried = [*candidates, replace(candidates[0], still=True, varies="")]
+    tried = [*candidates, *(replace(rope, last=True) for rope in candidates)]
+    tried.append(replace(candidates[0], still=True, varies=""))
     distances = [_distance(first, other, position, rope) for rope in tried]
     best = min(range(len(tried)), key=distances.__getitem__)
     if distances[best] < CLOSE:

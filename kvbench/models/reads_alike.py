@@ -13,6 +13,7 @@ from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.attention_interface import ATTENTION, register, registered_attention
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.cache_layers import DummyLayer, LinearAttentionLayer
+from kvbench.models.latents import as_one_head
 from kvbench.models.layer_kinds import LayerKind
 from kvbench.models.positions import positions_after
 from kvbench.ops.attention import dense_attention
@@ -29,11 +30,11 @@ INSTEAD = "engine=openai compares settings of a server that runs it"
 
 
 class PlainLayer(AttendingLayer):
-    """Keeps all keys and values, attends to them, and notes what the model's code passes to attention: its sliding
-    window, and whether a token attends to earlier ones alone."""
+    """Keeps all keys and values, or latents, attends to them, and notes what the model's code passes to attention: its
+    sliding window, and whether a token attends to earlier ones alone."""
 
     keys = values = passed_window = None
-    causal = True
+    causal = absorbs = True
 
     @property
     def windowed(self) -> bool:
@@ -45,7 +46,8 @@ class PlainLayer(AttendingLayer):
         self.values = values if self.values is None else torch.cat([self.values, values], dim=2)
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        return dense_attention(query, self.keys, self.values, scaling)
+        keys, values = as_one_head(self.keys, self.values) if self.latent else (self.keys, self.values)
+        return dense_attention(query, keys, values, scaling)
 
 
 def _noting(module: nn.Module, query: Tensor, key: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
@@ -134,9 +136,19 @@ def takes_attention(name: str) -> Iterator[None]:
 def cache_layers(kinds: Sequence[LayerKind], make: Callable[[], AttendingLayer]) -> list[Any]:
     """A cache layer for each of a model's, in transformers' classes where it keeps no keys; `make` makes the others."""
     return [
-        make() if kind.keeps == "own" else LinearAttentionLayer(kind.states) if kind.keeps == "state" else DummyLayer()
+        made(make, kind)
+        if kind.keeps == "own"
+        else LinearAttentionLayer(kind.states)
+        if kind.keeps == "state"
+        else DummyLayer()
         for kind in kinds
     ]
+
+
+def made(make: Callable[[], AttendingLayer], kind: LayerKind) -> AttendingLayer:
+    layer = make()
+    layer.latent = kind.latent
+    return layer
 
 
 def difference(x: Tensor, reference: Tensor) -> float:

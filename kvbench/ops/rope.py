@@ -30,7 +30,8 @@ class Rope:
     `embedding` returns cos and sin times an attention factor f (YaRN), which is divided out here: a cached key is
     f·R(p)k, and rotating it back gives f·k. `apply` is the modeling file's own `apply_rotary_pos_emb`, so partial and
     interleaved rotations are the model's. `varies` names what the rotation depends on besides the position, "" for
-    nothing: see `fixed_rotation`. Of a layer whose keys are not rotated, R(p) is the identity: `still`. Which layer has
+    nothing: see `fixed_rotation`. Of a layer whose keys are not rotated, R(p) is the identity: `still`. Where fewer
+    channels than a head has are rotated, these are the first ones, or the `last` (latent attention). Which layer has
     which rotation is found out by kvbench.models.probe.
     """
 
@@ -39,6 +40,7 @@ class Rope:
     varies: str = ""
     layer_type: str | None = None  # of the layers whose rotation it is, where each type has its own (Gemma-3)
     still: bool = False
+    last: bool = False
     moves: dict[tuple[int, torch.device], Turns] = field(
         default_factory=dict, compare=False, repr=False
     )  # tables of the latest `move`s
@@ -98,9 +100,11 @@ class Rope:
         return Turns(cos.to(x.device) / factor, sin.to(x.device) / factor)
 
     def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        turned, rest = x[None].float().split(self._split(x.shape[-1]), dim=-1)
+        sizes = self._split(x.shape[-1])
+        *before, turned, after = x[None].float().split([*sizes[::-1], 0] if self.last else sizes, dim=-1)
         rotated, _ = self.apply(turned, turned, cos, sin)
-        return (torch.cat([rotated, rest], dim=-1) if rest.shape[-1] else rotated)[0].to(x.dtype)
+        parts = [part for part in (*before, rotated, after) if part.shape[-1]]
+        return (torch.cat(parts, dim=-1) if len(parts) > 1 else rotated)[0].to(x.dtype)
 
     def _split(self, head_dim: int) -> list[int]:
         """The channels of a head that are rotated, and those that are not."""

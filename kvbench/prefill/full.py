@@ -15,6 +15,7 @@ from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
 from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.cache_argument import as_argument
+from kvbench.models.latents import Latents
 from kvbench.models.layer_kinds import LayerKind, compressed_layers, kinds_at, kinds_of
 from kvbench.models.positions import positions_after
 from kvbench.models.probe import ropes_of
@@ -51,9 +52,14 @@ class CaptureLayer(AttendingLayer):
         self.window = window
         self.rope: Rope | None = None  # the layer's own
         self.projection: Tensor | None = None  # where the norms of projected values are needed
+        self.latents: Latents | None = None  # of all tokens so far
         self.state: LayerState | None = None
         self.moments: dict[int, QueryMoments] = {}
         self.blocks: dict[Blocks, BlockSums] = {}
+
+    def keep_latents(self, latents: Latents) -> None:
+        parts = [latents] if self.latents is None else [self.latents, latents]
+        self.latents = Latents(*(torch.cat(rows, dim=2) for rows in zip(*parts, strict=True)))
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         # values are a view of the projection; a copy owns its bytes only
@@ -86,6 +92,7 @@ class CaptureLayer(AttendingLayer):
             index=self.index,
             num_layers=self.num_layers,
             window=self.window,
+            latents=self.latents,
         )
         if self.projection is not None:
             state.value_output_norm = value_output_norm(state.values, self.projection)
@@ -124,7 +131,7 @@ class CaptureLayer(AttendingLayer):
         self.state = state
         if self.release is not None and not self.unread:
             self.release(state)
-            self.keys = self.values = self.state = None
+            self.keys = self.values = self.latents = self.state = None
 
     def attention(self, query: Tensor, scaling: Scaling) -> AttentionOutput:
         """Attention over what was appended, and where column sums need them and it has them, the log-sum-exps
@@ -150,7 +157,8 @@ class PromptLayers:
         self.captures = [make(index, len(self.places), own[place].window) for index, place in enumerate(self.places)]
         ropes = ropes_of(model)
         for layer, place in zip(self.captures, self.places, strict=True):
-            layer.readers, layer.rope = self.kinds[place].readers, ropes[place]
+            kind = self.kinds[place]
+            layer.readers, layer.latent, layer.rope = kind.readers, kind.latent, ropes[place]
         # a second pass over the context begins at its end, where the prompt's last tokens are not yet read
         self.others = {
             place: layer_of(kind, whole=bool(needs.reconstructions))
@@ -179,7 +187,8 @@ class PromptLayers:
             for state, similarity in zip(states, similarities, strict=True):
                 state.hidden_similarity = similarity
         others = {at: trimmed(layer) for at, layer in self.others.items()}
-        return PrefillState(states, logits, others=others, readers=[kind.readers for kind in self.kinds])
+        latent = any(kind.latent for kind in self.kinds)
+        return PrefillState(states, logits, others=others, readers=[kind.readers for kind in self.kinds], latent=latent)
 
 
 def layer_of(kind: LayerKind, whole: bool) -> StoredLayer:

@@ -100,9 +100,9 @@ def pruned_prefill(
     ids = input_ids[None].to(model.device)
     if any(kind != LayerKind() for kind in kinds_at(model.config, len(input_ids))):
         raise UserError(
-            f"{type(model).__name__} has layers with a sliding window, a state of fixed size or the keys of another "
-            "layer, which would see other tokens if some are pruned between layers: pyramidinfer works with full "
-            "attention in every layer"
+            f"{type(model).__name__} has layers with a sliding window, a state of fixed size, latents or the keys of "
+            "another layer, which would see other tokens if some are pruned between layers: pyramidinfer works with "
+            "full attention in every layer"
         )
     _check_walk(model, ids[:, :TRIAL])
     forget_lengths(model)

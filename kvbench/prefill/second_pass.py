@@ -13,6 +13,7 @@ from kvbench.cache.sliding_window import WindowLayer
 from kvbench.errors import UserError
 from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.cache_argument import as_argument
+from kvbench.models.latents import Latents
 from kvbench.models.layer_kinds import check_continues
 from kvbench.models.positions import positions_after
 from kvbench.models.rope_growth import growth_of
@@ -53,7 +54,11 @@ class RereadLayer(AttendingLayer):
         self.layer, self.end, self.prefix, self.chunk, self.scores = layer, end, prefix, chunk, scores
         self.group, self.seen = group, end
         self.readers, self.weighing = readers, weighing
+        self.latent = layer.latents is not None
         self.held = 0  # bytes of the copy of keys and values
+
+    def keep_latents(self, latents: Latents) -> None:
+        """Nothing is kept of the tokens that are read again."""
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         past = self.layer.keys[None, :, : self.end], self.layer.values[None, :, : self.end]

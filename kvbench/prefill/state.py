@@ -2,15 +2,18 @@
 
 import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache, StoredLayer
 from kvbench.cache.kept_positions import Marks
+from kvbench.cache.latents import LatentCache
 from kvbench.cache.sliding_window import WindowLayer, fixed_bytes
+from kvbench.errors import UserError
 from kvbench.models.attending_layer import AttendingLayer
+from kvbench.models.latents import Latents
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling
@@ -77,6 +80,8 @@ class LayerState:
     num_layers: int = 1  # of the model that are compressed: those that keep keys and values of all tokens
     window: int | None = None  # the layer's sliding window, which does hold the prompt
     scores: Tensor | None = None  # [heads, n - window] of one method, where a cascade has dropped tokens of the layer
+    latents: Latents | None = None  # what the model stores in place of keys and values, [1, 1, n, …] each
+    headless: bool = False  # whether keys and values are rotated keys and latents, which belong to all heads
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -93,10 +98,27 @@ class LayerState:
         return int(self.keys.shape[0])
 
     @property
+    def stored(self) -> "LayerState":
+        """The layer as its cache stores it: itself, or with latents as the values of one head, whose keys are the
+        rotated ones. Scores refer to keys and values of heads; storages take this."""
+        if self.latents is None:
+            return self
+        latent, rotated = (x[0] for x in self.latents)
+        return replace(self, keys=rotated, values=latent, latents=None, headless=True)
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of the uncompressed GQA cache of this layer and all the prompt: the denominator of r_bytes."""
+        """Bytes of the uncompressed cache of this layer and all the prompt: the denominator of r_bytes."""
         held = self.seen if self.window is None else min(self.seen, self.window - 1)
-        return int(self.keys.nbytes + self.values.nbytes) // self.n * held
+        stored = (self.keys, self.values) if self.latents is None else self.latents
+        return sum(x.nbytes for x in stored) // self.n * held
+
+    def mean_share(self, keys: float, values: float) -> float:
+        """Of what is stored of keys and of values, relative to these, as a share of both; wider rows weigh more."""
+        widths = self.keys.shape[2], self.values.shape[2]
+        if widths[0] == widths[1]:
+            return (keys + values) / 2
+        return (widths[0] * keys + widths[1] * values) / sum(widths)
 
     def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
         """What `make` returns, computed for the first setting that asks for `name` and kept for the run's others."""
@@ -106,7 +128,15 @@ class LayerState:
         return made
 
     def last_queries(self, window: int) -> Tensor:
-        """The queries of the last `window` positions, [num_attention_heads, window, head_dim]."""
+        """The queries of the last `window` positions, [num_attention_heads, window, head_dim].
+
+        Raises UserError for a storage that would multiply them with latents.
+        """
+        if self.headless:
+            raise UserError(
+                "this model stores latents, from which it computes the keys and values of all heads: a storage that "
+                "weighs channels or values by the queries of heads cannot hold them"
+            )
         assert self.queries is not None, "a method that reads queries requests them with Needs.window"
         return self.queries[:, -window:].contiguous()
 
@@ -141,6 +171,7 @@ class PrefillState:
     # by number in the model, all other layers: sliding windows, states of fixed size, layers that store nothing
     others: dict[int, StoredLayer] = field(default_factory=dict)
     readers: Sequence[int] = ()  # of each layer of the model: how many later ones attend to its keys and values
+    latent: bool = False  # whether the model stores latents in those that are compressed
 
     @property
     def n(self) -> int:
@@ -165,8 +196,12 @@ class PrefillState:
         return self.placed(caches, copy.deepcopy(self.others))
 
     def placed(self, caches: Sequence[LayerCache], others: Mapping[int, StoredLayer]) -> list[StoredLayer]:
-        """The caches of all layers, each with the number of its readers."""
-        every: list[StoredLayer] = interleaved(caches, others)
+        """The caches of all layers, each with the number of its readers.
+
+        Raises UserError where the model stores latents and a cache has something else.
+        """
+        attending = [LatentCache(cache) for cache in caches] if self.latent else caches
+        every: list[StoredLayer] = interleaved(attending, others)
         for cache, readers in zip(every, self.readers, strict=False):
             if isinstance(cache, AttendingLayer):
                 cache.readers = readers

@@ -21,6 +21,7 @@ from kvbench.evaluation.speed.measure import measure
 from kvbench.methods import FullKV
 from kvbench.models.flops import forward_flops
 from kvbench.models.layer_kinds import kinds_of
+from kvbench.models.token_numbers import heads_of
 from kvbench.records.identity import prefill_of
 
 PROBE, WARM, STEPS = 256, 16, 4  # tokens of the prompt that is timed and of one before it; decoded tokens
@@ -79,10 +80,9 @@ def prompt_tokens(run: AnyRun, samples: Sequence[Sample]) -> dict[str, int]:
 
 def prompt_flops(model: PreTrainedModel) -> Callable[[int], float]:
     """`forward_flops` of a loaded model as a function of the prompt's tokens; its weights are counted once."""
-    config = model.config.get_text_config()
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads, _, width = heads_of(model.config)
     windows = [kind.window for kind in kinds_of(model.config) if kind.attends]
-    return partial(forward_flops, model.num_parameters(), windows, config.num_attention_heads, size)
+    return partial(forward_flops, model.num_parameters(), windows, heads, width)
 
 
 def costs(

@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from kvbench.configuration import Configuration, ModelSpec
 from kvbench.errors import UserError
+from kvbench.models.token_numbers import decoding_heads_of, heads_of
 from kvbench.ops.gpu import build_error, runs_kernels
 from kvbench.ops.operator import OLDEST_TRITON, chosen, compiles, kernels_on, triton_version
 from kvbench.ops.sdpa import MATH, decoding_backend, prompt_backend
@@ -58,27 +59,25 @@ def computed_by(model: PreTrainedModel) -> dict[str, str]:
     Warns where that backend makes n × n weights on a GPU, where Triton is too old for the kernels, and where a CPU has
     no instructions for the model's dtype.
     """
-    config, device = model.config.get_text_config(), model.device
+    device = model.device
     kernels = kernels_on(device)
     if device.type == "cuda" and chosen() == "auto" and (why := without_triton(device)):
         warn(f"{why}: torch computes what the Triton kernels would")
-    heads = config.num_attention_heads
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    shape = (heads, kv_heads, head_dim, model.dtype, device)
-    sdpa = prompt_backend(*shape)
+    heads = heads_of(model.config)
+    sdpa = prompt_backend(*heads, model.dtype, device)
     if sdpa == MATH and device.type == "cuda":
         warn(
-            f"attention in {str(model.dtype).removeprefix('torch.')} with head_dim {head_dim} has only torch's math "
-            "backend here: a prompt of n tokens makes n × n weights (prefill.chunk=N: N × n)"
+            f"attention in {str(model.dtype).removeprefix('torch.')} with head_dim {heads.head_dim} has only torch's "
+            "math backend here: a prompt of n tokens makes n × n weights (prefill.chunk=N: N × n)"
         )
     if device.type == "cpu" and model.dtype == torch.bfloat16 and not multiplies_bfloat16():
         warn(
             "this CPU has neither avx512_bf16 nor AMX: products with weights take 2 to 5 times as long in bfloat16 as "
             "in float32 (model.dtype=auto)"
         )
+    decoding = decoding_backend(*decoding_heads_of(model.config), model.dtype, device)
     name = {"torch": "torch", "triton": f"triton {triton_version()}"}.get(kernels) or f"numba {version('numba')}"
-    return {"kernels": name, "sdpa": sdpa, "sdpa_decode": decoding_backend(*shape)}
+    return {"kernels": name, "sdpa": sdpa, "sdpa_decode": decoding}
 
 
 def without_triton(device: torch.device) -> str | None:

@@ -9,13 +9,14 @@ from kvbench.errors import UserError, unknown
 from kvbench.utils.regular_files import read_bytes
 
 NUMBERS = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
+OF_LATENTS = ("kv_lora_rank", "qk_rope_head_dim")  # of models with latent attention
 
 
 def model_shape(shape: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A shape whose keys are NUMBERS, each a positive integer. Raises UserError for any other."""
+    """A shape whose keys are NUMBERS or OF_LATENTS, each a positive integer. Raises UserError for any other."""
     for name, number in shape.items():
-        if name not in NUMBERS:
-            raise unknown("key in model.shape", str(name), NUMBERS)
+        if name not in (*NUMBERS, *OF_LATENTS):
+            raise unknown("key in model.shape", str(name), (*NUMBERS, *OF_LATENTS))
         if not _is_number(number) or number != int(number) or number < 1:
             raise UserError(f"model.shape.{name}={number!r} must be an integer of at least 1")
     return shape
@@ -59,7 +60,7 @@ def check_shape(name: str, shape: Mapping[str, Any], config: Mapping[str, Any], 
     differences = [
         f"{key} {numbers[key]}, not {wanted}"
         for key, wanted in model_shape(shape).items()
-        if numbers[key] not in (None, wanted)
+        if numbers.get(key) not in (None, wanted)
     ]
     if differences:
         local = Path(source).is_dir()
@@ -71,7 +72,7 @@ def check_shape(name: str, shape: Mapping[str, Any], config: Mapping[str, Any], 
 
 
 def shape_of(config: Mapping[str, Any]) -> dict[str, int | None]:
-    """NUMBERS of a config.json, or of its text model; None where it has no such number."""
+    """NUMBERS of a config.json, or of its text model; None where it has no such number; and OF_LATENTS that it has."""
     text = config.get("text_config")
     config = text if isinstance(text, Mapping) else config
     numbers: dict[str, Any] = {name: config.get(name) for name in NUMBERS}
@@ -80,7 +81,19 @@ def shape_of(config: Mapping[str, Any]) -> dict[str, int | None]:
         numbers["num_key_value_heads"] = heads
     if numbers["head_dim"] is None and _is_number(heads) and _is_number(width) and heads > 0:
         numbers["head_dim"] = width // heads
-    return numbers
+    return numbers | {name: config[name] for name in OF_LATENTS if config.get(name) is not None}
+
+
+def stores_latents(shape: Mapping[str, Any]) -> bool:
+    """Whether a shape's layers store a latent and a rotated key for all heads."""
+    return {*OF_LATENTS} <= shape.keys()
+
+
+def token_numbers(shape: Mapping[str, Any]) -> int:
+    """Numbers that FullKV stores of a token in a layer of this shape."""
+    if stores_latents(shape):
+        return sum(shape[name] for name in OF_LATENTS)
+    return int(2 * shape["num_key_value_heads"] * shape["head_dim"])
 
 
 def _is_number(value: object) -> bool:

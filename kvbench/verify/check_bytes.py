@@ -14,7 +14,7 @@ from kvbench.methods.storage.base import KeptLayer
 from kvbench.records.identity import setting_hash
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.hashing import file_hash
-from kvbench.utils.model_shape import shape_of
+from kvbench.utils.model_shape import shape_of, stores_latents, token_numbers
 from kvbench.utils.regular_files import read_bytes
 from kvbench.verify.check_code import preset_of
 from kvbench.verify.folder import Folder, named
@@ -24,6 +24,7 @@ from kvbench.verify.verdict import Check, Findings, Note, missing, wrong
 
 EQUAL = 1e-9
 ROUNDED = 1e-3  # kept_per_layer has three decimals
+UNKNOWN = {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 1}  # heads of a model
 ELEMENT = {"torch.float32": 4, "torch.float16": 2, "torch.bfloat16": 2}
 
 
@@ -97,8 +98,7 @@ def _shape(record: Mapping[str, Any], manifest: Mapping[str, Any], shape: Mappin
     if record.get("window_bytes") or "full_layers" in record:
         yield missing("FullKV's bytes are not computed for layers that do not keep all tokens")
         return
-    heads, width = shape["num_key_value_heads"], shape["head_dim"]
-    full = 2 * most * heads * width * element * record["prompt_tokens"]
+    full = most * token_numbers(shape) * element * record["prompt_tokens"]
     if record["full_bytes"] != full:
         yield wrong(f"FullKV takes {full} bytes, not {record['full_bytes']}")
 
@@ -237,8 +237,10 @@ def least_stored(
 ) -> float:
     """The least share of FullKV's bytes that holds the tokens which the record's layers kept."""
     layers, of_heads = record["kept_per_layer"], record.get("kept_per_head") or []
-    model = shape or {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 1}
+    model = shape or UNKNOWN
     # query heads that select for themselves may have copies of their own
+    if stores_latents(model):  # whose keys and values are not as wide as each other
+        shape, model = None, UNKNOWN
     unfolded = record.get("ratio_over") == "query_heads" and method.unfolds
     heads = int(model["num_attention_heads" if unfolded else "num_key_value_heads"])
     least = 0.0

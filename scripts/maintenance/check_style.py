@@ -71,6 +71,7 @@ SUBJECTS = {
     "methods/test_every_method.py": "what holds for every file of conf/method",
     "methods/test_every_method_lengths.py": "the same at any length",
     "methods/test_value_width.py": "values of another width than keys",
+    "methods/test_latents.py": "every preset over latents",
     "ops/test_fakes.py": "what torch assumes of operators' results",
     "runner/test_surroundings.py": "what a machine may lack",
     "evaluation/test_devices.py": "methods, passes and probes on fake GPUs",

@@ -21,6 +21,7 @@ from kvbench.methods import Method
 from kvbench.methods.base.method import as_given
 from kvbench.models.attending_layer import AttendingLayer, attend_one_by_one
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.latents import Latents
 from kvbench.models.layer_kinds import LayerKind, check_continues, kinds_of
 from kvbench.models.probe import ropes_of
 from kvbench.models.rope_growth import forget_lengths
@@ -31,9 +32,9 @@ from kvbench.prefill.full import CaptureLayer, PromptLayers, layer_of
 class CompressingLayer(AttendingLayer):
     """One layer of a CompressedCache: first `inner` captures the prompt, then it is the compressed cache."""
 
-    def __init__(self, cache: "CompressedCache", index: int, readers: int):
+    def __init__(self, cache: "CompressedCache", index: int, readers: int, latent: bool):
         super().__init__()
-        self.cache, self.index, self.readers = cache, index, readers
+        self.cache, self.index, self.readers, self.latent = cache, index, readers, latent
         self.inner: AttendingLayer | None = None
         self.waiting: tuple[Tensor, Tensor] | None = None  # new keys and values of a cache that takes no blocks
 
@@ -41,17 +42,28 @@ class CompressingLayer(AttendingLayer):
     def windowed(self) -> bool:
         return self.inner is not None and self.inner.windowed
 
+    @property
+    def absorbs(self) -> bool:
+        return self.inner is not None and self.inner.absorbs
+
+    def keep_latents(self, latents: Latents) -> None:
+        self._begun(latents.latent).keep_latents(latents)
+
+    def _begun(self, new: Tensor) -> AttendingLayer:
+        """The layer that takes new tokens [1, heads, t, …], of the prompt where they are the first."""
+        if new.shape[0] != 1:
+            raise UserError(f"a batch of {new.shape[0]} sequences: a CompressedCache holds one (no beams, no batch)")
+        if self.inner is None:
+            self.cache.begin(new.shape[2])
+        assert self.inner is not None, "`begin` set it"
+        return self.inner
+
     @torch.no_grad()
     def append(self, keys: Tensor, values: Tensor) -> None:
-        t = keys.shape[2]
-        if keys.shape[0] != 1:
-            raise UserError(f"a batch of {keys.shape[0]} sequences: a CompressedCache holds one (no beams, no batch)")
-        if self.inner is None:
-            self.cache.begin(t)
-        assert self.inner is not None, "`begin` set it"
+        t, inner = keys.shape[2], self._begun(keys)
         if self.cache.compressed and t > 1:
             check_continues(self.cache.config, "generate reads further tokens at once")
-        if self.cache.compressed and t > 1 and not self.inner.takes_blocks:
+        if self.cache.compressed and t > 1 and not inner.takes_blocks:
             if self.readers:
                 raise UserError(
                     f"{self.cache.setting.label} reads one token at a time, and later layers of this model attend to "
@@ -59,7 +71,7 @@ class CompressingLayer(AttendingLayer):
                 )
             self.waiting = keys, values
         else:
-            self.inner.update(keys, values)
+            inner.take(keys, values)
 
     @torch.no_grad()
     def attend(self, query: Tensor, scaling: float) -> Tensor:
@@ -137,7 +149,9 @@ class CompressedCache(Cache):
         super().__init__(layers=[self._layer(index, kind) for index, kind in enumerate(kinds)])
 
     def _layer(self, index: int, kind: LayerKind) -> CompressingLayer | StoredLayer:
-        return CompressingLayer(self, index, kind.readers) if kind.keeps == "own" else layer_of(kind, whole=False)
+        if kind.keeps == "own":
+            return CompressingLayer(self, index, kind.readers, kind.latent)
+        return layer_of(kind, whole=False)
 
     @property
     def compressed(self) -> Compressed | None:

@@ -59,7 +59,7 @@ def pressed_prefill(model: PreTrainedModel, input_ids: Tensor, plan: PressedPref
     Raises UserError with what the press complains about, and for a prompt beyond a sliding window.
     """
     kinds = kinds_of(model.config)
-    if any(kind.keeps != "own" or kind.readers for kind in kinds):
+    if any(kind.keeps != "own" or kind.readers or kind.latent for kind in kinds):
         raise UserError(
             f"presses compress every layer, and {type(model).__name__} has layers without keys and values of their "
             "own: kvbench's own methods leave such layers alone"

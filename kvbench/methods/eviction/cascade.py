@@ -52,7 +52,7 @@ class Cascade(LayerStream):
             return
         window = self.method.scoring.protected(self.budget)
         scores = self.method.scores(layer, window)
-        self.held.append(HeldLayer(layer, scores))
+        self.held.append(HeldLayer(layer.stored, scores))
         self.weights.append(self.allocation.weight(layer, lambda: scores).item())
         bounds = self.allocation.bounds(self.weights, self.budget, layer.n, window, self.num_layers)
         # a smaller budget of the layer may round up to one token more in a head

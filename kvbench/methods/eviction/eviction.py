@@ -116,7 +116,7 @@ class Eviction(Method):
             return super().compress(state, budget)
         count = len(state.layers)
         selections = [self.select(layer, index, count, budget) for index, layer in enumerate(state.layers)]
-        return self.storage.store_all(state.layers, selections)
+        return self.storage.store_all([layer.stored for layer in state.layers], selections)
 
     def given(self, state: PrefillState, budget: int) -> "Eviction":
         """This eviction with the budgets that the states of all layers give; one wait for the device."""
@@ -131,7 +131,7 @@ class Eviction(Method):
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         when = self.decode_compression
         if when is None:
-            return self.storage.store(layer, self.select(layer, index, num_layers, budget))
+            return self.storage.store(layer.stored, self.select(layer, index, num_layers, budget))
 
         def select(layer: LayerState, budget: int) -> Selection:
             return self.select(layer, index, num_layers, budget)
@@ -145,6 +145,11 @@ class Eviction(Method):
         """The tokens of one layer to keep, at a mean of `budget` per head over all layers."""
         if budget >= layer.n:
             return Selection.everything(layer)
+        if layer.latents is not None and self.heads != EqualHeads():
+            raise UserError(
+                f"{type(self.heads).__name__} shares a layer's tokens between its heads, and this model stores "
+                "latents, which all heads read: use a method that gives heads equally many"
+            )
         window = self.scoring.protected(budget)
         tokens = self.budgets.of_layer(layer, index, num_layers, budget)
         scores = self.scores(layer, window)
@@ -210,7 +215,8 @@ class Eviction(Method):
 
     def per_head(self, votes: Tensor, layer: LayerState) -> Tensor:
         """Votes of query heads [num_attention_heads, len], or of KV heads, as votes of the heads that select."""
-        if self.granularity == "query_head":
+        one_set = self.granularity == "layer" or layer.latents is not None
+        if self.granularity == "query_head" and not one_set:
             return votes
-        heads = 1 if self.granularity == "layer" else layer.num_key_value_heads
+        heads = 1 if one_set else layer.num_key_value_heads
         return votes if len(votes) == heads else reduce_group(votes, heads, self.group_reduce)

@@ -62,7 +62,7 @@ class GEAR(Storage):
         prompt, later = (Recipe(self.bits, self.group, self.outliers, rank) for rank in (self.rank, self.later_rank))
         keys = GearSequence(selection.of(layer.keys), KeyPart, prompt, later, self.buffer)
         values = GearSequence(selection.of(layer.values), ValuePart, prompt, later, self.buffer)
-        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
         return BlockwiseLayer(keys, values, layer.n, kept)
 
     def most_share(self, tokens: int) -> float:
@@ -71,7 +71,7 @@ class GEAR(Storage):
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         """Codes, and of a layer that is known the other parts, too."""
         if layer is None or not layer.tokens:
-            return coded_share(self.bits, self.bits, element_bytes)
+            return coded_share(self.bits, self.bits, element_bytes, layer)
         tokens, token = layer.tokens, layer.heads * layer.head_dim
         coded = tokens - tokens % (self.group or 1)  # keys that are compressed
         keys = self._bytes(coded, token, layer, element_bytes) if coded else 0.0

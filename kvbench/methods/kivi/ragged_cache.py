@@ -95,6 +95,9 @@ class RaggedQuantisedLayer(SequenceLayer):
     def _older_bytes(self) -> int:
         return filled(*(tensor for rows in self.older for tensor in rows.tensors()))
 
+    def as_dense(self) -> None:
+        """Heads have different numbers of tokens."""
+
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         counts, length = self.older[0].counts, self.k.length
         heads, group = len(counts), query.shape[1] // len(counts)

@@ -87,13 +87,14 @@ class Kivi(Storage):
         pairs = [self._uniform]
         if self._by_layer is not None:
             pairs = [self._by_layer[layer.index]] if layer and layer.index < len(self._by_layer) else self._by_layer
-        return min(share(pair.keys, TOKENS, raw[0]) + share(pair.values, CHANNELS, raw[1]) for pair in pairs) / 2
+        shares = [(share(pair.keys, TOKENS, raw[0]), share(pair.values, CHANNELS, raw[1])) for pair in pairs]
+        return min(map(min, shares)) if layer is None else min(map(sum, shares)) / 2
 
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         if selection.ragged:
             return self._store_ragged(layer, selection)
         keys, values = self._sequences(layer, selection.of(layer.keys), selection.of(layer.values))
-        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
         return QuantisedLayer(keys, values, layer.n, kept)
 
     def _store_ragged(self, layer: LayerState, selection: Selection) -> RaggedQuantisedLayer:

@@ -53,11 +53,11 @@ class KVQuant(Storage):
         rows, k = selection.of(layer.keys), selection.count(layer)
         keys = NonUniformKeys(rows, *how, KeyPositions(rope, selection.indices, k, layer.seen, rows.device))
         values = NonUniformValues(selection.of(layer.values), *how)
-        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
         return BlockwiseLayer(keys, values, layer.n, kept)
 
     def most_share(self, tokens: int) -> float:
         return 1 + 2 / tokens  # the levels of channels, as two raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        return coded_share(self.bits, self.bits, element_bytes)  # outliers, scales and levels come on top
+        return coded_share(self.bits, self.bits, element_bytes, layer)  # outliers, scales and levels come on top

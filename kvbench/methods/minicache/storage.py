@@ -188,7 +188,7 @@ class MiniCache(Storage):
         selection = selections[0]
         heads, n = selection.heads(pair[0]), pair[0].n
         # one direction for two vectors; r3 is its size with magnitudes and unmerged tokens
-        kept = selection.kept(pair[0], r2=0.5, r3=(keys.share + values.share) / 2)
+        kept = selection.kept(pair[0], r2=0.5, r3=pair[0].mean_share(keys.share, values.share))
         return [SequenceLayer(k, v, heads, n, kept) for k, v in zip(keys.pair, values.pair, strict=True)]
 
     def merge_rows(self, rows: Listing[Tensor], sequence: Callable[..., Sequence]) -> MergedRows:

@@ -65,7 +65,7 @@ class FirstDecodeLayer(LayerOfParts):
         return cache
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        self.inner.update(keys, values)
+        self.inner.take(keys, values)
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         out = self.inner.attend(query, scaling)
@@ -95,4 +95,4 @@ class FirstDecodeLayer(LayerOfParts):
         self.parts = [store(LayerState(*prompt, **self.state_fields))]
         self.kept, self.late_bytes = self.inner.kept, self.inner.nbytes
         self.late_bytes_16 = self.inner.bytes_in_16_bits(keys.element_size())
-        self.inner.update(keys[:, :, self.prompt :], values[:, :, self.prompt :])
+        self.inner.take(keys[:, :, self.prompt :], values[:, :, self.prompt :])

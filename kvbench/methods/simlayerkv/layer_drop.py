@@ -58,7 +58,7 @@ class RandomLayers(Method):
         kept = Selection.everything(layer)
         if index in self.dropped(layer.n, num_layers, budget):
             kept = trimmed(layer, self.sinks, self.window)
-        return self.storage.store(layer, kept)
+        return self.storage.store(layer.stored, kept)
 
     def dropped(self, n: int, num_layers: int, budget: int) -> list[int]:
         """The layers to trim, in the order drawn. UserError where the range has fewer than `layers`."""

@@ -180,7 +180,7 @@ class SimLayerKV(Method):
         return [self._trim if trim else full for trim in self.trims(scores, n, budget)]
 
     def _trim(self, layer: LayerState) -> LayerCache:
-        return self.storage.store(layer, trimmed(layer, self.sinks, self.recent))
+        return self.storage.store(layer.stored, trimmed(layer, self.sinks, self.recent))
 
 
 def trimmed(layer: LayerState, sinks: int, recent: int) -> Selection:

@@ -20,7 +20,7 @@ class KeptLayer:
     """What a record says of a layer, without its keys and values."""
 
     tokens: int | None  # that each head keeps; None where heads keep different numbers
-    heads: int  # that store, of `head_dim` channels
+    heads: int  # that store keys and values, both of `head_dim` channels
     head_dim: int
     index: int  # of the layer, from the lowest, among the `num_layers` that are compressed
     num_layers: int
@@ -74,9 +74,11 @@ class Storage(Stated, ABC):
         return [self.store(layer, selection) for layer, selection in zip(layers, selections, strict=True)]
 
 
-def coded_share(key_bits: float, value_bits: float, element_bytes: int) -> float:
-    """`least_share` of elements in so many bits each, or as they are where that is less."""
-    return min((key_bits + value_bits) / (2 * 8 * element_bytes), 1.0)
+def coded_share(key_bits: float, value_bits: float, element_bytes: int, layer: KeptLayer | None) -> float:
+    """`least_share` of elements in so many bits each, or as they are where that is less; of a layer that is not known
+    keys may be as narrow, or values, as it takes."""
+    bits = min(key_bits, value_bits) if layer is None else (key_bits + value_bits) / 2
+    return min(bits / (8 * element_bytes), 1.0)
 
 
 def refuse_union(storage: Storage, method: str) -> None:

@@ -42,12 +42,12 @@ class BlockFormats(Storage):
     @by_head
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         keys, values = self._sequence("k", selection.of(layer.keys)), self._sequence("v", selection.of(layer.values))
-        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
         return CodedLayer(keys, values, layer.n, kept)
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         keys, values = (self.formats[name].bits_per_element for name in (self.k, self.v))
-        return coded_share(keys, values, element_bytes)
+        return coded_share(keys, values, element_bytes, layer)
 
     def _sequence(self, which: str, rows: Tensor) -> BlockSequence:
         form = self.formats[getattr(self, which)]

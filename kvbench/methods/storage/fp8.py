@@ -31,8 +31,8 @@ class Fp8(Storage):
     @by_head
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         keys, values = (Float8Sequence(selection.of(x), self.scale) for x in (layer.keys, layer.values))
-        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
         return CodedLayer(keys, values, layer.n, kept)
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        return coded_share(8, 8, element_bytes)
+        return coded_share(8, 8, element_bytes, layer)

@@ -34,12 +34,12 @@ class Int8(Storage):
     @by_head
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         keys, values = (Int8Sequence(selection.of(x)) for x in (layer.keys, layer.values))
-        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
         return CodedLayer(keys, values, layer.n, kept)
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         bits = 8 if layer is None else 8 + 32 / layer.head_dim
-        return coded_share(bits, bits, element_bytes)
+        return coded_share(bits, bits, element_bytes, layer)
 
 
 class Int8Sequence(CodedSequence):

@@ -71,7 +71,7 @@ class TurboQuant(Storage):
         if layer.keys.shape[2] % 8:
             raise UserError(f"TurboQuant packs channels in eights, but this model has {layer.keys.shape[2]} a head")
         keys, values = self._keys(selection.of(layer.keys)), self._values(selection.of(layer.values))
-        kept = selection.kept(layer, r3=(keys.share + values.share) / 2)
+        kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
         return CodedLayer(keys, values, layer.n, kept)
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
@@ -80,7 +80,7 @@ class TurboQuant(Storage):
         number = 0 if layer is None else 16 / layer.head_dim  # a token's lengths, or scale and minimum, in float16
         keys = 8 if self.keys == "fp8" else self.bits + number
         values = (self.value_bits or self.bits) + number * (2 if self.values == "uniform" else 1)
-        return coded_share(keys, values, element_bytes)
+        return coded_share(keys, values, element_bytes, layer)
 
     def _codes(self, index: int, num_layers: int) -> bool:
         return self.raw_layers <= index < num_layers - self.raw_layers

@@ -18,7 +18,7 @@ SIZES: tuple[tuple[Sequence[str], int], ...] = (
     (["num_key_value_heads", "num_kv_heads", "n_head_kv", "key_value_heads"], KV_HEADS),
     (["experts_per_tok", "top_k_experts", "moe_topk", "moe_top_k", "experts_top_k", "moe_k"], 2),
     (["num_experts", "num_local_experts", "n_routed_experts"], 4),
-    (["shared_experts", "n_group", "topk_group"], 1),
+    (["shared_experts", "n_group", "topk_group", "expert_group", "zero_expert"], 1),
     (["qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "rotary_dim"], 8),
     (["lora_rank", "latent", "rank"], 16),
     (["mamba_n_heads", "mamba_num_heads"], 8),
@@ -74,10 +74,11 @@ def small(config: Mapping[str, Any]) -> dict[str, Any]:
     )
     values = {name: one_small(name, value, layers) for name, value in config.items() if name not in DERIVED}
     if "qk_rope_head_dim" in values:  # latent attention: heads have sizes of other names
-        values = {name: value for name, value in values.items() if name not in ("head_dim", "qk_head_dim")}
+        values.pop("qk_head_dim", None)
+        values["head_dim"] = values["qk_rope_head_dim"]  # which LongCat-Flash rotates; others compute it
         if "num_key_value_heads" in values:
             values["num_key_value_heads"] = HEADS
-    for name, size in (("head_dim", HEAD_DIM), ("num_key_value_heads", KV_HEADS)):
+    for name, size in (("head_dim", HEAD_DIM), ("num_key_value_heads", KV_HEADS), ("num_experts_per_tok", 2)):
         if name in values and values[name] is None:
             values[name] = size
     if "attn_layer_indices" in values:
@@ -100,7 +101,7 @@ def one_small(name: str, value: Any, layers: int) -> Any:
         return 0
     if name.startswith("num_nextn") or name in ("first_k_dense_replace", "num_dense_layers"):
         return 1
-    if any(part in name for part in NO_SIZE):
+    if any(part in name for part in NO_SIZE) and "experts" not in name:
         return value
     size = next((size for parts, size in SIZES if any(part in name for part in parts)), value)
     return size if name == "hidden_size" else min(value, size)

@@ -1,0 +1,59 @@
+"""Sizes of a model's attention, and how many numbers its layers store, from its configuration alone."""
+
+from typing import NamedTuple
+
+from transformers import PreTrainedConfig
+
+from kvbench.models.layer_kinds import kinds_of
+
+
+class Heads(NamedTuple):
+    """Of the layers that attend, or of the first of them where layers differ."""
+
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int  # of keys
+
+
+def heads_of(config: PreTrainedConfig) -> Heads:
+    """Of a prompt's attention, which latents are expanded for."""
+    text = config.get_text_config(decoder=True)
+    heads = text.num_attention_heads
+    if getattr(text, "kv_lora_rank", None) is not None:
+        return Heads(heads, heads, text.qk_nope_head_dim + text.qk_rope_head_dim)
+    width = getattr(text, "head_dim", None) or text.hidden_size // heads
+    return Heads(heads, getattr(text, "num_key_value_heads", None) or heads, width)
+
+
+def decoding_heads_of(config: PreTrainedConfig) -> Heads:
+    """Of a decoded token's attention, in which all heads read latents."""
+    text, heads = config.get_text_config(decoder=True), heads_of(config)
+    if getattr(text, "kv_lora_rank", None) is None:
+        return heads
+    return Heads(heads.num_attention_heads, 1, text.kv_lora_rank + text.qk_rope_head_dim)
+
+
+class StoredNumbers(NamedTuple):
+    keys: int  # of latent attention the latents and the rotated keys, which attention reads as keys
+    values: int
+
+
+def stored_numbers(config: PreTrainedConfig, tokens: int) -> StoredNumbers:
+    """Of the keys and values of `tokens` tokens, in all layers; those of a sliding layer are its window's.
+
+    Raises UserError for layers that kvbench has no cache for.
+    """
+    text = config.get_text_config(decoder=True)
+    keys = values = 0
+    for at, kind in enumerate(kinds_of(config)):
+        if kind.keeps != "own":
+            continue
+        held = tokens if kind.window is None else min(tokens, kind.window)
+        if kind.latent:
+            keys += held * (text.kv_lora_rank + text.qk_rope_head_dim)
+            continue
+        of_layer = text.per_layer_config[at] if getattr(text, "per_layer_config", None) is not None else text
+        _, heads, width = heads_of(of_layer)
+        keys += held * heads * width
+        values += held * heads * (getattr(of_layer, "v_head_dim", None) or width)
+    return StoredNumbers(keys, values)
