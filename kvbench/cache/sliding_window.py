@@ -1,13 +1,14 @@
-"""The cache of a layer that attends to a sliding window: it keeps only what later tokens can still see."""
+"""Caches of layers that attend to a sliding window, or to a chunk: they keep only what later tokens can still see."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, LayerCache, StoredLayer
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.ops.attention import sliding_attention
+from kvbench.ops.attention import dense_attention, sliding_attention
 from kvbench.ops.softmax import Scaling
 
 SLACK = 64  # tokens out of the window that may stay in the buffers before these are moved
@@ -39,23 +40,27 @@ class WindowLayer(LayerCache):
         self.length = 0  # tokens that count, the last ones of the buffers
 
     @classmethod
-    def of(cls, keys: Tensor, values: Tensor, window: int, seen: int, kept: Kept | None = None) -> "WindowLayer":
+    def of(cls, keys: Tensor, values: Tensor, window: int, seen: int, kept: Kept | None = None) -> Self:
         """The cache after `seen` tokens, of which keys, values [num_key_value_heads, len, head_dim] are the last."""
         layer = cls(window, kept)
-        last = max(keys.shape[1] - (window - 1), 0)
+        last = max(keys.shape[1] - layer.visible(seen), 0)
         layer.k, layer.v = (Growing(x[None, :, last:].clone()) for x in (keys, values))
         layer.length, layer.seen = layer.k.length, seen
         return layer
 
-    def cut(self, end: int) -> "WindowLayer":
+    def visible(self, seen: int) -> int:
+        """How many of the `seen` tokens a further one can see, at most."""
+        return self.window - 1
+
+    def cut(self, end: int) -> Self:
         """The cache after the first `end` tokens, without slack. Any `end` but the last needs a `whole` cache."""
         keys, values = self._stores
         last = end - self.seen + keys.length  # of the buffers
-        if last < min(end, self.window - 1):
+        if last < min(end, self.visible(end)):
             raise ValueError(
                 f"a window of {self.window} needs some of the first {end} tokens, which are no longer stored"
             )
-        layer = WindowLayer.of(keys.view[0, :, :last], values.view[0, :, :last], self.window, end, self.kept)
+        layer = self.of(keys.view[0, :, :last], values.view[0, :, :last], self.window, end, self.kept)
         layer.readers = self.readers
         return layer
 
@@ -105,10 +110,30 @@ class WindowLayer(LayerCache):
         """Stop counting tokens that no later query sees. Their memory is freed now and then."""
         if self.whole:
             return
-        self.length = min(self.length, self.window - 1)
+        self.length = min(self.length, self.visible(self.seen))
         first = self._stores[0].length - self.length
         if first > SLACK:
             self.k, self.v = (Growing(store.view[:, :, first:].clone()) for store in self._stores)
+
+
+class ChunkLayer(WindowLayer):
+    """Keys and values since the last multiple of `window` tokens, which later tokens of the same chunk attend to, as
+    Llama-4's do in three layers of four."""
+
+    def visible(self, seen: int) -> int:
+        return seen % self.window
+
+    def _attention(self, query: Tensor, scaling: Scaling) -> Tensor:
+        keys, values = (store.view[:, :, -self.length :] for store in self._stores)
+        first, outputs = self.seen - query.shape[2], []  # position of the first query
+        before = self.seen - self.length  # position of the first key
+        while first < self.seen:
+            start = first - first % self.window
+            end = min(start + self.window, self.seen)
+            chunk, queries = slice(start - before, end - before), query[:, :, : end - first]
+            outputs.append(dense_attention(queries, keys[:, :, chunk], values[:, :, chunk], scaling))
+            query, first = query[:, :, end - first :], end
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
 
 
 def fixed_bytes(layers: Iterable[StoredLayer]) -> int:

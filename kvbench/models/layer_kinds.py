@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig
 from kvbench.errors import UserError
 from kvbench.models.cache_layers import check_known
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 LINEAR = ("linear_attention", "conv")  # recurrent layers and convolutions, in transformers' words
 WITHOUT = ("moe", "mlp", "dummy")  # layers that read no other token
 # Models whose code in transformers begins a new state with every pass over several tokens
@@ -23,6 +23,7 @@ class LayerKind:
     keeps     own: keys and values of its own; shared: it attends to those of an earlier layer; state: what it has read,
               in tensors of fixed size (linear attention, state spaces, convolutions); nothing: it reads no other token.
     window    the tokens that it attends to, the query's own and those before it; None: all of them.
+    chunked   whether these are at most those since the last multiple of `window` tokens.
     readers   how many later layers attend to its keys and values.
     states    how many states of fixed size it has.
     latent    whether it keeps latents, from which the keys and values of all heads are computed (MLA).
@@ -33,6 +34,7 @@ class LayerKind:
     readers: int = 0
     states: int = 0
     latent: bool = False
+    chunked: bool = False
 
     @property
     def attends(self) -> bool:
@@ -50,13 +52,13 @@ Kinds = tuple[LayerKind, ...]  # by layer, lowest first
 def kinds_of(config: PreTrainedConfig) -> Kinds:
     """The kind of each layer of a model's configuration. A window that holds every text the model takes is none.
 
-    Raises UserError for layers of other kinds (chunked or indexed attention, attention beside a state in one layer),
+    Raises UserError for layers of other kinds (indexed attention, attention beside a state in one layer),
     for those that an older transformers does not know, for windows of latents, and for a model without attention.
     """
     config = config.get_text_config(decoder=True)
     count, window = config.num_hidden_layers, getattr(config, "sliding_window", None)
     types = getattr(config, "layer_types", None) or [FULL if window is None else SLIDING] * count
-    if others := sorted(set(types) - {FULL, SLIDING, *LINEAR, *WITHOUT}):
+    if others := sorted(set(types) - {FULL, SLIDING, CHUNKED, *LINEAR, *WITHOUT}):
         raise UserError(f"this model has layers of {others[0]!r}, for which kvbench has no cache")
     if not {FULL, SLIDING} & set(types):
         raise UserError("this model has no layer with attention, and thus no keys and values to compress")
@@ -65,15 +67,18 @@ def kinds_of(config: PreTrainedConfig) -> Kinds:
     longest = getattr(config, "max_position_embeddings", None)
     if window is not None and longest is not None and window >= longest:
         window = None
-    windows = [window if kind == SLIDING else None for kind in types]
+    chunk = getattr(config, "attention_chunk_size", None)
+    if CHUNKED in types and chunk is None:
+        raise UserError(f"this model has layers of {CHUNKED!r} and no attention_chunk_size")
+    windows = [window if kind == SLIDING else chunk if kind == CHUNKED else None for kind in types]
     modes = getattr(config, "kv_sharing_modes", None) or [None] * count
     states = getattr(config, "number_of_conv_states", 1)
     latent = getattr(config, "kv_lora_rank", None) is not None
-    if latent and (SLIDING in types or any(modes)):
+    if latent and ({SLIDING, CHUNKED} & {*types} or any(modes)):
         raise UserError("this model has latents in layers with a sliding window, for which kvbench has no cache")
     kinds = []
     for at, (kind, own, mode) in enumerate(zip(types, windows, modes, strict=True)):
-        if kind not in (FULL, SLIDING) or mode == "reuse":
+        if kind not in (FULL, SLIDING, CHUNKED) or mode == "reuse":
             check_known(kind)
         if kind in LINEAR:
             kinds.append(LayerKind("state", states=states))
@@ -84,7 +89,7 @@ def kinds_of(config: PreTrainedConfig) -> Kinds:
         else:
             later = zip(types[at + 1 :], modes[at + 1 :], strict=True)
             readers = sum(mode == "reuse" and other == kind for other, mode in later) if mode == "store" else 0
-            kinds.append(LayerKind("own", own, readers, latent=latent))
+            kinds.append(LayerKind("own", own, readers, latent=latent, chunked=kind == CHUNKED))
     return tuple(kinds)
 
 
@@ -95,7 +100,7 @@ def kinds_at(config: PreTrainedConfig, n: int) -> Kinds:
     all, as long as no window is exceeded.
     """
     kinds = kinds_of(config)
-    if all(kind.window is not None and n <= kind.window for kind in kinds if kind.attends):
+    if all(kind.window is not None and n <= kind.window and not kind.chunked for kind in kinds if kind.attends):
         return tuple(replace(kind, window=None) for kind in kinds)
     return kinds
 

@@ -11,7 +11,6 @@ import torch
 from huggingface_hub import constants
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
     PretrainedConfig,
@@ -22,6 +21,7 @@ from transformers import (
 from kvbench.configuration import ModelSpec
 from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.auto_class import class_for
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
 from kvbench.models.gguf_file import gguf_folder
@@ -43,9 +43,6 @@ from kvbench.utils.text import first_line
 
 # Buffers that old checkpoints saved with their weights; the model computes them.
 BUFFERS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
-# Checkpoints of several media of which the text model alone is loaded, by model_type, with the weights that are left
-# out: their image encoders need packages of their own.
-TEXT_ALONE = {"gemma3n": ("model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.")}
 
 
 @dataclass
@@ -128,14 +125,11 @@ def load(spec: ModelSpec) -> LoadedModel:
             check_config(Path(source))
             weight_files(Path(source))
         raw = read_config(source, options)
-        left_out = TEXT_ALONE.get(str(raw.get("model_type")), ())
-        text = {}
-        if spec.shape or left_out:
-            config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
-            check_shape(spec.name, spec.shape or {}, config.to_dict(), source)
-            text = {"config": config.get_text_config(decoder=True)} if left_out else {}
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
+        check_shape(spec.name, spec.shape or {}, config.to_dict(), source)
+        auto, text, left_out = class_for(spec.name, config)
         tokenizer = within(WHOLE, partial(AutoTokenizer.from_pretrained, source, trust_remote_code=False, **options))
-        model, loading = AutoModelForCausalLM.from_pretrained(
+        model, loading = auto.from_pretrained(
             source,
             dtype=spec.resolve_dtype(),
             attn_implementation=ATTENTION,
@@ -144,7 +138,7 @@ def load(spec: ModelSpec) -> LoadedModel:
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # reported by check_complete, in one line
             device_map=spec.device_map or ({"": device} if device != "cpu" else None),
-            **text,
+            **({} if text is None else {"config": text}),
             **options,
             **(spec.load_args or {}),
         )
@@ -212,10 +206,11 @@ def unreadable(spec: ModelSpec, source: str, options: Mapping[str, Any]) -> Iter
         reason = first_line(error)
         if options.get("local_files_only") and isinstance(error, OSError):
             reason = f"{constants.ENDPOINT} does not answer, and the local cache does not have it"
-        raise UserError(
-            f"model {spec.name!r} could not be loaded from {source}: {reason} "
-            "(model.path=FOLDER loads a local copy; without a network, HF_HUB_OFFLINE=1 fails at once)"
-        ) from error
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            reason += f": pip install {error.name.partition('.')[0]}"
+        if options and isinstance(error, OSError):
+            reason += " (model.path=FOLDER loads a local copy; without a network, HF_HUB_OFFLINE=1 fails at once)"
+        raise UserError(f"model {spec.name!r} could not be loaded from {source}: {reason}") from error
 
 
 def check_complete(spec: ModelSpec, source: str, loading: Mapping[str, Any], left_out: tuple[str, ...] = ()) -> None:

@@ -96,7 +96,7 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
         raise UserError(f"{name} keeps no keys and values in the caches that it is given: {INSTEAD}")
     for at, layer in enumerate(layers):
         if isinstance(layer, PlainLayer) and layer.seen:
-            check_passed(name, at, layer, kinds[at].window)
+            check_passed(name, at, layer, None if kinds[at].chunked else kinds[at].window)
     if len(hidden) != 3:  # a pass each over the prompt, the token after it, and all of them
         raise UserError(f"{name} leaves out layers where there is nothing but text (cross-attention): {INSTEAD}")
     share = difference(torch.cat(hidden[:-1], dim=-2), hidden[-1])

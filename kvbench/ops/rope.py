@@ -136,7 +136,8 @@ def of_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
 def text_decoder(model: nn.Module) -> nn.Module:
     """The part of a model that has its decoder layers, without an image encoder beside them."""
     base = model.base_model
-    return getattr(base, "language_model", base)
+    named = (getattr(base, name, None) for name in ("language_model", "text_model"))
+    return next((part for part in named if isinstance(part, nn.Module)), base)
 
 
 def embeddings_of(model: nn.Module) -> list[nn.Module]:

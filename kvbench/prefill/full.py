@@ -12,7 +12,7 @@ from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import NoCache, StoredLayer
 from kvbench.cache.linear_state import LinearState
-from kvbench.cache.sliding_window import WindowLayer
+from kvbench.cache.sliding_window import ChunkLayer, WindowLayer
 from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.latents import Latents
@@ -197,7 +197,8 @@ def layer_of(kind: LayerKind, whole: bool) -> StoredLayer:
         return LinearState(kind.states)
     if kind.keeps == "own":
         assert kind.window is not None, "others are compressed"
-        return WindowLayer(kind.window, whole=whole, readers=kind.readers)
+        of_kind = ChunkLayer if kind.chunked else WindowLayer
+        return of_kind(kind.window, whole=whole, readers=kind.readers)
     return NoCache()
 
 

@@ -1,5 +1,7 @@
 """What each layer keeps of a text is read from a model's configuration."""
 
+from contextlib import nullcontext
+
 import pytest
 from transformers import LlamaConfig, Phi3Config
 
@@ -49,7 +51,26 @@ def test_the_last_layers_attend_to_keys_and_values_of_the_last_layer_of_their_ty
     assert compressed_layers(kinds) == [1, 3, 5, 7]
 
 
-@pytest.mark.parametrize("kind", ["chunked_attention", "hybrid", "indexed_attention"])
+def test_layers_of_chunks_are_not_compressed_however_short_a_prompt_is():
+    config = LlamaConfig(num_hidden_layers=2)
+    config.layer_types = ["full_attention", "chunked_attention"]
+    with pytest.raises(UserError, match="no attention_chunk_size"):
+        kinds_of(config)
+    config.attention_chunk_size = 8
+    assert kinds_at(config, 3) == kinds_of(config) == (LayerKind(), LayerKind(window=8, chunked=True))
+
+
+@pytest.mark.parametrize("latent", [16, None])
+def test_latents_are_of_every_layer_that_attends_and_of_no_window(latent):
+    config = LlamaConfig(num_hidden_layers=2)
+    config.layer_types, config.kv_lora_rank = ["full_attention", "linear_attention"], latent
+    assert [kind.latent for kind in kinds_of(config)] == [latent is not None, False]
+    config.layer_types, config.sliding_window = ["full_attention", "sliding_attention"], 8
+    with pytest.raises(UserError, match="latents in layers") if latent else nullcontext():
+        kinds_of(config)
+
+
+@pytest.mark.parametrize("kind", ["hybrid", "indexed_attention"])
 def test_layers_of_other_kinds_are_refused(kind):
     config = LlamaConfig(num_hidden_layers=2)
     config.layer_types = ["full_attention", kind]

@@ -66,6 +66,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 16,
         "moe_shared_expert_intermediate_size": 16,
     },
+    # chunks: a layer of them attends to what is left of its chunk
+    "llama4_text": {"layer_types": ["chunked_attention", FULL] * 4, "attention_chunk_size": WINDOW, "moe_layers": []}
+    | {"intermediate_size_mlp": 48, "no_rope_layers": [1, 0] * 4, "num_local_experts": 4},
     # the last four layers attend to keys and values of layers before them
     "gemma3n_text": GEMMA
     | {"layer_types": [SLIDING, FULL] * 6, "num_kv_shared_layers": 4, "activation_sparsity_pattern": [0.0] * 12}

@@ -22,6 +22,7 @@ SIZES: tuple[tuple[Sequence[str], int], ...] = (
     (["qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "rotary_dim"], 8),
     (["lora_rank", "latent", "rank"], 16),
     (["mamba_n_heads", "mamba_num_heads"], 8),
+    (["mamba_d_ssm"], 64),
     (["num_attention_heads", "n_head", "num_heads", "attention_heads"], HEADS),
     (["head_dim", "d_kv", "d_head"], HEAD_DIM),
     (["intermediate", "ffn", "n_inner", "d_ff", "mlp_dim"], 48),
