@@ -42,8 +42,8 @@ def class_for(name: str, config: PretrainedConfig) -> Chosen:
         warn(f"{name} ({config.model_type}) is a model of images and text: all of it is loaded, and its text part runs")
         return Chosen(AutoModelForImageTextToText, None, ())
     raise UserError(
-        f"model {name!r} has model_type {config.model_type!r}, for which transformers {transformers.__version__} has no "
-        "causal language model"
+        f"model {name!r} has model_type {config.model_type!r}, for which transformers {transformers.__version__} has "
+        "no causal language model"
     )
 
 

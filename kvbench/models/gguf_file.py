@@ -1,7 +1,8 @@
 """GGUF files, converted once to safetensors in the layout of the hub."""
 
-import re
+import os
 from collections.abc import Callable
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 
 from kvbench.errors import UserError, on_disk
+from kvbench.models.gguf_parts import join, name_without_part, parts_of
 from kvbench.utils.console import warn
 from kvbench.utils.files import appearing, cache_root, write_atomically
 from kvbench.utils.hashing import file_hash
@@ -18,7 +20,6 @@ from kvbench.utils.text import first_line
 MOVES = " (KVBENCH_CACHE=FOLDER moves it)"
 MAGIC = b"GGUF"
 FORMAT = "weights_format"  # in the config.json of what was converted: what the file's numbers were stored in
-_PART = re.compile(r"-\d{5}-of-(\d{5})$")
 
 
 def check_gguf(path: Path) -> None:
@@ -32,19 +33,27 @@ def check_gguf(path: Path) -> None:
         raise UserError(f"model.path={str(path)!r} cannot be read: {error.strerror or error}") from error
     if magic != MAGIC:
         raise UserError(f"model.path={str(path)!r} does not begin as a GGUF file does")
-    if part := _PART.search(path.stem):
-        raise UserError(
-            f"{path.name} is one of {int(part[1])} parts: llama-gguf-split --merge FIRST_PART WHOLE.gguf joins them"
-        )
 
 
 def gguf_folder(path: Path) -> Path:
-    """Folder with config, tokenizer and safetensors of a GGUF file, made when missing; known by the file's SHA-256.
+    """Folder with config, tokenizer and safetensors of a GGUF file, made when missing; known by the file's SHA-256, or
+    by those of its parts.
 
     Raises UserError where transformers cannot read the file.
     """
-    check_gguf(path)
-    return converted(f"{path.stem}-{file_hash(path)[:16]}", lambda: path, stored_in)
+    parts = parts_of(path)
+    for part in parts:
+        check_gguf(part)
+    if len(parts) == 1:
+        return converted(f"{path.stem}-{file_hash(path)[:16]}", lambda: path, stored_in)
+    together = sha256("".join(map(file_hash, parts)).encode()).hexdigest()
+    name = f"{name_without_part(path)}-{together[:16]}"
+    whole = cache_root() / "models" / f"{name}.{os.getpid()}.gguf"
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return converted(name, lambda: join(parts, whole), stored_in)
+    finally:
+        whole.unlink(missing_ok=True)
 
 
 def converted(name: str, find: Callable[[], Path], format: Callable[[Path], str | None] = lambda _: None) -> Path:

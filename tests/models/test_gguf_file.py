@@ -55,7 +55,7 @@ def test_a_file_on_the_command_line_is_named_after_itself(tmp_path):
     [
         ("a.gguf", None, "cannot be read: No such file"),
         ("a.gguf", b"PK\3\4", "does not begin as a GGUF file does"),
-        ("a-00001-of-00003.gguf", b"GGUF", "one of 3 parts: llama-gguf-split --merge"),
+        ("a-00002-of-00003.gguf", b"GGUF", "is one of 3 parts, and a-00001-of-00003.gguf is not beside it"),
         ("a.gguf", b"GGUF\3\0\0\0", "transformers cannot convert"),
     ],
     ids=["missing", "another kind", "a part", "cut short"],

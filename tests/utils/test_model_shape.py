@@ -9,7 +9,7 @@ from kvbench.configuration import configured
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, load
 from kvbench.runner.prerequisites import check_machine
-from kvbench.utils.model_shape import NUMBERS, check_shape, shape_of
+from kvbench.utils.model_shape import NUMBERS, OF_LATENTS, check_shape, shape_of, stores_latents, token_numbers
 from tests.support.config import model_config
 
 LLAMA2 = {"num_hidden_layers": 32, "num_attention_heads": 32, "hidden_size": 4096, "vocab_size": 32000}
@@ -26,8 +26,19 @@ def narrow(tmp_path):
 @pytest.mark.parametrize("name", sorted({*choices("model")} - {"hf", "llama3-8b-random"}))
 def test_every_preset_has_a_shape_whose_heads_divide(name):
     shape = model_config(name)["shape"]
-    assert {*shape} == {*NUMBERS}
-    assert shape["num_attention_heads"] % shape["num_key_value_heads"] == 0
+    if stores_latents(shape):  # for all heads
+        assert {*shape} == {*NUMBERS, *OF_LATENTS} - {"num_key_value_heads", "head_dim"}
+    else:
+        assert {*shape} == {*NUMBERS}
+        assert shape["num_attention_heads"] % shape["num_key_value_heads"] == 0
+
+
+def test_numbers_of_a_token_are_those_that_are_stored():
+    assert token_numbers(model_config("deepseek-v3")["shape"]) == 576
+    assert token_numbers(model_config("llama3-8b")["shape"]) == 2 * 8 * 128
+    config = {"num_attention_heads": 128, "hidden_size": 7168, "kv_lora_rank": 512, "qk_rope_head_dim": 64}
+    assert token_numbers({name: number for name, number in shape_of(config).items() if number}) == 576
+    assert stores_latents(shape_of(config)) and not stores_latents(shape_of(config | {"kv_lora_rank": None}))
 
 
 def test_another_network_under_a_presets_name_is_one_line_before_anything_is_loaded(narrow):

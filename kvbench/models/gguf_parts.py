@@ -1,0 +1,57 @@
+"""GGUF files in parts, as llama-gguf-split writes them: NAME-00001-of-00003.gguf and its siblings."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kvbench.errors import UserError
+
+_PART = re.compile(r"-(\d{5})-of-(\d{5})$")
+OF_PARTS = "split."  # what the fields of a part begin with that say which it is
+OF_WRITER = ("GGUF.", "general.architecture")  # written by the writer itself
+
+
+def name_without_part(path: Path) -> str:
+    """A file's name without its suffix, and without the number of its part."""
+    return _PART.sub("", path.stem)
+
+
+def parts_of(path: Path) -> list[Path]:
+    """All parts of the file that `path` is any part of, in their order; a file that is whole alone.
+
+    Raises UserError where one is missing.
+    """
+    part = _PART.search(path.stem)
+    if part is None:
+        return [path]
+    count = int(part[2])
+    parts = [
+        path.with_name(f"{name_without_part(path)}-{number:05}-of-{part[2]}.gguf") for number in range(1, count + 1)
+    ]
+    if missing := [one.name for one in parts if not one.is_file()]:
+        raise UserError(f"{path.name} is one of {count} parts, and {missing[0]} is not beside it")
+    return parts
+
+
+def join(parts: Sequence[Path], whole: Path) -> Path:
+    """One file of all parts: the fields of the first, and the tensors of each as they are stored."""
+    from gguf import GGUFReader, GGUFWriter
+
+    readers = [GGUFReader(part) for part in parts]
+    fields = readers[0].fields
+    architecture = fields["general.architecture"].contents()
+    writer = GGUFWriter(whole, str(architecture))
+    for name, field in fields.items():
+        if not name.startswith((OF_PARTS, *OF_WRITER)):
+            kind, *inner = field.types
+            value: Any = field.contents()
+            writer.add_key_value(name, value, kind, inner[-1] if inner else None)
+    for reader in readers:
+        for tensor in reader.tensors:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return whole
