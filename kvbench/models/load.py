@@ -33,6 +33,7 @@ from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.reader import Reader, TextModel, stop_tokens
 from kvbench.models.reads_alike import takes_attention
 from kvbench.models.rope_growth import Growth, growth_of
+from kvbench.models.rope_parameters import check_rope_parameters
 from kvbench.models.sane_config import check_sane
 from kvbench.models.token_numbers import decoding_heads_of
 from kvbench.utils.console import warn
@@ -125,6 +126,8 @@ def load(spec: ModelSpec) -> LoadedModel:
             check_config(Path(source))
             weight_files(Path(source))
         raw = read_config(source, options)
+        check_rope_parameters(raw, f"config.json of {source}")
+        check_rope_parameters(spec.load_args or {}, "model.load_args")
         config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
         check_shape(spec.name, spec.shape or {}, config.to_dict(), source)
         auto, text, left_out = class_for(spec.name, config)

@@ -1,0 +1,42 @@
+"""Whether the parameters of a rotation have what its type needs, before transformers computes with them."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from kvbench.errors import UserError, unknown
+
+STRETCHED = ("linear", "dynamic", "yarn", "llama3")  # by a factor
+NAMES = ("rope_parameters", "rope_scaling")  # what configurations call them
+
+
+def check_rope_parameters(config: Mapping[str, Any], where: str) -> None:
+    """Raise UserError for a rotation of an unknown type, and for one that lacks the factor by which it stretches.
+
+    config: a config.json, or arguments that replace parts of one; `where` names it.
+    """
+    text = config.get("text_config")
+    for part in (config, text if isinstance(text, Mapping) else {}):
+        for parameters in _rotations(part):
+            kind = str(parameters.get("rope_type", parameters.get("type", "default")))
+            known = ("default", *ROPE_INIT_FUNCTIONS)
+            if kind not in known:
+                raise unknown(f"rope_type in {where}", kind, known)
+            factor = parameters.get("factor")
+            number = isinstance(factor, int | float) and not isinstance(factor, bool) and math.isfinite(factor)
+            if kind in STRETCHED and (not number or factor <= 0):
+                raise UserError(
+                    f"{where} has a rotation of rope_type {kind!r} with factor={factor!r}: it must be a number above 0, "
+                    "by which the trained length is stretched"
+                )
+
+
+def _rotations(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Of all layers, or of each type of them (Gemma-3)."""
+    for name in NAMES:
+        parameters = config.get(name)
+        if isinstance(parameters, Mapping):
+            by_type = [one for one in parameters.values() if isinstance(one, Mapping)]
+            yield from by_type or [parameters]
