@@ -9,7 +9,8 @@ from kvbench.errors import UserError
 from kvbench.models import TextModel
 from kvbench.utils.checked import Positive, checked
 
-BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
+# Types whose elements have no scales of their own: fp8 has one for each layer.
+BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "fp8": 8, "fp8_e4m3": 8, "fp8_e5m2": 8}
 
 
 @checked(prefix="engine.")
@@ -47,7 +48,7 @@ class VLLM(InWorker):
         return {**model, **{name: getattr(self, name) for name in names}, **self.settings(reader)}
 
     def cache_bytes(self, tokens: int) -> CacheBytes:
-        """Stated for types without scales, and for fp8, which has one scale for each layer."""
+        """Stated for types in BITS."""
         kind = self.loaded_as if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
-        bits = 8 if kind.startswith("fp8") else BITS.get(kind)
+        bits = BITS.get(kind)
         return CacheBytes(self.reported, None if bits is None else stated_bytes(self.reader, tokens, bits, bits))

@@ -28,8 +28,8 @@ def check_rope_parameters(config: Mapping[str, Any], where: str) -> None:
             number = isinstance(factor, int | float) and not isinstance(factor, bool) and math.isfinite(factor)
             if kind in STRETCHED and (not number or factor <= 0):
                 raise UserError(
-                    f"{where} has a rotation of rope_type {kind!r} with factor={factor!r}: it must be a number above 0, "
-                    "by which the trained length is stretched"
+                    f"{where} has a rotation of rope_type {kind!r} with factor={factor!r}: it must be a number above "
+                    "0, by which the trained length is stretched"
                 )
 
 
