@@ -9,6 +9,7 @@ from typing import Any
 from kvbench.benchmarks import Sampling
 from kvbench.models import TextModel
 
+ROUNDING = 1e-3  # by which a log-probability may exceed 0
 # The most likely tokens at one place of a text and their log-probabilities in nats. A token is written as the engine
 # writes it: `token_id:17` where it gives ids, else as text.
 Top = Mapping[str, float]
@@ -36,6 +37,8 @@ class Completion:
     tokens: Sequence[int] | None = None  # None where the engine does not give them
     prompt_tokens: int | None = None  # as the engine counted them
     top: Sequence[Top] | None = None  # for each generated token; None where the engine gives none
+    finish: str | None = "stop"  # why the answer ended, in the protocol's words; None where the engine does not say
+    generated: int | None = None  # tokens of the answer, as the engine counted them
 
 
 @dataclass(frozen=True)

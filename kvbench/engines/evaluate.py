@@ -1,19 +1,22 @@
 """Samples × engines → records: ask, check what was read, end the answer by kvbench's rules, score, store."""
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any, NamedTuple
 
 from kvbench.benchmarks import Sample
 from kvbench.engines import texts
 from kvbench.engines.base import CannotAnswer, Gone, Question, Session, Top
 from kvbench.engines.distance import compare
 from kvbench.engines.pool import in_parallel
-from kvbench.engines.questions import check_count, ended, question
-from kvbench.engines.record import Answered, EngineRun, failure, record
+from kvbench.engines.questions import check_count, check_whole, ended, question
+from kvbench.engines.record import Answered, EngineRun, Equality, failure, record
 from kvbench.engines.settings import EngineSetting
 from kvbench.errors import Incomplete
 from kvbench.evaluation.record import Failure
+from kvbench.records.identity import digest, setting_key
 from kvbench.records.store import Store, read_records
 from kvbench.utils.sequences import common_prefix
 from kvbench.utils.signals import unbroken
@@ -28,33 +31,46 @@ def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterato
         missing = [sample for sample in samples if run.key(sample, setting) not in store.done]
         if not missing:
             continue
-        baseline = baseline_of(run, setting, missing, store) if run.distance else None
+        reference = reference_of(run, setting, missing, store)
         twice = {sample.id for sample in samples[: setting.engine.repeat]}
         run.stage.text = f"{setting.label} · starting"
         with setting.engine.session() as session:
-            recorder = Recorder(run, setting, session, twice, baseline)
+            recorder = Recorder(run, setting, session, twice, reference)
+            keep = partial(append, store)
             try:
-                for result in in_parallel(recorder.record, missing, setting.engine.concurrency):
-                    if not isinstance(result, Failure):
-                        with unbroken():
-                            store.append(result)
-                    run.stage.text = setting.label
-                    yield result
+                with closing(in_parallel(recorder.record, missing, setting.engine.concurrency, keep)) as results:
+                    for result in results:
+                        keep(result)
+                        run.stage.text = setting.label
+                        yield result
             except Gone as error:
                 then = "all earlier records are safe, and the same command continues from there"
                 raise Incomplete(f"{setting.label!r}: {error}; {then}") from error
 
 
-def baseline_of(
-    run: EngineRun, setting: EngineSetting, samples: Sequence[Sample], store: Store
-) -> dict[str, dict[str, Any]]:
-    """The first setting's records by sample, the reference of distances; {} for that setting itself."""
-    first = run.settings[0]
-    if setting is first:
-        return {}
-    keys = {run.key(sample, first): sample.id for sample in samples}
-    records = read_records(store.path).records
-    return {keys[record["key"]]: record for record in records if record["key"] in keys}
+def append(store: Store, result: dict[str, Any] | Failure) -> None:
+    if not isinstance(result, Failure):
+        with unbroken():
+            store.append(result)
+
+
+class Reference(NamedTuple):
+    """What a setting's answers are compared with."""
+
+    records: Mapping[str, dict[str, Any]]  # by sample
+    itself: bool  # whether the setting is the one that others are compared with
+
+
+def reference_of(run: EngineRun, setting: EngineSetting, samples: Sequence[Sample], store: Store) -> Reference:
+    """The records of the folder's first engine setting, or of the first with likeliest tokens where distances are
+    measured: an earlier run may have made them, with a server that is no longer up. Without any, those of this run's
+    first setting."""
+    records = [record for record in read_records(store.path).records if record["kind"] == "engine"]
+    first = next((setting_key(one) for one in records if one["top"] or not run.distance), run.settings[0].key)
+    if setting.key == first:
+        return Reference({}, True)
+    keys = {digest(run.identity, sample.id, first): sample.id for sample in samples}
+    return Reference({keys[one["key"]]: one for one in records if one["key"] in keys}, False)
 
 
 class Recorder:
@@ -66,11 +82,11 @@ class Recorder:
         setting: EngineSetting,
         session: Session,
         twice: set[str],
-        baseline: dict[str, dict[str, Any]] | None,
+        reference: Reference,
     ):
-        """twice: ids of samples to ask twice; baseline: see `baseline_of`, None where no distance is measured."""
-        self.run, self.setting, self.session, self.twice, self.baseline = run, setting, session, twice, baseline
-        self.is_first = setting is run.settings[0]
+        """twice: ids of samples to ask twice."""
+        self.run, self.setting, self.session, self.twice, self.reference = run, setting, session, twice, reference
+        self.compares = run.distance
 
     def record(self, sample: Sample) -> dict[str, Any] | Failure:
         asked = question(self.run.loaded, sample)
@@ -81,28 +97,40 @@ class Recorder:
             return failure(self.run, sample, self.setting, str(error))
 
     def answer(self, question: Question) -> Answered:
-        top = self.setting.engine.top if self.baseline is not None and self.is_first else 0
+        top = self.setting.engine.top if self.compares and self.reference.itself else 0
         started = time.perf_counter()
         completion = self.session.complete(question, top)
         seconds = time.perf_counter() - started
         check_count(question, completion)
+        check_whole(question, completion, self.run.loaded)
         tokens, text = ended(question, completion, self.run.loaded)
         likeliest = list(completion.top[: len(tokens)]) if completion.top and tokens else None
         repeated = self.ask_again(question, text) if question.sample in self.twice else None
-        return Answered(question, text, tokens, seconds, likeliest, repeated, self.distance(question, likeliest))
+        baseline = self.reference.records.get(question.sample)
+        return Answered(
+            question,
+            text,
+            tokens,
+            seconds,
+            likeliest,
+            repeated,
+            self.distance(question, likeliest),
+            Equality.of(baseline, text, tokens) if baseline else None,
+        )
 
     def score(self, question: Question, sample: Sample) -> Answered:
         """Score a text after the prompt in place of an answer. `top` serves distances alone."""
         text = texts.text_of(self.run.loaded, sample, question)
-        top = self.setting.engine.top if self.baseline is not None else 0
+        top = self.setting.engine.top if self.compares else 0
         started = time.perf_counter()
         scored = texts.score(self.session, text, top)
         seconds = time.perf_counter() - started
         twice = question.sample in self.twice
         repeated = texts.repeated(scored, texts.score(self.session, text, 0)) if twice else None
-        reference = scored.top if self.is_first else self.reference(question).get("top")
+        itself = self.reference.itself
+        reference = scored.top if itself else self.reference.records.get(question.sample, {}).get("top")
         distance = texts.measures(self.run.loaded, text, scored, reference if top else None)
-        likeliest = scored.top if top and self.is_first else None
+        likeliest = scored.top if top and itself else None
         return Answered(question, "", [], seconds, likeliest, repeated, distance)
 
     def ask_again(self, question: Question, text: str) -> dict[str, Any]:
@@ -111,17 +139,13 @@ class Recorder:
         longest = max(len(text), len(again))
         return {"equal": text == again, "agreed": common_prefix(text, again) / longest if longest else 1.0}
 
-    def reference(self, question: Question) -> dict[str, Any]:
-        """The first setting's record of a sample; {} where there is none."""
-        return (self.baseline or {}).get(question.sample, {})
-
     def distance(self, question: Question, likeliest: Sequence[Top] | None) -> dict[str, float] | None:
-        """The distance from the first setting's answer to the sample, where its likeliest tokens are known."""
-        if self.baseline is None:
+        """The distance from the reference's answer to the sample, where its likeliest tokens are known."""
+        if not self.compares:
             return None
-        if self.is_first:
+        if self.reference.itself:
             return compare(likeliest, likeliest) if likeliest else None
-        reference = self.reference(question)
+        reference = self.reference.records.get(question.sample, {})
         if not reference.get("top") or not reference.get("tokens"):
             return None
         followed = self.session.follow(question, reference["tokens"], self.setting.engine.top)

@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvbench.engines.secrets import Secret
+from kvbench.engines.server_answers import MOST_WORDS, words_of
 from kvbench.utils.text import count, first_line
 
 if TYPE_CHECKING:  # of the extra `server`
@@ -75,10 +76,10 @@ class Client:
 
     def text(self, path: str) -> str:
         """As `json`, but the text as it is."""
-        return self._request(path, None, None, str)
+        return self._request(path, None, None, lambda body: body.decode("utf-8", "replace"))
 
     def _request(
-        self, path: str, payload: dict[str, Any] | None, retries: int | None, parse: Callable[[str], Parsed]
+        self, path: str, payload: dict[str, Any] | None, retries: int | None, parse: Callable[[bytes], Parsed]
     ) -> Parsed:
         end = self.clock() + self.timeout
         most = 1 + (self.retries if retries is None else retries)
@@ -89,11 +90,11 @@ class Client:
             except _Again as failed:
                 pause = self._pause(attempt, failed.pause)
                 if attempt == most or self.clock() + pause >= end:
-                    raise Unavailable(f"{self._clean(str(failed))} ({count(attempt, 'attempt')})") from failed
+                    raise Unavailable(f"{self.clean(str(failed))} ({count(attempt, 'attempt')})") from failed
                 self.sleep(pause)
                 attempt += 1
 
-    def _once(self, path: str, payload: dict[str, Any] | None, end: float) -> str:
+    def _once(self, path: str, payload: dict[str, Any] | None, end: float) -> bytes:
         """One attempt, which ends at `end` by the clock even while the server sends."""
         import httpx
 
@@ -108,13 +109,14 @@ class Client:
             raise _Again(f"no answer within {self.timeout:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise _Again(first_line(error) or type(error).__name__) from error
-        text = body.decode("utf-8", "replace")
+        if response.status_code == 200:
+            return body
+        words = self._words(body)
         if response.status_code in AGAIN:
-            words = _words(text)
             raise _Again(f"status {response.status_code}{': ' + words if words else ''}", _retry_after(response))
-        if response.status_code != 200:
-            raise Refused(response.status_code, self._clean(_words(text)))
-        return text
+        if place := response.headers.get("location"):
+            words = f"it redirects to {self.clean(place)[:MOST_WORDS]}"
+        raise Refused(response.status_code, words)
 
     def _body(self, response: "httpx.Response", end: float) -> bytes:
         body = bytearray()
@@ -131,28 +133,26 @@ class Client:
         pause = min(FIRST * 2 ** (attempt - 1), LONGEST) * (1 - self.jitter() / 2)
         return max(pause, retry_after or 0.0)
 
-    def _clean(self, text: str) -> str:
+    def clean(self, text: str) -> str:
+        """A text without the key. What is cut afterwards has no part of it."""
         return self.secret.out_of(text) if self.secret else text
 
+    def _words(self, body: bytes) -> str:
+        """A server's description of an error, in one line."""
+        try:
+            node = json.loads(body.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            return ""
+        return self.clean(words_of(node))[:MOST_WORDS]
 
-def _parsed(text: str) -> Any:
+
+def _parsed(body: bytes) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(body.decode())
+    except UnicodeDecodeError as error:
+        raise _Again("the answer is not UTF-8") from error
     except (ValueError, RecursionError) as error:
         raise _Again("the answer is not JSON, or was cut short") from error
-
-
-def _words(text: str) -> str:
-    """A server's description of an error, in one line."""
-    try:
-        node = json.loads(text)
-    except (ValueError, RecursionError):
-        node = None
-    while isinstance(node, dict):
-        node = next((node[key] for key in ("error", "message", "detail") if node.get(key)), "")
-    if isinstance(node, list):
-        node = json.dumps(node)
-    return first_line(node)[:300] if isinstance(node, str) and node.strip() else ""
 
 
 def _retry_after(response: "httpx.Response") -> float | None:

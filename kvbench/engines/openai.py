@@ -96,11 +96,17 @@ class OpenAI(Engine):
             yield Connection(client, self.server)
 
 
+# Refusals that the next question will meet, too: where the server is, and who may ask it.
+LASTING = frozenset({301, 302, 303, 307, 308, 401, 402, 403, 404, 405, 410})
+IN_A_ROW = 3  # such refusals that end a run
+
+
 class Connection(Session):
     """A client of a connected server."""
 
     def __init__(self, client: Client, server: Server):
         self.client, self.server = client, server
+        self.refused = 0  # questions in a row, for a reason of LASTING
 
     def complete(self, question: Question, top: int) -> Completion:
         sampling = self.sampling(question)
@@ -146,13 +152,20 @@ class Connection(Session):
         try:
             answer = self.client.json("/completions", payload)
         except Refused as error:
+            self.refused = self.refused + 1 if error.status in LASTING else 0
+            if self.refused >= IN_A_ROW:
+                raise Gone(f"{self.client.base} refused {self.refused} questions in a row: {error}") from error
             raise CannotAnswer(str(error)) from error
         except Unavailable as error:
             if not self.alive():
                 raise Gone(f"{self.client.base} does not answer any more: {error}") from error
             raise CannotAnswer(str(error)) from error
-        result = read(answer)
-        check_model(answer, self.server.answers_as)
+        self.refused = 0
+        try:
+            result = read(answer)
+            check_model(answer, self.server.answers_as)
+        except CannotAnswer as error:
+            raise CannotAnswer(self.client.clean(str(error))) from error
         return result
 
     def alive(self) -> bool:

@@ -2,20 +2,28 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Semaphore, Thread
 from typing import Any, TypeVar
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-def in_parallel(work: Callable[[Job], Result], jobs: Iterable[Job], threads: int) -> Iterator[Result]:
+def in_parallel(
+    work: Callable[[Job], Result],
+    jobs: Iterable[Job],
+    threads: int,
+    late: Callable[[Result], None] = lambda result: None,
+) -> Iterator[Result]:
     """`work` of every job, in the order in which they end. The first exception is raised here and begins no more jobs.
 
-    The threads are daemons: a run that a signal stops does not wait for pending answers.
+    No more than twice as many jobs as threads are begun or wait to be taken. Closing the iterator, as an exception
+    does, begins no more jobs and hands results that are ready and were not taken to `late`. The threads are daemons: a
+    run that a signal stops does not wait for pending answers.
     """
     todo: SimpleQueue[Job] = SimpleQueue()
     done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+    room = Semaphore(2 * threads)
     left = 0
     for job in jobs:
         todo.put(job)
@@ -23,6 +31,7 @@ def in_parallel(work: Callable[[Job], Result], jobs: Iterable[Job], threads: int
 
     def labour() -> None:
         while True:
+            room.acquire()
             try:
                 job = todo.get_nowait()
             except Empty:
@@ -37,12 +46,23 @@ def in_parallel(work: Callable[[Job], Result], jobs: Iterable[Job], threads: int
     try:
         for _ in range(left):
             result, error = done.get()
+            room.release()
             if error is not None:
                 raise error
             yield result
     finally:
-        while not todo.empty():
-            try:
-                todo.get_nowait()
-            except Empty:
-                break
+        for queue in (todo, done):
+            for _ in range(queue.qsize()):
+                if queue is todo:
+                    _take(todo)
+                elif (found := _take(done)) is not None and found[1] is None:
+                    late(found[0])
+        room.release(threads)  # threads that wait for room find nothing to do
+
+
+def _take(queue: "SimpleQueue[Any]") -> Any:
+    """The next of a queue; None of an empty one."""
+    try:
+        return queue.get_nowait()
+    except Empty:
+        return None

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 import torch
 
 from kvbench.benchmarks import Sample
-from kvbench.engines.base import CannotAnswer, Completion, Question, Scored
+from kvbench.engines.base import ROUNDING, CannotAnswer, Completion, Question, Scored
 from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.prompts import tokenise
 from kvbench.models import TextModel
 
-ROUNDING = 1e-3  # by which a log-probability may exceed 0
+# What servers call the end of an answer by a stop token or text, or by the model's own end.
+STOPPED = frozenset({"stop", "eos", "eos_token", "stop_sequence", "end_turn"})
 
 
 def question(reader: TextModel, sample: Sample) -> Question:
@@ -33,6 +34,53 @@ def check_count(question: Question, completion: Completion) -> None:
         raise CannotAnswer("the engine did not say how many tokens the prompt has, so it may have read another one")
     if counted != ours:
         raise CannotAnswer(f"the engine counts {counted:,} tokens in the prompt, and kvbench {ours:,}")
+
+
+def check_whole(question: Question, completion: Completion, reader: TextModel) -> None:
+    """Raise CannotAnswer for an answer that was cut, and for tokens that cannot be those of its text."""
+    tokens, finish = completion.tokens, completion.finish
+    generated = completion.generated if tokens is None else len(tokens)
+    if finish == "length":
+        if generated is None:
+            raise CannotAnswer("the answer ended by its length, and the server does not say after how many tokens")
+        if generated < question.max_new_tokens:
+            raise CannotAnswer(
+                f"the answer was cut after {generated} of {question.max_new_tokens} tokens (finish_reason 'length'): "
+                "the server's context is full: -c of llama-server, which -np divides, or --max-model-len"
+            )
+    elif finish not in STOPPED:
+        raise CannotAnswer(f"the answer ended with finish_reason {finish!r}, before its end")
+    if any("\ud800" <= character <= "\udfff" for character in completion.text):
+        raise CannotAnswer("the answer's text has halves of characters (surrogates)")
+    if tokens is not None:
+        _check_tokens(tokens, completion, reader)
+
+
+def _check_tokens(tokens: Sequence[int], completion: Completion, reader: TextModel) -> None:
+    """Raise CannotAnswer for tokens that the vocabulary lacks or whose text is another one, and for log-probabilities
+    of fewer tokens."""
+    size = len(reader.tokenizer)
+    if reader.config is not None:
+        size = max(size, reader.config.get_text_config().vocab_size)
+    if wrong := next((token for token in tokens if not 0 <= token < size), None):
+        raise CannotAnswer(f"the answer has a token {wrong}, and the vocabulary {size:,}")
+    theirs, ours = (_visible(text, reader) for text in (completion.text, reader.decode(list(tokens))))
+    if theirs and not _agree(theirs, ours):
+        raise CannotAnswer("the answer's text is none of its token ids")
+    if completion.top and len(completion.top) < len(tokens):
+        raise CannotAnswer(f"the answer has log-probabilities of {len(completion.top)} of its {len(tokens)} tokens")
+
+
+def _visible(text: str, reader: TextModel) -> str:
+    """Without what servers leave out or replace: white space, special tokens, parts of characters."""
+    for special in reader.tokenizer.all_special_tokens:
+        text = text.replace(special, "")
+    return "".join(text.replace("\ufffd", "").split())
+
+
+def _agree(one: str, other: str) -> bool:
+    """Whether one text begins the other: a server may leave out what ended the answer."""
+    return bool(one and other) and (one.startswith(other) or other.startswith(one))
 
 
 def check_scored(question: Question, tokens: Sequence[int], scored: Scored) -> None:

@@ -1,8 +1,9 @@
 """The record of one sample under one engine."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvbench.benchmarks import Sample
 from kvbench.engines.base import Question, Top
@@ -10,7 +11,24 @@ from kvbench.engines.settings import EngineSetting
 from kvbench.errors import UserError
 from kvbench.evaluation.record import Failure, Run, identity
 from kvbench.models import TextModel
+from kvbench.records.identity import digest
 from kvbench.records.schema import build
+
+
+class Equality(NamedTuple):
+    """An answer beside the one that it is compared with."""
+
+    equal: bool
+    baseline: str  # the other's setting, and a hash of its answer
+
+    @classmethod
+    def of(cls, baseline: Mapping[str, Any], text: str, tokens: Sequence[int] | None) -> "Equality":
+        """By tokens where both engines give them, else by text."""
+        theirs = baseline["tokens"]
+        by_tokens = theirs is not None and tokens is not None
+        equal = list(tokens or ()) == theirs if by_tokens else text == baseline["prediction"]
+        answer = digest(json.dumps([baseline["key"], baseline["prediction"], theirs]))
+        return cls(equal, f"{baseline['setting']} {answer[:16]}")
 
 
 @dataclass(frozen=True)
@@ -24,6 +42,7 @@ class Answered:
     top: Sequence[Top] | None = None
     repeated: Mapping[str, object] | None = None
     distance: Mapping[str, float] | None = None
+    equality: Equality | None = None
 
 
 EngineRun = Run[TextModel, EngineSetting]
@@ -54,6 +73,7 @@ def record(run: EngineRun, sample: Sample, setting: EngineSetting, answered: Ans
         "top": None if answered.top is None else [dict(place) for place in answered.top],
         "reported_bytes": cache.reported,
         "stated_bytes": cache.stated,
+        **(answered.equality._asdict() if answered.equality else {}),
         "repeated": answered.repeated and dict(answered.repeated),
         "request_seconds": answered.seconds,
         "concurrency": setting.engine.concurrency,

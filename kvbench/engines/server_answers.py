@@ -1,12 +1,15 @@
 """The answers of OpenAI's completions protocol, with the additions of some servers, as completions."""
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from kvbench.engines.base import CannotAnswer, Completion, Scored, Top
+from kvbench.engines.base import ROUNDING, CannotAnswer, Completion, Scored, Top
+from kvbench.utils.text import first_line
 
 AS_ID = "token_id:"  # before a token that a server writes as its id
+MOST_WORDS = 300  # characters of a server's words
 
 
 class BadAnswer(CannotAnswer):
@@ -17,11 +20,27 @@ def answer_of(node: object) -> Completion:
     """The completion in an answer to /completions. Raises BadAnswer for anything else."""
     choice = _choice(node)
     usage = node.get("usage") if isinstance(node, dict) else None
-    counted = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    counted, generated = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
+    finish = choice.get("finish_reason")
     ids = choice.get("token_ids")
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):
         ids = None
-    return Completion(choice["text"], ids, counted if type(counted) is int else None, _tops(choice.get("logprobs")))
+    finish = finish if isinstance(finish, str) else None
+    return Completion(choice["text"], ids, counted, _tops(choice.get("logprobs")), finish, generated)
+
+
+def _count(usage: object, name: str) -> int | None:
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if type(value) is int else None
+
+
+def words_of(node: object) -> str:
+    """A server's description of an error, in one line; "" where there is none."""
+    while isinstance(node, dict):
+        node = next((node[key] for key in ("error", "message", "detail") if node.get(key)), "")
+    if isinstance(node, list):
+        node = json.dumps(node)
+    return first_line(node) if isinstance(node, str) and node.strip() else ""
 
 
 def model_of(node: object) -> str | None:
@@ -64,6 +83,8 @@ def scored(node: object, ids: Sequence[int], before: int) -> Scored:
 
 
 def _choice(node: object) -> dict[str, Any]:
+    if isinstance(node, dict) and node.get("error"):  # some send it with status 200
+        raise BadAnswer(f"the answer is an error: {words_of(node)[:MOST_WORDS]}")
     choices = node.get("choices") if isinstance(node, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):
@@ -76,11 +97,15 @@ def _tops(node: object) -> list[Top] | None:
     tops = node.get("top_logprobs") if isinstance(node, dict) else None
     if not isinstance(tops, list) or not tops:
         return None
-    return [_top(place) if isinstance(place, dict) else {} for place in tops]
+    found = [_top(place) if isinstance(place, dict) else {} for place in tops]
+    return found if any(found) else None
 
 
 def _top(place: dict[str, object]) -> Top:
-    return {token: number for token, value in place.items() if (number := _number(value)) is not None}
+    top = {token: number for token, value in place.items() if (number := _number(value)) is not None}
+    if wrong := next((number for number in top.values() if number > ROUNDING), None):
+        raise BadAnswer(f"the answer gives {wrong:g} as a log-probability")
+    return top
 
 
 def _number(value: object) -> float | None:

@@ -23,7 +23,9 @@ def of_engines(group: pd.DataFrame) -> dict[str, object]:
     text = ", ".join(f"{mean:,.0f} {SOURCES[name]}" for name, mean in means.items())
     repeated = [node for node in group["repeated"] if isinstance(node, dict)]
     twice = {"asked_twice": len(repeated), "same_twice": sum(bool(node.get("equal")) for node in repeated)}
-    return {"cache_bytes": text or MISSING, **twice}
+    compared = group["equal"].dropna() if "equal" in group else []
+    equal = {"compared": len(compared), "equal_answers": int(sum(map(bool, compared)))}
+    return {"cache_bytes": text or MISSING, **twice, **equal}
 
 
 def engine_notes(summary: pd.DataFrame) -> list[str]:
@@ -31,4 +33,8 @@ def engine_notes(summary: pd.DataFrame) -> list[str]:
     asked = summary[summary["asked_twice"] > 0]
     parts = (f"{row.setting} {row.same_twice} of {row.asked_twice}" for row in asked.itertuples())
     notes = [f"equal answers to samples that were asked twice: {', '.join(parts)}"] if len(asked) else []
+    compared = summary[summary["compared"] > 0]
+    equal = (f"{row.setting} {row.equal_answers} of {row.compared}" for row in compared.itertuples())
+    if len(compared):
+        notes.append(f"answers equal to those of the first engine: {', '.join(equal)}")
     return [*notes, *[KL] * ("kl_at_least" in summary)]

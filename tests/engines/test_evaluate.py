@@ -87,6 +87,19 @@ FAULTS = {
     "refused": "maximum context length is 64 tokens",
     "missing": "refuses with status 404",
     "error": "out of blocks (7 attempts)",
+    "cut": "was cut after 2 of 6 tokens (finish_reason 'length'): the server's context is full: -c of llama-server",
+    "filtered": "ended with finish_reason 'content_filter'",
+    "aborted": "ended with finish_reason 'abort'",
+    "unended": "ended with finish_reason None",
+    "no ids": "the answer's text is none of its token ids",
+    "other text": "the answer's text is none of its token ids",
+    "unknown id": "the answer has a token 1000000, and the vocabulary",
+    "half a character": "halves of characters",
+    "error in 200": "the answer is an error: no access with None",
+    "latin-1": "the answer is not UTF-8 (7 attempts)",
+    "likely": "gives 1000 as a log-probability",
+    "few logprobs": "log-probabilities of 1 of its 6 tokens",
+    "moved": "refuses with status 302: it redirects to http://127.0.0.1:9/",
 }
 
 
@@ -179,3 +192,38 @@ def test_records_name_the_text_that_samples_share_as_methods_do(calm, undisturbe
     ours, methods = load(calm), load(undisturbed)
     full = methods[methods["method"] == "full"].set_index("sample")["unit"]
     assert full.notna().all() and ours.set_index("sample")["unit"].to_dict() == full.to_dict()
+
+
+@pytest.mark.heavy
+def test_refusals_that_every_question_would_meet_end_the_run(tiny_folder, tmp_path, monkeypatch):
+    """The third in a row: neither the server's place nor its key changes from question to question."""
+    engine = FakeEngine(lambda number, payload: "unauthorised" if number else "well")
+    more = ["engine.concurrency=1", "engine.repeat=0"]
+    _, error = asked_by(engine, tiny_folder, tmp_path, *more, "benchmark.depths=[0,20,40,60,80]")
+    assert isinstance(error, Incomplete) and "refused 3 questions in a row" in str(error)
+    assert "status 401" in str(error) and len(engine.asked) == 4  # the first finds out what the server can do
+
+
+@pytest.mark.heavy
+def test_a_later_command_compares_with_the_answers_of_the_first(tiny_folder, tmp_path):
+    """Its own answers are no baseline, and the first server need not be up any more."""
+    first, second = FakeEngine(), FakeEngine()
+    second.shift = 1
+    folder, _ = asked_by(first, tiny_folder, tmp_path, "engine.flags=f16", "distance=true")
+    with second.running() as url:
+        again = reported(*command(tiny_folder, tmp_path, url, "engine.label=two", "engine.flags=q4", "distance=true"))
+    assert again == folder
+    assert "answers equal to those of the first engine: two 0 of 3" in (folder / "table.md").read_text()
+    rows = {name: group for name, group in load(folder).groupby("setting")}
+    assert rows["one"]["distance"].map(lambda one: one["kl_at_least"] == 0).all() and rows["one"]["equal"].isna().all()
+    assert rows["two"]["distance"].map(lambda one: one["kl_at_least"] > 0).all() and not rows["two"]["equal"].any()
+    assert rows["two"]["baseline"].str.fullmatch("one [0-9a-f]{16}").all()
+    assert rows["two"]["top"].isna().all()
+
+
+@pytest.mark.heavy
+def test_equal_answers_are_counted_without_distances(tiny_folder, tmp_path):
+    folder, _ = asked_by(FakeEngine(), tiny_folder, tmp_path)
+    with FakeEngine().running() as url:
+        reported(*command(tiny_folder, tmp_path, url, "engine.label=two"))
+    assert "answers equal to those of the first engine: two 3 of 3" in (folder / "table.md").read_text()

