@@ -36,7 +36,8 @@ class Completion:
     text: str
     tokens: Sequence[int] | None = None  # None where the engine does not give them
     prompt_tokens: int | None = None  # as the engine counted them
-    top: Sequence[Top] | None = None  # for each generated token; None where the engine gives none
+    # for each generated token, and the one that ended the answer where the engine gives its place; None without
+    top: Sequence[Top] | None = None
     finish: str | None = "stop"  # why the answer ended, in the protocol's words; None where the engine does not say
     generated: int | None = None  # tokens of the answer, as the engine counted them
 

@@ -9,15 +9,17 @@ from typing import Any, NamedTuple
 from kvbench.benchmarks import Sample
 from kvbench.engines import texts
 from kvbench.engines.base import CannotAnswer, Gone, Question, Session, Top
-from kvbench.engines.distance import compare
+from kvbench.engines.distance import compare, likeliest
 from kvbench.engines.pool import in_parallel
 from kvbench.engines.questions import check_count, check_whole, ended, question
 from kvbench.engines.record import Answered, EngineRun, Equality, failure, record
+from kvbench.engines.server_answers import AS_ID
 from kvbench.engines.settings import EngineSetting
 from kvbench.errors import Incomplete
 from kvbench.evaluation.record import Failure
-from kvbench.records.identity import digest, setting_key
+from kvbench.records.identity import setting_key
 from kvbench.records.store import Store, read_records
+from kvbench.utils.hashing import digest
 from kvbench.utils.sequences import common_prefix
 from kvbench.utils.signals import unbroken
 
@@ -104,7 +106,7 @@ class Recorder:
         check_count(question, completion)
         check_whole(question, completion, self.run.loaded)
         tokens, text = ended(question, completion, self.run.loaded)
-        likeliest = list(completion.top[: len(tokens)]) if completion.top and tokens else None
+        tops = list(completion.top[: len(tokens) + 1]) if completion.top and tokens is not None else None
         repeated = self.ask_again(question, text) if question.sample in self.twice else None
         baseline = self.reference.records.get(question.sample)
         return Answered(
@@ -112,9 +114,9 @@ class Recorder:
             text,
             tokens,
             seconds,
-            likeliest,
+            tops,
             repeated,
-            self.distance(question, likeliest),
+            self.distance(question, tops),
             Equality.of(baseline, text, tokens) if baseline else None,
         )
 
@@ -130,8 +132,8 @@ class Recorder:
         itself = self.reference.itself
         reference = scored.top if itself else self.reference.records.get(question.sample, {}).get("top")
         distance = texts.measures(self.run.loaded, text, scored, reference if top else None)
-        likeliest = scored.top if top and itself else None
-        return Answered(question, "", [], seconds, likeliest, repeated, distance)
+        tops = scored.top if top and itself else None
+        return Answered(question, "", [], seconds, tops, repeated, distance)
 
     def ask_again(self, question: Question, text: str) -> dict[str, Any]:
         """Whether the question has the same answer again, and the share of the text before the first difference."""
@@ -139,14 +141,23 @@ class Recorder:
         longest = max(len(text), len(again))
         return {"equal": text == again, "agreed": common_prefix(text, again) / longest if longest else 1.0}
 
-    def distance(self, question: Question, likeliest: Sequence[Top] | None) -> dict[str, float] | None:
+    def distance(self, question: Question, tops: Sequence[Top] | None) -> dict[str, float] | None:
         """The distance from the reference's answer to the sample, where its likeliest tokens are known."""
         if not self.compares:
             return None
         if self.reference.itself:
-            return compare(likeliest, likeliest) if likeliest else None
+            return compare(tops, tops) if tops else None
         reference = self.reference.records.get(question.sample, {})
-        if not reference.get("top") or not reference.get("tokens"):
+        if not reference.get("top"):
             return None
-        followed = self.session.follow(question, reference["tokens"], self.setting.engine.top)
-        return None if followed is None else compare(reference["top"], followed)
+        places = places_of(reference["tokens"], reference["top"], question.stops)
+        followed = self.session.follow(question, places, self.setting.engine.top) if places else None
+        return None if followed is None else compare(reference["top"][: len(places)], followed)
+
+
+def places_of(tokens: Sequence[int], top: Sequence[Top], stops: frozenset[int]) -> list[int]:
+    """The tokens at whose places distances are compared: those of an answer, and the one that ended it where its place
+    is known."""
+    end = likeliest(top[len(tokens)]) if len(top) > len(tokens) else None
+    last = [stop for stop in stops if end == f"{AS_ID}{stop}"]
+    return [*tokens, *last]

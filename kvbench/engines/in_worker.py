@@ -27,7 +27,7 @@ class InWorker(Engine):
     threads: Positive | None = None  # None: as many as cores
     python: str | None = None  # Python of the engine's environment; None: that in `environment`
     timeout: PositiveNumber = 3600.0  # seconds of a question
-    repeat: NonNegative = 1
+    repeat: NonNegative = 3
     about: dict[str, Any] = field(init=False, default_factory=dict)
     draws = False
     environment: ClassVar[str]  # folder that make engines installs it into

@@ -49,6 +49,13 @@ class LlamaCpp(InWorker):
     def connect(self, reader: TextModel) -> None:
         self.reader = reader
         description = self.start(reader)
+        text = reader.config.get_text_config(decoder=True)
+        for name, size in description["shape"].items():
+            if (ours := getattr(text, name, None)) not in (None, size):
+                raise UserError(
+                    f"{self.label}: {self.file.name} has {name} {size:,}, and {reader.spec.name} has {ours:,}: they "
+                    "are not the same model"
+                )
         self.reported = description["reported_bytes"]
         self.about = {"version": description["version"], "model_file": f"sha256:{file_hash(self.file)}"}
 

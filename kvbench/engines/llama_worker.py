@@ -47,6 +47,22 @@ def plain_buffers(llama_cpp: Any) -> None:
     bindings.llama_model_default_params = params
 
 
+# What a GGUF file says of its model, by the names of configurations.
+SHAPE = {
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "hidden_size": "embedding_length",
+}
+
+
+def shape_of(metadata: dict[str, str]) -> dict[str, int]:
+    """Sizes of the model in the file; without those that differ from layer to layer."""
+    kind = metadata.get("general.architecture", "")
+    said = {name: metadata.get(f"{kind}.{key}", "") for name, key in SHAPE.items()}
+    return {name: int(value) for name, value in said.items() if value.isdecimal()}
+
+
 def in_short(error: Exception) -> str:
     return str(error)
 
@@ -85,6 +101,7 @@ class Worker:
             "version": self.lib.__version__,
             "reported_bytes": self.log.buffer_bytes(),
             "vocabulary": self.model.n_vocab(),
+            "shape": shape_of(self.model.metadata),
         }
 
     def logits(self, tokens: list[int]) -> Any:
@@ -107,7 +124,8 @@ class Worker:
     def complete(
         self, ids: list[int], max_new_tokens: int, stops: list[int], at_least_one: bool, top: int
     ) -> dict[str, Any]:
-        """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place."""
+        """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place, that of the stop
+        token as well."""
         self.model.reset()
         tokens: list[int] = []
         logits, tops = self.logits(ids), []
@@ -124,7 +142,7 @@ class Worker:
             if len(tokens) == max_new_tokens:
                 break
             logits = self.logits([token])
-        return {"tokens": tokens, "top": tops[: len(tokens)] if top else None, "prompt_tokens": len(ids)}
+        return {"tokens": tokens, "top": tops if top else None, "prompt_tokens": len(ids)}
 
     def follow(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
         """The likeliest tokens at the place of each of `tokens` after a prompt."""

@@ -33,7 +33,7 @@ class OpenAI(Engine):
     concurrency: Positive = 4
     timeout: PositiveNumber = 600.0
     retries: NonNegative = 6
-    repeat: NonNegative = 2
+    repeat: NonNegative = 3
     top: Positive = 20
     about: dict[str, Any] = field(init=False, default_factory=dict)
 
@@ -52,6 +52,7 @@ class OpenAI(Engine):
             )
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UserError(f"engine.url={self.url!r} is no address of a server, such as http://127.0.0.1:8000/v1")
+        self.named = self.label is not None
         self.label = self.label or f"openai {parts.hostname}" + (f":{port}" if port else "")
 
     @property
@@ -65,6 +66,12 @@ class OpenAI(Engine):
             self.words = reader.plain_tokens(WORDS)
             self.server = find_server(client, self.names(reader), self.words)
         self.about = self.server.about
+        if "told" not in self.about and self.flags is None and not self.named:
+            raise UserError(
+                f"engine.url={self.url} does not say how its cache is stored, so that records of another cache at the "
+                "same address would be taken for its own: engine.flags='…' says how it was started, or "
+                "engine.label=NAME tells it apart"
+            )
 
     def cannot_score(self) -> str | None:
         """Tries a prompt of a few tokens."""

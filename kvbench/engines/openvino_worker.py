@@ -91,11 +91,11 @@ class Worker:
     def complete(
         self, ids: list[int], max_new_tokens: int, stops: list[int], at_least_one: bool, top: int
     ) -> dict[str, Any]:
-        """Greedy tokens until a stop token, which is left out; and each one's log-probability."""
+        """Greedy tokens until a stop token, which is left out; and each one's log-probability, the stop token's too."""
         rules = {"stop_token_ids": set(stops), "min_new_tokens": int(at_least_one)} if stops else {"ignore_eos": True}
         tokens, logs = self.generate(ids, max_new_tokens=max_new_tokens, **rules)
         end = next((place for place, token in enumerate(tokens) if token in stops), len(tokens))
-        pairs = list(zip(tokens[:end], logs[:end], strict=True))
+        pairs = list(zip(tokens[: end + 1], logs[: end + 1], strict=True))
         tops = [{f"token_id:{token}": log} for token, log in pairs] if top else None
         return {"tokens": tokens[:end], "top": tops, "prompt_tokens": len(ids)}
 

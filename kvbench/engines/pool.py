@@ -1,6 +1,6 @@
 """Jobs on several threads, whose results come in the order in which they are ready."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from queue import Empty, SimpleQueue
 from threading import Semaphore, Thread
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ def in_parallel(
     jobs: Iterable[Job],
     threads: int,
     late: Callable[[Result], None] = lambda result: None,
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """`work` of every job, in the order in which they end. The first exception is raised here and begins no more jobs.
 
     No more than twice as many jobs as threads are begun or wait to be taken. Closing the iterator, as an exception

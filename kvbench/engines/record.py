@@ -11,8 +11,8 @@ from kvbench.engines.settings import EngineSetting
 from kvbench.errors import UserError
 from kvbench.evaluation.record import Failure, Run, identity
 from kvbench.models import TextModel
-from kvbench.records.identity import digest
 from kvbench.records.schema import build
+from kvbench.utils.hashing import digest
 
 
 class Equality(NamedTuple):

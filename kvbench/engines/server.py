@@ -50,7 +50,10 @@ def find_server(client: Client, names: Sequence[str], ids: Sequence[int]) -> Ser
     Raises UserError where no such server answers, it lacks the model, or it refuses the question.
     """
     model = served(client, names)
-    return Server(model, *abilities(client, model, ids), {"served_model": model, **version_of(client)})
+    found, about = abilities(client, model, ids), {"served_model": model, **version_of(client)}
+    if "model_file" in about:  # llama-server, which else answers from what it read of earlier prompts
+        found = found._replace(extras={**found.extras, "cache_prompt": False})
+    return Server(model, *found, about)
 
 
 def served(client: Client, names: Sequence[str]) -> str:

@@ -62,13 +62,14 @@ class Worker:
     def complete(
         self, ids: list[int], max_new_tokens: int, stops: list[int], at_least_one: bool, top: int
     ) -> dict[str, Any]:
-        """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place."""
+        """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place, that of the stop
+        token as well."""
         rules = {"max_tokens": max_new_tokens, "min_tokens": int(at_least_one), "stop_token_ids": stops}
         output = self.ask(ids, ignore_eos=True, logprobs=top or None, **rules)
         answer = output.outputs[0]
         tokens = list(answer.token_ids)
         tokens = tokens[: next((place for place, token in enumerate(tokens) if token in stops), len(tokens))]
-        tops = [likeliest(place) for place in answer.logprobs[: len(tokens)]] if top else None
+        tops = [likeliest(place) for place in answer.logprobs[: len(tokens) + 1]] if top else None
         return {"tokens": tokens, "top": tops, "prompt_tokens": len(output.prompt_token_ids)}
 
     def follow(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:

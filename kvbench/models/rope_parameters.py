@@ -25,8 +25,8 @@ def check_rope_parameters(config: Mapping[str, Any], where: str) -> None:
             if kind not in known:
                 raise unknown(f"rope_type in {where}", kind, known)
             factor = parameters.get("factor")
-            number = isinstance(factor, int | float) and not isinstance(factor, bool) and math.isfinite(factor)
-            if kind in STRETCHED and (not number or factor <= 0):
+            number = isinstance(factor, int | float) and not isinstance(factor, bool) and 0 < factor < math.inf
+            if kind in STRETCHED and not number:
                 raise UserError(
                     f"{where} has a rotation of rope_type {kind!r} with factor={factor!r}: it must be a number above "
                     "0, by which the trained length is stretched"

@@ -48,7 +48,7 @@ def test_records_have_the_prompts_and_ends_of_methods(calm, undisturbed):
     assert ours["tokens"].map(len).eq(6).all() and ours["prediction"].map(bool).all()
     told = json.loads(ours["parameters"][0])
     assert told["version"] == "0.32.0" and told["told"]["cache_dtype"] == "fp8" and told["engine"] == "openai"
-    assert [one is not None and one["equal"] for one in ours.sort_values("sample")["repeated"]].count(True) == 2
+    assert [one is not None and one["equal"] for one in ours.sort_values("sample")["repeated"]].count(True) == 3
     assert "url" not in told and "127.0.0.1" not in ours["key"][0]
 
 
@@ -59,7 +59,7 @@ def test_engines_stand_in_the_folder_table_and_page_of_methods(tiny_folder, tmp_
     table = (folder / "table.md").read_text().partition("difference from")[0]
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")]
     assert rows[2:] == ["FullKV", "SnapKV", "one"]
-    assert " counted |" in table and "equal answers to samples that were asked twice: one 2 of 2" in table
+    assert " counted |" in table and "equal answers to samples that were asked twice: one 3 of 3" in table
     assert '"label":"one"' in page([folder])
 
 
@@ -201,7 +201,7 @@ def test_refusals_that_every_question_would_meet_end_the_run(tiny_folder, tmp_pa
     more = ["engine.concurrency=1", "engine.repeat=0"]
     _, error = asked_by(engine, tiny_folder, tmp_path, *more, "benchmark.depths=[0,20,40,60,80]")
     assert isinstance(error, Incomplete) and "refused 3 questions in a row" in str(error)
-    assert "status 401" in str(error) and len(engine.asked) == 4  # the first finds out what the server can do
+    assert "status 401" in str(error) and len(engine.asked) <= 5  # the first finds out what the server can do
 
 
 @pytest.mark.heavy
@@ -227,3 +227,47 @@ def test_equal_answers_are_counted_without_distances(tiny_folder, tmp_path):
     with FakeEngine().running() as url:
         reported(*command(tiny_folder, tmp_path, url, "engine.label=two"))
     assert "answers equal to those of the first engine: two 3 of 3" in (folder / "table.md").read_text()
+
+
+class Ending(FakeEngine):
+    """Its answers end after three tokens; `late`: one token later."""
+
+    late = False
+
+    def tokens(self, payload: dict) -> list[int]:
+        tokens = super().tokens(payload)
+        if payload["max_tokens"] < 4 or payload.get("echo"):
+            return tokens
+        return [*tokens[: 3 + self.late], payload["stop_token_ids"][0]]
+
+    def top(self, token: int) -> dict:
+        return super().top(token) if not self.late or token > 99 else {"token_id:150": -0.1, f"token_id:{token}": -2.0}
+
+
+@pytest.mark.heavy
+def test_the_end_of_an_answer_is_a_place_of_the_distance(tiny_folder, tmp_path):
+    """An engine that goes on where the first ended predicts another token there, and has another answer."""
+    first, second = Ending(), Ending()
+    second.late = True
+    with first.running() as a, second.running() as b:
+        two = ["engine.label=[early,late]", "distance=true"]
+        folder = reported(*command(tiny_folder, tmp_path, f"[{a},{b}]", *two))
+    rows = {name: group for name, group in load(folder).groupby("setting")}
+    assert rows["early"]["tokens"].map(len).eq(3).all() and rows["early"]["top"].map(len).eq(4).all()
+    assert rows["late"]["distance"].map(lambda one: one["top1"]).eq(0.75).all() and not rows["late"]["equal"].any()
+
+
+@pytest.mark.heavy
+def test_a_server_that_tells_no_flags_needs_a_name(tiny_folder, tmp_path, monkeypatch):
+    """Records of another cache at the same address would be taken for its own."""
+    monkeypatch.setattr("kvbench.engines.server.cache_flags", lambda metrics: {})
+    engine = FakeEngine()
+    with engine.running() as url:
+        arguments = command(tiny_folder, tmp_path, url)
+        with pytest.raises(
+            UserError, match=r"does not say how its cache is stored.*engine\.flags=.*engine\.label=NAME"
+        ):
+            run(*arguments)
+        one = run(*arguments, "engine.flags=f16")
+        two = run(*arguments, "engine.flags=q4_0")
+    assert one == two and len(load(one)) == 6

@@ -94,6 +94,7 @@ def test_a_run_marks_bytes_as_reported_and_stated(tiny_folder, tmp_path, environ
     [
         ("refuses", "llama_cpp f16/f16: init_from_model: no f16 here"),
         ("other model", "has 7 tokens in its vocabulary, and smollm2-135m has 4,096: they are not the same model"),
+        ("other depth", r"has num_hidden_layers 31, and smollm2-135m has 3: they are not the same model"),
     ],
 )
 def test_what_the_engine_refuses_is_one_line_before_samples_are_made(

@@ -25,6 +25,14 @@ class Llama:
         if options["type_v"] == 99:
             raise ValueError("Failed to create llama_context")
 
+    metadata = {  # noqa: RUF012
+        "general.architecture": "llama",
+        "llama.block_count": "30",
+        "llama.attention.head_count": "9",
+        "llama.attention.head_count_kv": "[3, 3]",
+        "llama.embedding_length": "576",
+    }
+
     @property
     def n_tokens(self):
         return len(self.read)
@@ -74,7 +82,9 @@ def worker(monkeypatch) -> Worker:
 
 
 def test_it_tells_version_buffers_and_vocabulary(worker):
-    assert worker.about() == {"version": "0.3.36", "reported_bytes": round(2.75 * 2**20), "vocabulary": VOCABULARY}
+    assert worker.about() == {"version": "0.3.36", "reported_bytes": round(2.75 * 2**20), "vocabulary": VOCABULARY} | {
+        "shape": {"num_hidden_layers": 30, "num_attention_heads": 9, "hidden_size": 576}
+    }
     assert worker.model.options["type_k"] == 8 and worker.model.options["type_v"] == 1
     assert worker.lib.llama_model_default_params().use_extra_bufts is False
 
@@ -92,8 +102,9 @@ def test_greedy_tokens_end_before_a_stop_token_or_at_the_limit(worker, stops, at
     limit = 9 if stops else 2
     found = worker.complete([1, 2], limit if not at_least_one else 1, stops, at_least_one, 2)
     assert found["tokens"] == tokens and found["prompt_tokens"] == 2
-    likeliest = [f"token_id:{token}" for token in (3, 4, 5)]
-    assert [max(top, key=top.get) for top in found["top"]] == likeliest[: len(tokens)]
+    places = len(tokens) + (bool(stops) and not at_least_one)  # the stop token's as well
+    likeliest = [f"token_id:{token}" for token in (3, 4, 5, 6)]
+    assert [max(top, key=top.get) for top in found["top"]] == likeliest[:places]
     assert all(len(top) == 2 for top in found["top"])
 
 

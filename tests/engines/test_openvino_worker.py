@@ -110,7 +110,8 @@ def test_eviction_is_set_and_tried_with_a_prompt_that_is_longer(made):
 def test_greedy_tokens_end_before_a_stop_token_or_at_the_limit(made, stops, at_least_one, tokens):
     found = made().complete([1, 20], 3, stops, at_least_one, 1)
     assert found["tokens"] == tokens and found["prompt_tokens"] == 2
-    assert found["top"] == [{f"token_id:{token}": -token / 100} for token in tokens]
+    places = [*tokens, *([stops[0]] if len(tokens) < 3 else [])]  # the stop token's as well
+    assert found["top"] == [{f"token_id:{token}": -token / 100} for token in places]
 
 
 def test_an_answer_is_followed_from_each_of_its_places(made):

@@ -68,9 +68,9 @@ def test_a_server_reads_and_scores_what_kvbench_does(settings):
     ratio = full["distance"].iloc[0]["nll"] / full["distance"].iloc[0]["bits_per_byte"]
     assert found["nll"] / found["bits_per_byte"] == pytest.approx(ratio)  # tokens and bytes of the same text
     scored = [payload for payload in engine.asked if payload.get("echo")][1:]  # the first finds out whether it can
-    assert len(scored) == 5 and all(len(payload["prompt"]) >= 40 + 9 for payload in scored)  # two are asked twice
+    assert len(scored) == 6 and all(len(payload["prompt"]) >= 40 + 9 for payload in scored)  # three are asked twice
     assert "perplexity" in (folder / "table.md").read_text()
-    assert one["repeated"].map(lambda told: told is not None and told["equal"]).sum() == 2
+    assert one["repeated"].map(lambda told: told is not None and told["equal"]).sum() == 3
 
 
 @pytest.mark.parametrize(

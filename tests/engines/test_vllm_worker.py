@@ -74,7 +74,8 @@ def test_it_tells_version_buffers_vocabulary_and_type(worker):
 def test_greedy_tokens_end_before_a_stop_token_or_at_the_limit(worker, stops, at_least_one, tokens):
     found = worker.complete([1, 20], 3, stops, at_least_one, 2)
     assert found["tokens"] == tokens and found["prompt_tokens"] == 2
-    assert found["top"] == [{f"token_id:{token}": -0.1, f"token_id:{token + 1}": -2.5} for token in tokens]
+    places = [*tokens, *([stops[0]] if len(tokens) < 3 else [])]  # the stop token's as well
+    assert found["top"] == [{f"token_id:{token}": -0.1, f"token_id:{token + 1}": -2.5} for token in places]
     assert worker.complete([1, 20], 3, stops, at_least_one, 0)["top"] is None
 
 

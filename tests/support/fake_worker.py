@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-TOLD = {"version": "9.9", "reported_bytes": 1000, "vocabulary": 4096}
+TOLD = {"version": "9.9", "reported_bytes": 1000, "vocabulary": 4096, "shape": {}}
 OPENVINO = {"genai": "9.8", "token_bytes": 10.5, "block": 32}
 VLLM = {"dtype": "float32"}
 
@@ -42,7 +42,7 @@ def main(mode: str) -> None:
         kind = next(settings[name] for name in ("k", "precision", "kv_cache_dtype") if name in settings)
         print(json.dumps({"error": f"init_from_model: no {kind} here"}), flush=True)
         return
-    wrong = {"vocabulary": 7} if mode == "other model" else {}
+    wrong = {"other model": {"vocabulary": 7}, "other depth": {"shape": {"num_hidden_layers": 31}}}.get(mode, {})
     print(json.dumps({**TOLD, **OPENVINO, **VLLM, **wrong}), flush=True)
     for number, line in enumerate(sys.stdin):
         question = json.loads(line)
