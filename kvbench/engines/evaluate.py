@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from kvbench.benchmarks import Sample
 from kvbench.engines import texts
 from kvbench.engines.base import CannotAnswer, Gone, Question, Session, Top
+from kvbench.engines.canary import Likeness, tell_if_changed
 from kvbench.engines.distance import compare, likeliest
 from kvbench.engines.pool import in_parallel
 from kvbench.engines.questions import check_count, check_whole, ended, question
@@ -38,13 +39,19 @@ def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterato
         run.stage.text = f"{setting.label} · starting"
         with setting.engine.session() as session:
             recorder = Recorder(run, setting, session, twice, reference)
-            keep = partial(append, store)
+            keep, likeness = partial(append, store), Likeness(setting.label, reference.records)
+            canary = Canary(run, setting, session, samples, store) if setting.engine.repeat else None
             try:
+                if canary:
+                    canary.ask("before the run goes on")
                 with closing(in_parallel(recorder.record, missing, setting.engine.concurrency, keep)) as results:
                     for result in results:
                         keep(result)
+                        likeness.see(result)
                         run.stage.text = setting.label
                         yield result
+                if canary:
+                    canary.ask("at its end")
             except Gone as error:
                 then = "all earlier records are safe, and the same command continues from there"
                 raise Incomplete(f"{setting.label!r}: {error}; {then}") from error
@@ -54,6 +61,22 @@ def append(store: Store, result: dict[str, Any] | Failure) -> None:
     if not isinstance(result, Failure):
         with unbroken():
             store.append(result)
+
+
+class Canary(NamedTuple):
+    """Asks a sample again whose record is there: at the beginning of a run that goes on, and at its end."""
+
+    run: EngineRun
+    setting: EngineSetting
+    session: Session
+    samples: Sequence[Sample]
+    store: Store
+
+    def ask(self, when: str) -> None:
+        keys = {self.run.key(sample, self.setting): sample for sample in self.samples}
+        if known := next((key for key in keys if key in self.store.done), None):
+            record = next(one for one in read_records(self.store.path).records if one["key"] == known)
+            tell_if_changed(self.run, self.setting, self.session, keys[known], record, when)
 
 
 class Reference(NamedTuple):

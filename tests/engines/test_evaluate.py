@@ -271,3 +271,39 @@ def test_a_server_that_tells_no_flags_needs_a_name(tiny_folder, tmp_path, monkey
         one = run(*arguments, "engine.flags=f16")
         two = run(*arguments, "engine.flags=q4_0")
     assert one == two and len(load(one)) == 6
+
+
+def told(capsys) -> str:
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.heavy
+def test_a_server_that_changed_is_told_of_at_the_end_and_before_a_run_goes_on(tiny_folder, tmp_path, capsys):
+    """Another cache type behind the same address, flags and version."""
+    engine = FakeEngine()
+
+    def behave(number: int, payload: dict) -> str:
+        engine.shift = int(number > 4)  # after the first question, and two samples that were asked twice
+        return "well"
+
+    engine.behave = behave
+    more = ["engine.concurrency=1", "engine.repeat=2", "engine.flags=f16"]
+    asked_by(engine, tiny_folder, tmp_path, *more, "limit=2")
+    assert "one: asked again at its end, sample 'number-330-" in told(capsys)
+    other = FakeEngine()
+    other.shift = 7
+    asked_by(other, tiny_folder, tmp_path, *more)
+    assert "one: asked again before the run goes on, sample 'number-330-" in told(capsys)
+    steady = FakeEngine()
+    asked_by(steady, tiny_folder, tmp_path / "steady", *more)
+    assert "asked again" not in told(capsys)
+
+
+@pytest.mark.heavy
+def test_a_setting_that_computes_something_else_is_told_of_after_its_first_answers(tiny_folder, tmp_path, capsys):
+    first, second = FakeEngine(), FakeEngine()
+    second.shift = 900
+    with first.running() as a, second.running() as b:
+        run(*command(tiny_folder, tmp_path, f"[{a},{b}]", "engine.label=[bf16,odd]"))
+    said = told(capsys)
+    assert "odd: none of its first 3 answers begins as the baseline's" in said and "bf16: none" not in said
