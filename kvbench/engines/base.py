@@ -27,6 +27,9 @@ class Question:
     at_least_one: bool = False  # the first token is none of `stops`
     newline: bool = False  # a line end is among `stops`
     sampling: Sampling | None = None  # None: the likeliest token, always
+    # role and content of each message, for engines that write them in a template of their own; () of a prompt that is
+    # no chat
+    messages: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class Engine(ABC):
     # set by `connect`: version, model and flags as the engine reports them; part of every record's key
     about: dict[str, Any]
     draws: bool = True  # whether it answers questions with `sampling`
+    chats: bool = False  # whether it takes messages alone, and writes them in a template of its own
     concurrency: int = 1  # questions at once
     repeat: int = 0  # samples that are asked twice
     top: int = 20  # likeliest tokens that distances compare

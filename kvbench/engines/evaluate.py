@@ -126,7 +126,8 @@ class Recorder:
         started = time.perf_counter()
         completion = self.session.complete(question, top)
         seconds = time.perf_counter() - started
-        check_count(question, completion)
+        if not self.setting.engine.chats:  # whose template is the server's
+            check_count(question, completion)
         check_whole(question, completion, self.run.loaded)
         tokens, text = ended(question, completion, self.run.loaded)
         tops = list(completion.top[: len(tokens) + 1]) if completion.top and tokens is not None else None
@@ -141,6 +142,7 @@ class Recorder:
             repeated,
             self.distance(question, tops),
             Equality.of(baseline, text, tokens) if baseline else None,
+            completion.prompt_tokens if self.setting.engine.chats else None,
         )
 
     def score(self, question: Question, sample: Sample) -> Answered:

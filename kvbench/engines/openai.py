@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Scored, Session, Top
 from kvbench.engines.http import Client, Refused, Unavailable
 from kvbench.engines.questions import check_scored
 from kvbench.engines.secrets import read_secret
-from kvbench.engines.server import WORDS, Server, find_server
-from kvbench.engines.server_answers import answer_of, check_model, scored
+from kvbench.engines.server import CHATS, PROMPTS, WORDS, Server, find_server, messages
+from kvbench.engines.server_answers import answer_of, chat_answer_of, check_model, scored
 from kvbench.errors import UserError
 from kvbench.models import TextModel
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
@@ -25,6 +25,7 @@ class OpenAI(Engine):
     """A server at `url`, which ends in the version of the protocol: http://127.0.0.1:8000/v1."""
 
     url: str | None = None
+    mode: Literal["completions", "chat"] = "completions"  # chat: messages, in the server's own template
     label: str | None = None  # None: host and port
     served_model: str | None = None  # the server's id of the model; None: the hub's id, or the name of its preset
     flags: str | None = None  # how the server was started, where it does not say so itself
@@ -57,14 +58,19 @@ class OpenAI(Engine):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {"engine": "openai", "flags": self.flags}
+        mode = {} if self.mode == "completions" else {"mode": self.mode}  # records of before have none
+        return {"engine": "openai", "flags": self.flags, **mode}
+
+    @property
+    def chats(self) -> bool:  # type: ignore[override]
+        return self.mode == "chat"
 
     def connect(self, reader: TextModel) -> None:
         require("engine=openai", "httpx")
         self.secret = read_secret(self.key_env, self.key_file)
         with self.client() as client:
             self.words = reader.plain_tokens(WORDS)
-            self.server = find_server(client, self.names(reader), self.words)
+            self.server = find_server(client, self.names(reader), self.words, self.chats)
         self.about = self.server.about
         if "told" not in self.about and self.flags is None and not self.named:
             raise UserError(
@@ -116,6 +122,8 @@ class Connection(Session):
         self.refused = 0  # questions in a row, for a reason of LASTING
 
     def complete(self, question: Question, top: int) -> Completion:
+        if self.server.chats:
+            return self.chat(question, top)
         sampling = self.sampling(question)
         payload = {**self.prompt(question, question.ids), "max_tokens": question.max_new_tokens, **sampling}
         if top:
@@ -126,6 +134,17 @@ class Connection(Session):
         elif question.newline and not question.at_least_one:
             payload["stop"] = ["\n"]
         return self.ask(payload, answer_of)
+
+    def chat(self, question: Question, top: int) -> Completion:
+        if not question.messages:
+            raise CannotAnswer("this prompt is no chat: it is raw text, or has the beginning of its answer")
+        payload = {"model": self.server.model, "messages": messages(question.messages), **self.server.extras}
+        payload |= {"max_tokens": question.max_new_tokens, **self.sampling(question)}
+        if top:
+            payload |= {"logprobs": True, "top_logprobs": top}
+        if question.newline and not question.at_least_one:
+            payload["stop"] = ["\n"]
+        return self.ask(payload, chat_answer_of)
 
     def follow(self, question: Question, tokens: Sequence[int], top: int) -> Sequence[Top] | None:
         try:
@@ -157,7 +176,7 @@ class Connection(Session):
 
     def ask(self, payload: dict[str, Any], read: Callable[[object], Read]) -> Read:
         try:
-            answer = self.client.json("/completions", payload)
+            answer = self.client.json(CHATS if self.server.chats else PROMPTS, payload)
         except Refused as error:
             self.refused = self.refused + 1 if error.status in LASTING else 0
             if self.refused >= IN_A_ROW:

@@ -24,7 +24,21 @@ def question(reader: TextModel, sample: Sample) -> Question:
     if sample.turns:
         text += reader.tokenizer.decode(prompt.question.tolist())
     newline = sample.stop_at_newline and not sample.single_stop
-    return Question(sample.id, ids, text, sample.max_new_tokens, stops, at_least_one, newline, sample.sampling)
+    ends = stops, at_least_one, newline
+    return Question(sample.id, ids, text, sample.max_new_tokens, *ends, sample.sampling, messages_of(sample))
+
+
+def is_chat(sample: Sample) -> bool:
+    """Whether messages alone say what the model is to read: nothing begins its answer, and no text is scored."""
+    return sample.chat and not sample.prefix and not sample.continuation
+
+
+def messages_of(sample: Sample) -> list[tuple[str, str]]:
+    """Role and content of a chat's messages, with the expected answers between later turns; [] of what is no chat."""
+    if not is_chat(sample):
+        return []
+    later = [message for turn in sample.turns for message in (("assistant", turn.answer), ("user", turn.question))]
+    return [*sample.history, ("user", sample.prompt), *later]
 
 
 def check_count(question: Question, completion: Completion) -> None:
@@ -47,6 +61,11 @@ def check_whole(question: Question, completion: Completion, reader: TextModel) -
             raise CannotAnswer(
                 f"the answer was cut after {generated} of {question.max_new_tokens} tokens (finish_reason 'length'): "
                 "the server's context is full: -c of llama-server, which -np divides, or --max-model-len"
+            )
+        if tokens is None and not completion.text:
+            raise CannotAnswer(
+                f"the answer's {generated} tokens have no text: a server may keep a chain of thought apart, and the "
+                "answer did not begin"
             )
     elif finish not in STOPPED:
         raise CannotAnswer(f"the answer ended with finish_reason {finish!r}, before its end")

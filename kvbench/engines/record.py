@@ -43,6 +43,7 @@ class Answered:
     repeated: Mapping[str, object] | None = None
     distance: Mapping[str, float] | None = None
     equality: Equality | None = None
+    served_tokens: int | None = None  # of the prompt in the server's own template
 
 
 EngineRun = Run[TextModel, EngineSetting]
@@ -74,6 +75,7 @@ def record(run: EngineRun, sample: Sample, setting: EngineSetting, answered: Ans
         "reported_bytes": cache.reported,
         "stated_bytes": cache.stated,
         **(answered.equality._asdict() if answered.equality else {}),
+        **({} if answered.served_tokens is None else {"served_tokens": answered.served_tokens}),
         "repeated": answered.repeated and dict(answered.repeated),
         "request_seconds": answered.seconds,
         "concurrency": setting.engine.concurrency,

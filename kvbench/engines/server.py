@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kvbench.engines.http import Client, Refused, Unavailable
-from kvbench.engines.server_answers import BadAnswer, answer_of, model_of
+from kvbench.engines.server_answers import BadAnswer, answer_of, chat_answer_of, model_of
 from kvbench.errors import UserError
 
 # vLLM reports the flags of its cache as labels of a metric.
@@ -20,6 +20,7 @@ AS_IDS = dict(
     add_special_tokens=False, skip_special_tokens=False, return_token_ids=True, return_tokens_as_token_ids=True
 )
 WORDS = "One two three."
+PROMPTS, CHATS = "/completions", "/chat/completions"
 CACHE_FLAGS = ("cache_dtype", "block_size", "enable_prefix_caching", "sliding_window")
 
 
@@ -33,6 +34,7 @@ class Server:
     gives_ids: bool  # answers as token ids, and takes stop tokens; else as text
     extras: Mapping[str, Any]  # further fields of its requests
     about: dict[str, Any]  # model, version and flags
+    chats: bool = False  # takes messages; else prompts
 
 
 class Abilities(NamedTuple):
@@ -44,16 +46,18 @@ class Abilities(NamedTuple):
     extras: Mapping[str, Any]
 
 
-def find_server(client: Client, names: Sequence[str], ids: Sequence[int]) -> Server:
-    """Ask a server for its models and version, and for one token after WORDS, whose tokens are `ids`.
+def find_server(client: Client, names: Sequence[str], ids: Sequence[int], chats: bool = False) -> Server:
+    """Ask a server for its models and version, and for one token after WORDS, whose tokens are `ids`, or after a
+    message of these words where it `chats`.
 
     Raises UserError where no such server answers, it lacks the model, or it refuses the question.
     """
     model = served(client, names)
-    found, about = abilities(client, model, ids), {"served_model": model, **version_of(client)}
+    found = chat_abilities(client, model) if chats else abilities(client, model, ids)
+    about = {"served_model": model, **version_of(client)}
     if "model_file" in about:  # llama-server, which else answers from what it read of earlier prompts
         found = found._replace(extras={**found.extras, "cache_prompt": False})
-    return Server(model, *found, about)
+    return Server(model, *found, about, chats)
 
 
 def served(client: Client, names: Sequence[str]) -> str:
@@ -87,7 +91,7 @@ def abilities(client: Client, model: str, ids: Sequence[int]) -> Abilities:
     for prompt, more in ((ids, AS_IDS | GREEDY), (ids, GREEDY), (WORDS, GREEDY), (ids, {}), (WORDS, {})):
         payload = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, **more}
         try:
-            answer = client.json("/completions", payload, retries=1)
+            answer = client.json(PROMPTS, payload, retries=1)
             completion = answer_of(answer)
         except (Refused, Unavailable, BadAnswer) as error:
             refused = error
@@ -96,7 +100,28 @@ def abilities(client: Client, model: str, ids: Sequence[int]) -> Abilities:
             return Abilities(model_of(answer), False, False, more)
         if completion.prompt_tokens == len(ids):
             return Abilities(model_of(answer), True, completion.tokens is not None, more)
-    raise UserError(f"engine.url={client.base}: /completions of {model!r} does not answer: {refused}")
+    raise UserError(
+        f"engine.url={client.base}: {PROMPTS} of {model!r} does not answer: {refused}; engine.mode=chat asks {CHATS}"
+    )
+
+
+def chat_abilities(client: Client, model: str) -> Abilities:
+    """Found with a message of a few words, with additions to the protocol and without them."""
+    refused = None
+    for more in (GREEDY, {}):
+        payload = {"model": model, "messages": messages([("user", WORDS)]), "max_tokens": 1, "temperature": 0, **more}
+        try:
+            answer = client.json(CHATS, payload, retries=1)
+            chat_answer_of(answer)
+        except (Refused, Unavailable, BadAnswer) as error:
+            refused = error
+            continue
+        return Abilities(model_of(answer), False, False, more)
+    raise UserError(f"engine.url={client.base}: {CHATS} of {model!r} does not answer: {refused}")
+
+
+def messages(pairs: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"role": role, "content": content} for role, content in pairs]
 
 
 def version_of(client: Client) -> dict[str, Any]:

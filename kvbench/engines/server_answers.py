@@ -29,6 +29,32 @@ def answer_of(node: object) -> Completion:
     return Completion(choice["text"], ids, counted, _tops(choice.get("logprobs")), finish, generated)
 
 
+def chat_answer_of(node: object) -> Completion:
+    """The completion in an answer to /chat/completions. Raises BadAnswer for anything else."""
+    choice = _first_choice(node)
+    message = choice.get("message") if choice else None
+    text = message.get("content") if isinstance(message, dict) else None
+    if choice is None or not isinstance(message, dict) or not isinstance(text, str | None):
+        raise BadAnswer("the answer has no choices with a message: it is none of OpenAI's chat completions")
+    usage = node.get("usage") if isinstance(node, dict) else None
+    counted, generated = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
+    finish, tops = choice.get("finish_reason"), _chat_tops(choice.get("logprobs"))
+    return Completion(text or "", None, counted, tops, finish if isinstance(finish, str) else None, generated)
+
+
+def _chat_tops(node: object) -> list[Top] | None:
+    """`logprobs.content` of a chat: at each place a list of tokens with their log-probabilities."""
+    places = node.get("content") if isinstance(node, dict) else None
+    if not isinstance(places, list):
+        return None
+    found = []
+    for place in places:
+        entries = place.get("top_logprobs") if isinstance(place, dict) else None
+        named = [one for one in entries or [] if isinstance(one, dict) and isinstance(one.get("token"), str)]
+        found.append(_top({one["token"]: one.get("logprob") for one in named}))
+    return found if any(found) else None
+
+
 def _count(usage: object, name: str) -> int | None:
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if type(value) is int else None
@@ -82,11 +108,16 @@ def scored(node: object, ids: Sequence[int], before: int) -> Scored:
     return Scored(part, echoed(node, before, len(ids) - before), answer_of(node).prompt_tokens)
 
 
-def _choice(node: object) -> dict[str, Any]:
+def _first_choice(node: object) -> dict[str, Any] | None:
     if isinstance(node, dict) and node.get("error"):  # some send it with status 200
         raise BadAnswer(f"the answer is an error: {words_of(node)[:MOST_WORDS]}")
     choices = node.get("choices") if isinstance(node, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
+    return choice if isinstance(choice, dict) else None
+
+
+def _choice(node: object) -> dict[str, Any]:
+    choice = _first_choice(node)
     if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):
         raise BadAnswer("the answer has no choices with a text: it is none of OpenAI's completions")
     return choice

@@ -5,6 +5,7 @@ from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample, Speed, Text
 from kvbench.configuration import Configuration
+from kvbench.engines.questions import is_chat
 from kvbench.engines.record import EngineRun
 from kvbench.engines.settings import EngineSetting, engine_settings
 from kvbench.errors import UserError
@@ -54,6 +55,11 @@ def check_conversations(samples: Sequence[Sample], settings: Sequence[EngineSett
     """
     if any(sample.own_answers for sample in samples):
         raise UserError("these samples continue from the model's own answers, which engine=… does not send back")
+    if any(setting.engine.chats for setting in settings) and not all(map(is_chat, samples)):
+        raise UserError(
+            "engine.mode=chat sends messages alone, and these samples are raw text, begin the answer or score a text: "
+            "engine.mode=completions, or another benchmark"
+        )
     drawn = any(sample.sampling for sample in samples)
     if drawn and (greedy := [setting.label for setting in settings if not setting.engine.draws]):
         raise UserError(f"the answers to these samples are drawn, and {greedy[0]!r} gives the likeliest tokens alone")

@@ -24,8 +24,17 @@ def of_engines(group: pd.DataFrame) -> dict[str, object]:
     repeated = [node for node in group["repeated"] if isinstance(node, dict)]
     twice = {"asked_twice": len(repeated), "same_twice": sum(bool(node.get("equal")) for node in repeated)}
     compared = group["equal"].dropna() if "equal" in group else []
+    served = served_tokens(group)
     equal = {"compared": len(compared), "equal_answers": int(sum(map(bool, compared)))}
-    return {"cache_bytes": text or MISSING, **twice, **equal}
+    return {"cache_bytes": text or MISSING, **twice, **equal, **({"served": served} if served else {})}
+
+
+def served_tokens(group: pd.DataFrame) -> str:
+    """Mean tokens of prompts in a server's own template, and in kvbench's; "" where the template is kvbench's."""
+    if "served_tokens" not in group or not (known := group["served_tokens"].notna()).any():
+        return ""
+    theirs, ours = (group.loc[known, name].mean() for name in ("served_tokens", "prompt_tokens"))
+    return f"{theirs:,.0f} and {ours:,.0f}"
 
 
 def engine_notes(summary: pd.DataFrame) -> list[str]:
@@ -37,4 +46,7 @@ def engine_notes(summary: pd.DataFrame) -> list[str]:
     equal = (f"{row.setting} {row.equal_answers} of {row.compared}" for row in compared.itertuples())
     if len(compared):
         notes.append(f"answers equal to those of the first engine: {', '.join(equal)}")
+    if "served" in summary:
+        each = (f"{row.setting} {row.served}" for row in summary[summary["served"].notna()].itertuples())
+        notes.append(f"mean prompt tokens in the server's template, and in kvbench's: {', '.join(each)}")
     return [*notes, *[KL] * ("kl_at_least" in summary)]

@@ -307,3 +307,41 @@ def test_a_setting_that_computes_something_else_is_told_of_after_its_first_answe
         run(*command(tiny_folder, tmp_path, f"[{a},{b}]", "engine.label=[bf16,odd]"))
     said = told(capsys)
     assert "odd: none of its first 3 answers begins as the baseline's" in said and "bf16: none" not in said
+
+
+@pytest.mark.heavy
+def test_messages_are_sent_as_they_are_and_the_template_is_the_servers(tiny_folder, tmp_path):
+    engine = FakeEngine()
+    engine.chats_alone = True
+    folder, error = asked_by(engine, tiny_folder, tmp_path, "engine.mode=chat", "engine.flags=q8", run=reported)
+    assert error is None
+    rows = load(folder)
+    sent = [payload for payload in engine.asked if payload["max_tokens"] > 1]
+    assert all([message["role"] for message in payload["messages"]] == ["user"] for payload in sent)
+    assert not any("<|im_start|>" in payload["messages"][0]["content"] for payload in sent)
+    assert rows["served_tokens"].gt(0).all() and rows["tokens"].isna().all() and rows["prediction"].map(bool).all()
+    assert json.loads(rows["parameters"][0])["mode"] == "chat"
+    assert "mean prompt tokens in the server's template, and in kvbench's: one " in (folder / "table.md").read_text()
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "kind, message",
+    [
+        ("error in 200", "the answer is an error"),
+        ("refused", "maximum context length is 64 tokens"),
+        ("no choices", "none of OpenAI's chat completions"),
+        ("no content", "the answer's 6 tokens have no text"),
+    ],
+)
+def test_a_chat_that_goes_wrong_is_one_line(kind, message, tiny_folder, tmp_path):
+    engine = FakeEngine(lambda number, payload: kind if number else "well")
+    _, error = asked_by(engine, tiny_folder, tmp_path, "engine.mode=chat", "engine.flags=q8")
+    assert isinstance(error, Incomplete) and message in str(error)
+
+
+def test_a_prompt_that_is_no_chat_is_refused_before_samples_are_asked(tiny_folder, tmp_path):
+    engine = FakeEngine()
+    with engine.running() as url, pytest.raises(UserError, match=r"engine\.mode=chat sends messages alone"):
+        run(*command(tiny_folder, tmp_path, url, "engine.mode=chat", "engine.flags=a"), "benchmark=niah_base")
+    assert len(engine.asked) == 1

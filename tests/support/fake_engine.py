@@ -37,6 +37,9 @@ class FakeEngine:
         self.count: Callable[[str], int] = lambda text: len(text.split())
         self.text: Callable[[Sequence[int]], str] = lambda tokens: tokenizer().decode(tokens)
         self.dead = False  # ends every connection without an answer
+        self.chats_alone = False  # has no /completions
+        # its own chat template
+        self.written: Callable[[list[dict]], str] = lambda found: " ".join(f"{m['role']} {m['content']}" for m in found)
         self.shift = 0  # other weights: added to every token
         self.asked: list[dict] = []
         self.headers: list[dict] = []
@@ -107,11 +110,16 @@ class Handler(QuietHandler):
             number = len(engine.asked)
             engine.asked.append(payload)
             engine.headers.append(dict(self.headers))
-        if isinstance(payload["prompt"], list) and not engine.ids:
+        if isinstance(payload.get("prompt"), list) and not engine.ids:
             return self.send(422, {"detail": [{"msg": "prompt must be a string"}]})
         if engine.plain and payload.keys() - PROTOCOL:
             return self.send(400, {"error": {"message": f"unknown {sorted(payload.keys() - PROTOCOL)}"}})
-        MISBEHAVIOURS[engine.behave(number, payload)](self, engine.answer(payload))
+        if chat := self.path.endswith("/chat/completions"):
+            payload = {**payload, "prompt": engine.written(payload["messages"])}
+        elif engine.chats_alone:
+            return self.send(404, {"detail": "Not Found"})
+        behaviour, node = MISBEHAVIOURS[engine.behave(number, payload)], engine.answer(payload)
+        behaviour(self, as_chat(node) if chat else node)
 
     def send(self, status: int, node: object, **headers: str) -> None:
         self.raw(json.dumps(node).encode(), status, **headers)
@@ -149,6 +157,16 @@ class Handler(QuietHandler):
         body = json.dumps(node).encode()
         self.raw(body[:10], length=len(body))
         self.closed()
+
+
+def as_chat(node: dict) -> dict:
+    """An answer as /chat/completions gives it."""
+    (choice,) = node["choices"]
+    tops = (choice.get("logprobs") or {}).get("top_logprobs") or []
+    places = [{"top_logprobs": [{"token": t, "logprob": p} for t, p in place.items()]} for place in tops]
+    message = {"role": "assistant", "content": choice["text"]}
+    shown = {"message": message, "finish_reason": choice["finish_reason"], "logprobs": {"content": places}}
+    return {**node, "choices": [shown]}
 
 
 def choice_with(node: dict, **changes: object) -> dict:
@@ -212,6 +230,7 @@ MISBEHAVIOURS: dict[str, Callable[[Handler, dict], None]] = {
     "no choices": lambda h, node: h.send(200, {**node, "choices": []}),
     "no object": lambda h, node: h.send(200, [node]),
     "no text": lambda h, node: h.send(200, choice_with(node, text=None)),
+    "no content": lambda h, node: h.send(200, choice_with(node, message={"role": "assistant", "content": None})),
     "wrong model": lambda h, node: h.send(200, {**node, "model": "org/other"}),
     "other count": lambda h, node: h.send(200, {**node, "usage": {"prompt_tokens": 7}}),
     "no count": lambda h, node: h.send(200, without(node, "usage")),

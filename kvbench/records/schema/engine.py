@@ -29,6 +29,11 @@ class EngineRecord(Record):
     )
     equal: bool = field("whether the answer is that of the folder's first setting, by tokens or text", optional=True)
     baseline: Text = field("from which answer `equal` and `distance` are: its setting and its hash", optional=True)
+    served_tokens: Count = field(
+        "of the prompt in the chat template of a server that takes messages (engine.mode=chat), as it counts them",
+        "tokens",
+        optional=True,
+    )
     top: list[dict[Text, Number]] | None = field(
         "of the first setting where distances are measured: the likeliest tokens at each place of its answer and their "
         "log-probabilities; else null",
