@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvbench.benchmarks import Sampling
 from kvbench.models import TextModel
@@ -27,9 +27,13 @@ class Question:
     at_least_one: bool = False  # the first token is none of `stops`
     newline: bool = False  # a line end is among `stops`
     sampling: Sampling | None = None  # None: the likeliest token, always
-    # role and content of each message, for engines that write them in a template of their own; () of a prompt that is
-    # no chat
-    messages: Sequence[tuple[str, str]] = ()
+    # for engines that write them in a template of their own; () of a prompt that is no chat
+    messages: Sequence["Message"] = ()
+
+
+class Message(NamedTuple):
+    role: str
+    content: str
 
 
 @dataclass(frozen=True)

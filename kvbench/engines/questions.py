@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from kvbench.benchmarks import Sample
-from kvbench.engines.base import ROUNDING, CannotAnswer, Completion, Question, Scored
+from kvbench.engines.base import ROUNDING, CannotAnswer, Completion, Message, Question, Scored
 from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.prompts import tokenise
 from kvbench.models import TextModel
@@ -33,12 +33,12 @@ def is_chat(sample: Sample) -> bool:
     return sample.chat and not sample.prefix and not sample.continuation
 
 
-def messages_of(sample: Sample) -> list[tuple[str, str]]:
-    """Role and content of a chat's messages, with the expected answers between later turns; [] of what is no chat."""
+def messages_of(sample: Sample) -> list[Message]:
+    """A chat's messages, with the expected answers between later turns; [] of what is no chat."""
     if not is_chat(sample):
         return []
     later = [message for turn in sample.turns for message in (("assistant", turn.answer), ("user", turn.question))]
-    return [*sample.history, ("user", sample.prompt), *later]
+    return [Message(*pair) for pair in (*sample.history, ("user", sample.prompt), *later)]
 
 
 def check_count(question: Question, completion: Completion) -> None:

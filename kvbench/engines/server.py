@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kvbench.engines.base import Message
 from kvbench.engines.http import Client, Refused, Unavailable
 from kvbench.engines.server_answers import BadAnswer, answer_of, chat_answer_of, model_of
 from kvbench.errors import UserError
@@ -109,7 +110,13 @@ def chat_abilities(client: Client, model: str) -> Abilities:
     """Found with a message of a few words, with additions to the protocol and without them."""
     refused = None
     for more in (GREEDY, {}):
-        payload = {"model": model, "messages": messages([("user", WORDS)]), "max_tokens": 1, "temperature": 0, **more}
+        payload = {
+            "model": model,
+            "messages": messages([Message("user", WORDS)]),
+            "max_tokens": 1,
+            "temperature": 0,
+            **more,
+        }
         try:
             answer = client.json(CHATS, payload, retries=1)
             chat_answer_of(answer)
@@ -120,8 +127,8 @@ def chat_abilities(client: Client, model: str) -> Abilities:
     raise UserError(f"engine.url={client.base}: {CHATS} of {model!r} does not answer: {refused}")
 
 
-def messages(pairs: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
-    return [{"role": role, "content": content} for role, content in pairs]
+def messages(chat: Sequence[Message]) -> list[dict[str, str]]:
+    return [message._asdict() for message in chat]
 
 
 def version_of(client: Client) -> dict[str, Any]:

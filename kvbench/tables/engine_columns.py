@@ -24,9 +24,9 @@ def of_engines(group: pd.DataFrame) -> dict[str, object]:
     repeated = [node for node in group["repeated"] if isinstance(node, dict)]
     twice = {"asked_twice": len(repeated), "same_twice": sum(bool(node.get("equal")) for node in repeated)}
     compared = group["equal"].dropna() if "equal" in group else []
+    beside = {"compared": len(compared), "equal_answers": sum(map(bool, compared))} if len(compared) else {}
     served = served_tokens(group)
-    equal = {"compared": len(compared), "equal_answers": int(sum(map(bool, compared)))}
-    return {"cache_bytes": text or MISSING, **twice, **equal, **({"served": served} if served else {})}
+    return {"cache_bytes": text or MISSING, **twice, **beside, **({"served": served} if served else {})}
 
 
 def served_tokens(group: pd.DataFrame) -> str:
@@ -42,9 +42,9 @@ def engine_notes(summary: pd.DataFrame) -> list[str]:
     asked = summary[summary["asked_twice"] > 0]
     parts = (f"{row.setting} {row.same_twice} of {row.asked_twice}" for row in asked.itertuples())
     notes = [f"equal answers to samples that were asked twice: {', '.join(parts)}"] if len(asked) else []
-    compared = summary[summary["compared"] > 0]
-    equal = (f"{row.setting} {row.equal_answers} of {row.compared}" for row in compared.itertuples())
-    if len(compared):
+    if "compared" in summary:
+        known = summary.dropna(subset="compared").itertuples()
+        equal = (f"{row.setting} {row.equal_answers:.0f} of {row.compared:.0f}" for row in known)
         notes.append(f"answers equal to those of the first engine: {', '.join(equal)}")
     if "served" in summary:
         each = (f"{row.setting} {row.served}" for row in summary[summary["served"].notna()].itertuples())

@@ -25,6 +25,16 @@ def test_answers_asked_for_twice_are_told_of_by_setting():
     assert len(engine_notes(summary.assign(kl_at_least=0.1))) == 2
 
 
+def test_equal_answers_and_tokens_of_another_template_are_told_of_by_setting():
+    compared = of_engines(rows(repeated=[None] * 2, equal=[True, None], served_tokens=[12, 14], prompt_tokens=[10, 11]))
+    assert (compared["compared"], compared["equal_answers"], compared["served"]) == (1, 1, "13 and 10")
+    summary = pd.DataFrame([{"setting": "a", "asked_twice": 0, "same_twice": 0}, {"setting": "b", **compared}])
+    assert engine_notes(summary) == [
+        "answers equal to those of the first engine: b 1 of 1",
+        "mean prompt tokens in the server's template, and in kvbench's: b 13 and 10",
+    ]
+
+
 def test_records_of_methods_have_no_engines():
     assert has_engines(rows()) and not has_engines(rows().assign(kind="method"))
     assert not has_engines(pd.DataFrame({"a": [1]}))
