@@ -19,11 +19,12 @@ class Incomplete(UserError):
 LISTED, MOST = ("method", "model", "benchmark", "experiment"), 24
 
 
-def unknown(kind: str, name: str, allowed: Iterable[str]) -> UserError:
-    """An unknown name, with its nearest match and everything that is allowed, or where that is listed."""
+def unknown(kind: str, name: str, allowed: Iterable[str], meant: str = "") -> UserError:
+    """An unknown name, with its nearest match and everything that is allowed, or where that is listed; `meant`: what
+    the name stands for, where that is known better than by its letters."""
     allowed = sorted(allowed)
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = f" {meant}" if meant else f" Did you mean {near[0]!r}?" if near else ""
     if kind in LISTED and len(allowed) > MOST:
         return UserError(f"unknown {kind} {name!r}.{hint} kvbench --help {kind} lists all {len(allowed)}")
     return UserError(f"unknown {kind} {name!r}.{hint} Allowed: {', '.join(allowed)}")

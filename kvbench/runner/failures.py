@@ -1,24 +1,30 @@
 """Errors and signals as one line on standard error, and the exit code."""
 
+import difflib
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import yaml
 from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from rich.text import Text
 
-from kvbench.config import choices
+from kvbench.config import choices, options
 from kvbench.errors import Incomplete, UserError, unknown
 from kvbench.utils.console import err
+from kvbench.utils.other_words import WORDS
 from kvbench.utils.own_code import own_line, raised_in
 from kvbench.utils.signals import Stopped
 from kvbench.utils.yaml_files import yaml_fault
 
 # Read here, because the command line then sets it, so that Hydra raises errors in place of printing them.
 TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR", "0") != "0"
+
+NEARLY = 0.7  # of difflib's ratio: a slip of the keyboard
 
 # Hydra and what it reads YAML with, which have no error of their own for some mistakes.
 HYDRA = ("hydra", "omegaconf", "antlr4", "yaml")
@@ -59,13 +65,39 @@ def fail(message: str, code: int) -> None:
     raise SystemExit(code)
 
 
+def told_of(group: str, name: str) -> str:
+    """The choices of a group whose descriptions have a word, as one hint ("needle" is of niah), unless the word is
+    nearly one of the names."""
+    about = options(group)
+    if difflib.get_close_matches(name, about, n=1, cutoff=NEARLY):
+        return ""
+    found = [choice for choice, text in about.items() if name.lower() in re.findall(r"[\w.-]+", text.lower())]
+    return f"Did you mean {' or '.join(map(repr, found[:3]))}?" if found else ""
+
+
+def meant_by(key: str, node: DictConfig) -> str:
+    """A hint for a key that other tools have, or that lies deeper in the configuration."""
+    if node._get_parent() is None and key in WORDS:
+        return f"It is {WORDS[key]}."
+    deeper = [path for path in paths_of(node) if path.rpartition(".")[2] == key]
+    return f"Did you mean {' or '.join(map(repr, deeper[:3]))}?" if deeper else ""
+
+
+def paths_of(node: DictConfig) -> Iterator[str]:
+    """The keys below those of a configuration's node, with dots between them; nothing is resolved."""
+    for name, value in node.items_ex(resolve=False):
+        if isinstance(value, DictConfig) and not value._is_none() and not value._is_interpolation():
+            below = [str(inner) for inner in value] if not value._is_missing() else []
+            yield from (f"{name!s}.{inner}" for inner in (*below, *paths_of(value)))
+
+
 def one_line(error: BaseException) -> str:
     """An error of ours or of Hydra's as one sentence."""
     if isinstance(error, MissingConfigException) and "/" in str(error.missing_cfg_file):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         if name.startswith("submitit"):
             return "hydra/launcher=slurm needs hydra-submitit-launcher: pip install 'kvbench[slurm]'"
-        return str(unknown(group, name, error.options or choices(group)))
+        return str(unknown(group, name, error.options or choices(group), told_of(group, name)))
     if isinstance(error, yaml.YAMLError):
         place = getattr(getattr(error, "problem_mark", None), "name", "the configuration")
         return f"{place} is not YAML: {yaml_fault(error)}"
@@ -73,5 +105,6 @@ def one_line(error: BaseException) -> str:
         return f"{error.filename} cannot be used: {error.strerror}"
     cause = error.__cause__
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and cause.parent_node is not None:
-        return str(unknown("key", str(cause.key), map(str, cause.parent_node.keys())))
+        key = str(cause.key)
+        return str(unknown("key", key, map(str, cause.parent_node.keys()), meant_by(key, cause.parent_node)))
     return " ".join(line.strip() for line in str(error).splitlines() if line.strip())

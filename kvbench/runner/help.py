@@ -1,5 +1,6 @@
 """The text of `kvbench --help`."""
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,10 @@ GROUPS = {
     "probe": ("probe=", "one or a list; observes layers during prefill, in place of methods"),
     "experiment": ("+experiment=", "a published table or figure; -m runs each model that it compares"),
 }
+
+
+# groups that stand in parts of a method
+PARTS = ("storage", "scoring", "allocation", "heads")
 
 
 @dataclass(frozen=True)
@@ -85,15 +90,18 @@ SECTIONS = (*GROUPS, "settings", "commands", "all")
 
 def help_text(section: str | None = None) -> str:
     """What can be chosen and set, read from the YAML files: an overview, one of SECTIONS with a line about each, a
-    method with its presets, or a key of the configuration.
+    method with its presets, a key of the configuration or of a group's files, or what is called or described by a word.
 
-    Raises UserError for an unknown section.
+    Raises UserError for a word that nothing has.
     """
     if section is not None and section not in SECTIONS and (described := _keys(section)):
         return "\n".join(described)
     if section in choices("method"):
         return "\n".join(_lines({name: _described("method")[name] for name in family(section)}))
     if section is not None and section not in SECTIONS:
+        slip = difflib.get_close_matches(section, SECTIONS, n=1, cutoff=0.8)
+        if not slip and (found := _keys_of_files(section) or _search(section)):
+            return "\n".join(found)
         raise unknown("section of --help", section, SECTIONS)
     # called for what is shown alone: they read every file of a group
     parts: dict[str, Callable[[], list[str]]] = {
@@ -133,7 +141,32 @@ def _overview() -> list[str]:
         "",
         "[bold]--help KEY[/] describes a key, such as ratio or decode.batch.",
         f"[bold]--help SECTION[/] describes each choice: {', '.join(SECTIONS)}",
+        "[bold]--help WORD[/] finds what has a word in its name or description: --help fp8, --help needle",
     ]
+
+
+def _keys_of_files(name: str) -> list[str]:
+    """What GROUP.KEY is in each file of conf/GROUP that has it, such as benchmark.lengths; empty for any other name."""
+    group, _, key = name.partition(".")
+    if group not in GROUPS or not key:
+        return []
+    found = {}
+    for choice in choices(group):
+        file = CONF / group / f"{choice}.yaml"
+        comments = commented(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        if key in comments:
+            found[f"{choice}: {comments[key].value}"] = comments[key].about
+    return [f"[bold]{escape(name)}=[/]  of each {group} that has it, with its default", *_lines(found)] if found else []
+
+
+def _search(word: str) -> list[str]:
+    """Every choice that has a word in its name or description, by group."""
+    lines = []
+    for group in (*GROUPS, *PARTS):
+        about = {name: text for name, text in _described(group).items() if word.lower() in f"{name} {text}".lower()}
+        if about:
+            lines += ["", f"[bold]{group}[/]", *_lines(about)]
+    return lines[1:]
 
 
 def _group(group: str) -> list[str]:

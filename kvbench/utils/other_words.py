@@ -1,0 +1,17 @@
+"""What other tools call kvbench's keys (kvpress, KVCache-Factory, lm-evaluation-harness), for people who type these."""
+
+WORDS = {
+    "compression_ratio": "kvpress's share to remove; ratio= is the share to keep: compression_ratio=0.8 is ratio=0.2",
+    "press_name": "method=NAME here, or press=NAME for kvpress's own code",
+    "dataset": "benchmark=NAME here",
+    "tasks": "benchmark=NAME here, and benchmark.tasks=[…]",
+    "max_capacity_prompt": "budget=TOKENS here, the tokens of each layer and head",
+    "max_capacity_prompts": "budget=TOKENS here, the tokens of each layer and head",
+    "model_name": "model=NAME here, model=org/name or model=/folder",
+    "model_path": "model=/folder here, or model.path=FOLDER with a preset",
+    "save_dir": "output_dir=FOLDER here",
+    "num_samples": "limit=SAMPLES here",
+    "max_samples": "limit=SAMPLES here",
+    "window_size": "method.NAME.scoring.window=TOKENS here",
+    "max_new_tokens": "benchmark.max_new_tokens=TOKENS where a benchmark has it; the official lengths otherwise",
+}
