@@ -145,7 +145,7 @@ class SharedPass:
         wait_for(self.model)
         second = [self.second[how] for how in method.needs.reconstructions]
         seconds = time.perf_counter() - started + sum(one.seconds for one in second)
-        live = [x for layer in self.state.layers for x in (layer.keys, layer.values)]
+        live = [x for layer in self.state.layers for x in layer.tensors()]
         live += stored(self.state.others.values())
         counted = max(self.state.peak_bytes, storage_bytes(live + stored(caches)), *(one.peak_bytes for one in second))
         device = max([self.prefill_peak or 0, *(one.device_peak for one in second)]) or None
@@ -249,7 +249,7 @@ class Stream:
 
     def count(self, layer: LayerState) -> None:
         """Note the bytes held beside a whole layer."""
-        held = storage_bytes([layer.keys, layer.values, *self.layers.tensors()])
+        held = storage_bytes([*layer.tensors(), *self.layers.tensors()])
         self.peak_bytes = max(self.peak_bytes, held)
 
 

@@ -106,6 +106,10 @@ class LayerState:
         latent, rotated = (x[0] for x in self.latents)
         return replace(self, keys=rotated, values=latent, latents=None, headless=True)
 
+    def tensors(self) -> list[Tensor]:
+        """What is held of the layer's tokens: latents beside what they were expanded to."""
+        return [self.keys, self.values, *(self.latents or ())]
+
     @property
     def nbytes(self) -> int:
         """Bytes of the uncompressed cache of this layer and all the prompt: the denominator of r_bytes."""

@@ -8,7 +8,7 @@ import torch
 from kvbench.cache.latents import LatentCache
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.prefill_passes import SharedPass
+from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
 from kvbench.methods.facts import allowed, most_share, never_full, overspends
 from kvbench.prefill import FullPrefill, PrefillPlan
 from tests.support.config import NAMES
@@ -72,3 +72,23 @@ def test_all_heads_of_a_layer_keep_the_same_tokens():
             assert selection.indices is not None and len(selection.indices) == 1
             kept = selection.kept(layer.stored)
             assert (kept.ratio_over, kept.total) == ("kv_heads", 2 * N)
+
+
+@pytest.mark.parametrize("name", ["full", "snapkv", "cake", "kivi", "fp8_ds_mla"])
+def test_layers_that_are_compressed_as_they_arrive_have_the_same_caches(name):
+    one = setting(name)
+    budget = one.budget_at(N, LAYERS)
+    plan = one.method.plan(N, LAYERS, budget)
+    whole = passes(plan).compress(one.method, budget)
+    streamed = StreamedPass(latent_model(), prompt(N), plan).compress(one.method, budget)
+    for one_cache, other in zip(whole.caches, streamed.caches, strict=True):
+        assert one_cache.kept == other.kept
+        for x, y in zip(one_cache.tensors(), other.tensors(), strict=True):
+            torch.testing.assert_close(x, y)
+    assert streamed.full_bytes == whole.full_bytes and streamed.peak_bytes < whole.peak_bytes
+
+
+def test_latents_count_in_the_peak_beside_what_they_were_expanded_to():
+    done = passes(FullPrefill()).compress(setting("full").method, N)
+    expanded = sum(x.nbytes for layer in passes(FullPrefill()).state.layers for x in (layer.keys, layer.values))
+    assert done.peak_bytes >= expanded + done.full_bytes

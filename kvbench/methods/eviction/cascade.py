@@ -84,8 +84,8 @@ class HeldLayer:
         """scores [heads that select, n - window]: those of the method that the layer is held for."""
         self.rows = torch.ones(layer.keys.shape[:2], dtype=torch.bool, device=layer.keys.device)
         self.keys, self.values = (x.flatten(0, 1) for x in (layer.keys, layer.values))  # [held tokens, head_dim]
-        nothing = layer.keys.new_zeros(1).expand(layer.keys.shape)  # the shape, of no bytes
-        self.state = replace(layer, keys=nothing, values=nothing, scores=scores)
+        keys, values = (x.new_zeros(1).expand(x.shape) for x in (layer.keys, layer.values))  # shapes, of no bytes
+        self.state = replace(layer, keys=keys, values=values, scores=scores)
 
     def cut(self, rows: Tensor) -> None:
         """Hold no more than the tokens in rows, bool [num_key_value_heads, n]."""
@@ -94,9 +94,9 @@ class HeldLayer:
 
     def whole(self) -> LayerState:
         """The layer as it was, but zero where tokens were dropped."""
-        full = torch.zeros(2, *self.state.keys.shape, dtype=self.keys.dtype, device=self.keys.device)
-        full[0][self.rows], full[1][self.rows] = self.keys, self.values
-        return replace(self.state, keys=full[0], values=full[1])
+        keys, values = (x.new_zeros(x.shape) for x in (self.state.keys, self.state.values))
+        keys[self.rows], values[self.rows] = self.keys, self.values
+        return replace(self.state, keys=keys, values=values)
 
     def tensors(self) -> list[Tensor]:
         return [self.keys, self.values, self.rows, self.state.scores]
