@@ -16,6 +16,7 @@ PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "scripts/README.md", "results/gpu/pr
 PAGES += [f"results/gpu/{run}/README.md" for run in ("nvidia-h200", "nvidia-h200-long")]
 PAGES += ["results/leaderboard/README.md", "results/leaderboard/leaderboard.md"]
 PAGES += [f"results/leaderboard/{model}/leaderboard.md" for model in ("smollm2-135m", "gemma3-270m")]
+PAGES += [f"results/leaderboard/qwen2.5-coder-0.5b/{page}.md" for page in ("README", "leaderboard")]
 PAGES += ["results/community/README.md", "results/community/leaderboard.md"]
 PAGES += ["results/published/README.md", "results/smollm2/README.md"]
 PAGES += ["results/engines/README.md", "results/engines/server/README.md", "results/benchmarks/coverage.md"]

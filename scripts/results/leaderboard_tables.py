@@ -101,7 +101,8 @@ def figure(parts: Mapping[str, pd.DataFrame], targets: Sequence[float], caption:
 
 def report(runs: Path, target: Path, targets: Sequence[float], board: Board) -> None:
     """Write leaderboard.md, .csv, .png, .pdf and manifest.json to `target` from the parts that `runs` has."""
-    there = [part for part in board.measures if list((runs / part).glob("*/records*.jsonl"))]
+    files = {part: (runs / part).glob("*/records*.jsonl") for part in board.measures}
+    there = [part for part, its in files.items() if any(file.stat().st_size for file in its)]  # not begun alone
     if not there:
         raise UserError(f"{runs} has no records of {', '.join(board.measures)}: the script's run makes them")
     parts = {part: settings_of(load(runs / part), board.measures[part], board.size) for part in there}
