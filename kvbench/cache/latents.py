@@ -4,11 +4,9 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
-from kvbench.models.latents import as_one_head
+from kvbench.models.latents import LATENTS, as_one_head
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.softmax import Scaling
-
-LATENTS = "this model stores latents, from which it computes the keys and values of all heads"
 
 
 class LatentCache(LayerCache):

@@ -19,14 +19,10 @@ class BadAnswer(CannotAnswer):
 def answer_of(node: object) -> Completion:
     """The completion in an answer to /completions. Raises BadAnswer for anything else."""
     choice = _choice(node)
-    usage = node.get("usage") if isinstance(node, dict) else None
-    counted, generated = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
-    finish = choice.get("finish_reason")
     ids = choice.get("token_ids")
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):
         ids = None
-    finish = finish if isinstance(finish, str) else None
-    return Completion(choice["text"], ids, counted, _tops(choice.get("logprobs")), finish, generated)
+    return _completion(node, choice, choice["text"], ids, _tops(choice.get("logprobs")))
 
 
 def chat_answer_of(node: object) -> Completion:
@@ -36,10 +32,17 @@ def chat_answer_of(node: object) -> Completion:
     text = message.get("content") if isinstance(message, dict) else None
     if choice is None or not isinstance(message, dict) or not isinstance(text, str | None):
         raise BadAnswer("the answer has no choices with a message: it is none of OpenAI's chat completions")
+    return _completion(node, choice, text or "", None, _chat_tops(choice.get("logprobs")))
+
+
+def _completion(
+    node: object, choice: dict[str, Any], text: str, ids: list[int] | None, tops: list[Top] | None
+) -> Completion:
+    """With the counts of tokens and the reason for the end, which both protocols tell in the same fields."""
     usage = node.get("usage") if isinstance(node, dict) else None
     counted, generated = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
-    finish, tops = choice.get("finish_reason"), _chat_tops(choice.get("logprobs"))
-    return Completion(text or "", None, counted, tops, finish if isinstance(finish, str) else None, generated)
+    finish = choice.get("finish_reason")
+    return Completion(text, ids, counted, tops, finish if isinstance(finish, str) else None, generated)
 
 
 def _chat_tops(node: object) -> list[Top] | None:
@@ -118,7 +121,7 @@ def _first_choice(node: object) -> dict[str, Any] | None:
 
 def _choice(node: object) -> dict[str, Any]:
     choice = _first_choice(node)
-    if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):
+    if choice is None or not isinstance(choice.get("text"), str):
         raise BadAnswer("the answer has no choices with a text: it is none of OpenAI's completions")
     return choice
 

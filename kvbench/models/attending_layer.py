@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
 from kvbench.errors import UserError
-from kvbench.models.latents import Latents, hand_over
+from kvbench.models.latents import LATENTS, Latents, hand_over
 from kvbench.ops.softmax import Scaling
 
 
@@ -85,8 +85,8 @@ class AttendingLayer(CacheLayerMixin):
     def keep_latents(self, latents: Latents) -> None:
         """Keep the latents of the tokens whose expanded keys and values come next."""
         raise UserError(
-            "this model stores latents, from which it computes the keys and values of all heads; a method that drops "
-            "tokens while the prompt is read stores keys and values: use one that drops them afterwards"
+            f"{LATENTS}; a method that drops tokens while the prompt is read stores keys and values: use one that "
+            "drops them afterwards"
         )
 
     def get_seq_length(self) -> int:

@@ -26,6 +26,9 @@ from torch.nn import Module
 from kvbench.errors import UserError
 from kvbench.ops.softmax import Scaling
 
+# what an error says first where something cannot be had of such a model
+LATENTS = "this model stores latents, from which it computes the keys and values of all heads"
+
 
 class Latents(NamedTuple):
     """Of t tokens. As keys and values of one head the rotated key is the key, and the latent the value."""

@@ -13,7 +13,7 @@ from kvbench.cache.latents import LatentCache
 from kvbench.cache.sliding_window import WindowLayer, fixed_bytes
 from kvbench.errors import UserError
 from kvbench.models.attending_layer import AttendingLayer
-from kvbench.models.latents import Latents
+from kvbench.models.latents import LATENTS, Latents
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.rope import Rope
 from kvbench.ops.softmax import Scaling
@@ -138,8 +138,7 @@ class LayerState:
         """
         if self.headless:
             raise UserError(
-                "this model stores latents, from which it computes the keys and values of all heads: a storage that "
-                "weighs channels or values by the queries of heads cannot hold them"
+                f"{LATENTS}: a storage that weighs channels or values by the queries of heads cannot hold them"
             )
         assert self.queries is not None, "a method that reads queries requests them with Needs.window"
         return self.queries[:, -window:].contiguous()
