@@ -9,8 +9,8 @@ import pandas as pd
 
 from kvbench.leaderboard.submissions import Submission
 from kvbench.records.served_bytes import note_of, served_bytes
-from kvbench.report.labels import differences, with_labels
-from kvbench.tables.run_table import summarise
+from kvbench.report.page.labels import differences, with_labels
+from kvbench.report.tables.run_table import summarise
 from kvbench.utils.hashing import digest
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.targets import DESCRIBING

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from kvbench.leaderboard.tables import Cell, Table, anchor
-from kvbench.tables.text_table import markdown_rows
+from kvbench.report.tables.text_table import markdown_rows
 
 TITLE = "Leaderboard"
 RULES = (

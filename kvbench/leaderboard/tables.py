@@ -10,7 +10,7 @@ from kvbench.config import titled
 from kvbench.leaderboard.boards import ORIGIN, Board
 from kvbench.leaderboard.ranks import FULL, within
 from kvbench.leaderboard.submissions import Apart, Submission
-from kvbench.tables.text_table import MISSING, number
+from kvbench.report.tables.text_table import MISSING, number
 from kvbench.utils.text import count
 
 MOST_NAMES = 4  # of methods that tie, in the overview

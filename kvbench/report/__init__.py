@@ -1,1 +1,1 @@
-"""The HTML page of runs: one file that needs no server, no network and no other file."""
+"""What people see of records: pages, tables and figures."""

@@ -36,9 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     # behind the parser: this brings pandas, which --help need not wait for
     from kvbench.metrics.aggregate import bounds
     from kvbench.metrics.paired_comparison import units_for_margin, units_needed, verdict
+    from kvbench.report.tables.differences import against, difference_table, floor_note, pairs
+    from kvbench.report.tables.text_table import MISSING
     from kvbench.runner.compared_records import named, records_of
-    from kvbench.tables.differences import against, difference_table, floor_note, pairs
-    from kvbench.tables.text_table import MISSING
 
     records, metric = records_of(options.runs, options.metric)
     settings = list(records["setting"].unique())

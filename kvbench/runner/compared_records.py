@@ -11,8 +11,8 @@ from kvbench.metrics.aggregate import SMALLER_IS_BETTER, with_distances
 from kvbench.records import gather
 from kvbench.records.load import refuse
 from kvbench.records.progress import unfinished
-from kvbench.report.labels import with_labels
-from kvbench.report.run_data import find_runs, without_outputs
+from kvbench.report.page.labels import with_labels
+from kvbench.report.page.run_data import find_runs, without_outputs
 from kvbench.utils.console import warn
 
 

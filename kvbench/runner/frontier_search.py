@@ -18,13 +18,13 @@ from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
 from kvbench.records import load
 from kvbench.records.served_bytes import note_of, served_bytes
+from kvbench.report.tables.frontier_table import frontier_table, recommendation, write_frontier
+from kvbench.report.tables.run_table import has_windows
 from kvbench.runner import run_figures
 from kvbench.runner.frontier_speed import decoding
 from kvbench.runner.outputs import print_paths
 from kvbench.runner.request import build_request
 from kvbench.runner.run import load_inputs, make_records
-from kvbench.tables.frontier_table import frontier_table, recommendation, write_frontier
-from kvbench.tables.run_table import has_windows
 from kvbench.utils.console import out, print_line, quietly, warn
 from kvbench.utils.text import count
 

@@ -7,7 +7,7 @@ import pandas as pd
 from kvbench.benchmarks.speed import PLACE
 from kvbench.errors import UserError
 from kvbench.records import load
-from kvbench.tables.speed_table import speeds
+from kvbench.report.tables.speed_table import speeds
 from kvbench.utils.text import count
 
 SETTING = ["setting", "parameters"]

@@ -43,12 +43,16 @@ class Command:
 
 COMMANDS = {
     "table": Command(
-        "kvbench.tables.command", "make an experiment's table from its records, beside the published values", True
+        "kvbench.report.tables.command",
+        "make an experiment's table from its records, beside the published values",
+        True,
     ),
     "figure": Command(
-        "kvbench.figures.command", "draw an experiment's figures from its records, beside the published ones", True
+        "kvbench.report.figures.command",
+        "draw an experiment's figures from its records, beside the published ones",
+        True,
     ),
-    "report": Command("kvbench.report.command", "write one HTML page of runs, with every sample"),
+    "report": Command("kvbench.report.page.command", "write one HTML page of runs, with every sample"),
     "compare": Command(
         "kvbench.runner.compare", "compare settings of runs with a baseline on the same samples, for CI too"
     ),

@@ -23,15 +23,15 @@ from kvbench.records.load import refuse
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.records.provenance import dtype
-from kvbench.report.labels import with_labels
+from kvbench.report.page.labels import with_labels
+from kvbench.report.tables.differences import against, difference_table, full_of, pairs, write_differences
+from kvbench.report.tables.run_table import run_table, summarise, write_run_table
+from kvbench.report.tables.span_table import span_table
+from kvbench.report.tables.speed_table import notes, published_table, speed_table, speeds, write_published, write_speeds
+from kvbench.report.tables.task_table import rich_task_table, write_task_table
+from kvbench.report.tables.text_latex import text_latex
+from kvbench.report.tables.text_table import TextTable
 from kvbench.runner import run_figures
-from kvbench.tables.differences import against, difference_table, full_of, pairs, write_differences
-from kvbench.tables.run_table import run_table, summarise, write_run_table
-from kvbench.tables.span_table import span_table
-from kvbench.tables.speed_table import notes, published_table, speed_table, speeds, write_published, write_speeds
-from kvbench.tables.task_table import rich_task_table, write_task_table
-from kvbench.tables.text_latex import text_latex
-from kvbench.tables.text_table import TextTable
 from kvbench.utils.console import out, print_line, warn
 from kvbench.utils.files import write_atomically
 from kvbench.utils.text import count

@@ -27,22 +27,22 @@ def drawing(draw: Callable[..., list[Path]]) -> Callable[..., list[Path]]:
 
 @drawing
 def heatmaps(grid: Heatmap, path: Path, caption: str) -> list[Path]:
-    from kvbench.figures.needle_heatmap import draw_heatmaps
+    from kvbench.report.figures.needle_heatmap import draw_heatmaps
 
     return draw_heatmaps(grid.cells, grid.metric, path, caption)
 
 
 @drawing
 def probes(records: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
-    from kvbench.figures.probes import draw_probes
+    from kvbench.report.figures.probes import draw_probes
 
     return draw_probes(records, folder, caption)
 
 
 @drawing
 def speed(records: pd.DataFrame, path: Path, caption: str) -> list[Path]:
-    from kvbench.figures.speed import repetitions, speed_figure
-    from kvbench.figures.style import save
+    from kvbench.report.figures.speed import repetitions, speed_figure
+    from kvbench.report.figures.style import save
 
     repeats = repetitions(records)
     return save(speed_figure(repeats, caption), path) if len(repeats) else []
@@ -52,7 +52,7 @@ def speed(records: pd.DataFrame, path: Path, caption: str) -> list[Path]:
 def frontier(
     frontiers: Mapping[str, Frontier], full: float, measure: str, title: str, speeds: pd.DataFrame | None, path: Path
 ) -> list[Path]:
-    from kvbench.figures.frontier import frontier_figure
-    from kvbench.figures.style import save
+    from kvbench.report.figures.frontier import frontier_figure
+    from kvbench.report.figures.style import save
 
     return save(frontier_figure(frontiers, full, measure, title, speeds), path)

@@ -54,8 +54,8 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
     # behind the parser: this brings torch, which --help need not wait for
     from kvbench.evaluation import rescore as predictions
     from kvbench.records.store import record_files
-    from kvbench.tables import rescored
-    from kvbench.tables.task_table import rich_task_table
+    from kvbench.report.tables import rescored
+    from kvbench.report.tables.task_table import rich_task_table
 
     if out is not None and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {str(out.parent)!r}")

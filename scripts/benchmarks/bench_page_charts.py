@@ -16,8 +16,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from kvbench.report.frontier_data import read_frontier
-from kvbench.report.page import ASSETS, source_hash
+from kvbench.report.page.frontier_data import read_frontier
+from kvbench.report.page.page import ASSETS, source_hash
 from scripts.frame import script_parser, tell
 from tests.support.browser import chromium
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvbench.metrics.bootstrap import Interval, clustered, paired_interval
-from kvbench.tables.text_table import TextTable
+from kvbench.report.tables.text_table import TextTable
 from scripts.frame import script_parser
 
 DATA_SETS = 1000

@@ -15,9 +15,9 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from kvbench.figures.style import grid_lines, legend_below, line_styles, new_figure, save
 from kvbench.metrics.aggregate import with_distances
 from kvbench.records import load
+from kvbench.report.figures.style import grid_lines, legend_below, line_styles, new_figure, save
 from kvbench.utils.environment import environment, now
 from kvbench.utils.files import write_atomically
 from scripts.frame import script_parser

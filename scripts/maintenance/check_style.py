@@ -61,6 +61,7 @@ OTHER_FOLDERS = {"end_to_end"}
 SUBJECTS = {
     "test_tests.py": "the tests",
     "test_chaos.py": "make chaos",
+    "test_main.py": "the command line",
     "test_golden.py": "recorded results of presets and metrics",
     "test_contributing.py": "the lists of modules in CONTRIBUTING.md",
     "test_needs.py": "what a machine may lack",

@@ -20,8 +20,8 @@ from urllib.parse import urlencode
 
 from PIL import Image
 
-from kvbench.report.command import write
-from kvbench.report.run_data import read_run
+from kvbench.report.page.command import write
+from kvbench.report.page.run_data import read_run
 from scripts.frame import script_parser
 from tests.support.browser import chromium
 from tests.support.page import Page

@@ -48,7 +48,7 @@ from kvbench.metrics.bootstrap import interval
 from kvbench.models import LoadedModel
 from kvbench.ops.formats import GGML, MICROSCALING
 from kvbench.prefill import LayerState, PrefillState, prefill
-from kvbench.tables.text_table import MISSING, TextTable
+from kvbench.report.tables.text_table import MISSING, TextTable
 from kvbench.utils.files import write_atomically
 from scripts.embedded import embedded_model
 from scripts.frame import provenance, script_parser, write

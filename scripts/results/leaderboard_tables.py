@@ -8,12 +8,12 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.errors import UserError
-from kvbench.figures.style import SCALE, new_figure, save, scale
 from kvbench.leaderboard.ranks import above, within
 from kvbench.metrics.aggregate import units
 from kvbench.metrics.bootstrap import clustered
 from kvbench.records import load, manifests
-from kvbench.tables.text_table import MISSING, TextTable, number
+from kvbench.report.figures.style import SCALE, new_figure, save, scale
+from kvbench.report.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.environment import now
 from kvbench.utils.files import write_atomically
 

@@ -25,10 +25,10 @@ from hydra import compose, initialize_config_dir
 
 from kvbench.config import CONF
 from kvbench.configuration import Configuration, resolved
-from kvbench.figures.style import save
 from kvbench.methods.spindlekv.ops.greedy_cover import greedy_cover
 from kvbench.models.folder import model_identity
 from kvbench.prefill import Needs, prefill
+from kvbench.report.figures.style import save
 from kvbench.runner import run as command
 from kvbench.utils.environment import environment, now
 from scripts.embedded import HAYSTACK_HELP, embedded_model, text_tokens, text_told

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvbench import cli
+from kvbench import __main__ as command
 from kvbench.papers.experiment import load
 from kvbench.records import load as load_records
 from kvbench.runner import run as main
@@ -102,7 +102,7 @@ def in_process(arguments, monkeypatch, capsys) -> tuple[int, str]:
     monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
     monkeypatch.setenv("COLUMNS", "200")
     try:
-        cli.main()
+        command.main()
         code = 0
     except SystemExit as stopped:
         code = stopped.code

@@ -8,9 +8,9 @@ from PIL import Image
 
 from kvbench.benchmarks import Sample
 from kvbench.benchmarks.niah.ranges import numbers
-from kvbench.figures.needle_heatmap import draw_heatmaps
 from kvbench.prefill import full
 from kvbench.records import load
+from kvbench.report.figures.needle_heatmap import draw_heatmaps
 from tests.support.given import SETTINGS, made
 from tests.support.niah import VARIANTS, benchmark
 from tests.support.runs import arguments, run

@@ -6,7 +6,7 @@ import pytest
 
 from kvbench.errors import Incomplete, UserError
 from kvbench.records import load
-from kvbench.report.page import page
+from kvbench.report.page.page import page
 from tests.support.fake_engine import MODEL, FakeEngine
 from tests.support.runs import arguments, comparable, reported, run
 

@@ -8,9 +8,9 @@ import pytest
 from kvbench.errors import UserError
 from kvbench.evaluation.speed import rounds
 from kvbench.evaluation.speed.record import spread
-from kvbench.figures import style
 from kvbench.records import load as load_records
 from kvbench.records.schema import SpeedRecord
+from kvbench.report.figures import style
 from kvbench.runner import run as main
 from tests.support.runs import compose
 from tests.support.speed_runs import TINY, run, turn

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.bootstrap import clustered, interval
-from kvbench.tables.run_table import run_table, summarise, write_run_table
-from kvbench.tables.task_table import TITLE, rich_task_table, write_task_table
+from kvbench.report.tables.run_table import run_table, summarise, write_run_table
+from kvbench.report.tables.task_table import TITLE, rich_task_table, write_task_table
 
 GROUPS = {"qa": ("a", "b"), "code": ("c", "d"), "other": ("e",)}
 AVERAGES = {"average 3": ("a", "b", "c"), "average 5": ("a", "b", "c", "d", "e")}

@@ -8,7 +8,7 @@ import pytest
 
 from kvbench.config import composed
 from kvbench.papers.command_of import command_of
-from kvbench.report.command_lines import command_lines
+from kvbench.report.page.command_lines import command_lines
 
 pytestmark = pytest.mark.heavy
 

@@ -3,7 +3,7 @@
 from kvbench.configuration import Experiment
 from kvbench.papers.comparison import compare_speed
 from kvbench.papers.experiment import load
-from kvbench.tables.speed_table import speeds
+from kvbench.report.tables.speed_table import speeds
 from tests.support.speed_runs import frame_of
 
 

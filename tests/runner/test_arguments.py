@@ -150,7 +150,7 @@ for override, line in {EARLY}.items():
         assert line in str(error), (override, str(error))
     else:
         raise SystemExit(f"{{override}} is not refused")
-from kvbench.cli import main
+from kvbench.__main__ import main
 for arguments in (["question=hiden"], ["-m", "question=visible,hiden"]):
     sys.argv = ["kvbench", *arguments]
     try:

@@ -12,7 +12,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import FullKV
 from kvbench.records import load
-from kvbench.report.frontier_data import read_frontier
+from kvbench.report.page.frontier_data import read_frontier
 from kvbench.runner.frontier import main
 from kvbench.runner.frontier_search import placed
 from kvbench.utils.console import out

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from kvbench.errors import UserError
-from kvbench.figures import style
+from kvbench.report.figures import style
 from kvbench.runner.frontier import main
 from kvbench.runner.frontier_speed import decoding
 from tests.support.runs import run

@@ -14,7 +14,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from kvbench import cli
+from kvbench import __main__ as entry
 from kvbench.evaluation import answer
 from kvbench.records import check, gather, load
 from kvbench.records.provenance import PROVENANCE
@@ -38,8 +38,8 @@ def command(tiny_folder, capsys):
         capsys.readouterr()
         few = ("method=[full,snapkv]", "ratio=0.5", *more)
         try:
-            with cli.one_line_errors():
-                cli._run(OmegaConf.create(compose(*arguments(tiny_folder, out, *few)).plain))
+            with entry.one_line_errors():
+                entry._run(OmegaConf.create(compose(*arguments(tiny_folder, out, *few)).plain))
         except SystemExit as end:
             return end.code, capsys.readouterr().err
         return 0, capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 from kvbench.evaluation import evaluate as runner
 from kvbench.records.progress import unfinished
 from kvbench.records.store import RECORDS, Store, read_records
-from kvbench.report.run_data import read_run
+from kvbench.report.page.run_data import read_run
 from kvbench.runner.failures import one_line_errors
 from kvbench.runner.job_state import ended_by
 from kvbench.utils import signals

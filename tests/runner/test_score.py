@@ -10,7 +10,7 @@ import pytest
 from kvbench.evaluation import rescore as predictions
 from kvbench.metrics.longbench import score as official
 from kvbench.records.store import to_line
-from kvbench.tables import rescored
+from kvbench.report.tables import rescored
 from tests.support.command import kvbench
 from tests.support.needs import needs
 from tests.support.paths import ROOT

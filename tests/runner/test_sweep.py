@@ -9,7 +9,7 @@ import hydra
 import pytest
 from hydra import initialize_config_dir
 
-from kvbench import cli
+from kvbench import __main__ as command
 from kvbench.config import CONF
 from kvbench.runner import run as run_module
 from kvbench.runner.jobs import let_go
@@ -28,7 +28,7 @@ def sweep(monkeypatch, capsys, tmp_path):
         monkeypatch.setattr(sys, "argv", ["kvbench", "-m", *overrides])
         code = 0
         try:
-            cli.main()
+            command.main()
         except SystemExit as stopped:
             code = stopped.code
         told = capsys.readouterr()

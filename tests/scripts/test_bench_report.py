@@ -2,7 +2,7 @@
 
 import json
 
-from kvbench.report.run_data import read_run
+from kvbench.report.page.run_data import read_run
 from scripts.benchmarks.bench_report import LAYERS, SETTINGS, made_run
 from tests.support.paths import ROOT
 

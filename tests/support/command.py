@@ -4,7 +4,7 @@ import signal
 import sys
 from unittest.mock import patch
 
-from kvbench.cli import dispatch, main
+from kvbench.__main__ import dispatch, main
 
 
 def kvbench(name: str, *arguments: object) -> int:

@@ -34,7 +34,7 @@ VOCABULARY = 4096
 
 @pytest.fixture(autouse=True)
 def errors_in_one_line(monkeypatch):
-    """kvbench.cli.main sets HYDRA_FULL_ERROR for its process; those that later tests start must not inherit it."""
+    """kvbench.__main__.main sets HYDRA_FULL_ERROR for its process; those that later tests start must not inherit it."""
     monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
 
 

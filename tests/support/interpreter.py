@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 
 CODE = """
 import contextlib, io, json, sys
-from kvbench.cli import main
+from kvbench.__main__ import main
 
 ended = []
 for arguments in json.loads(sys.stdin.read()):

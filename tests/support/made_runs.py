@@ -11,7 +11,7 @@ from kvbench.papers.columns import requested_tasks
 from kvbench.papers.command_line import configurations
 from kvbench.records.manifest import write_manifest
 from kvbench.records.store import Store
-from kvbench.tables.make import make
+from kvbench.report.tables.make import make
 from kvbench.utils.hashing import digest
 from tests.support import records
 from tests.support.titles import untitled

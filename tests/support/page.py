@@ -5,7 +5,7 @@ import math
 import re
 
 from kvbench.metrics.frontier import Point, frontier
-from kvbench.tables.frontier_table import frontier_table, recommendation, write_frontier
+from kvbench.report.tables.frontier_table import frontier_table, recommendation, write_frontier
 from tests.support.report_run import manifest, record, sample_row, write_run
 from tests.support.waiting import wait_for
 

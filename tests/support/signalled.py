@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from kvbench import cli
+from kvbench import __main__ as command
 from kvbench.records.store import Store
 
 
@@ -21,7 +21,7 @@ def main() -> None:
                 os.kill(os.getpid(), signal.Signals[name])
 
     Store.append = signalled
-    cli.main()
+    command.main()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from kvbench.figures import style
+from kvbench.report.figures import style
 
 SIZE = 2**15  # bytes of a file: about those of a rendered one
 

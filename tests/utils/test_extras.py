@@ -132,7 +132,8 @@ def test_needles_and_generate_need_none_of_them(tiny_folder, tmp_path):
         tiny_folder, tmp_path / "runs", "method=[full,snapkv,kivi]", "method.kivi.storage.group=8", "limit=1"
     )
     code = (
-        "import kvbench; kvbench.compress; from kvbench.methods import Eviction; from kvbench.cli import main; main()"
+        "import kvbench; kvbench.compress; from kvbench.methods import Eviction; "
+        "from kvbench.__main__ import main; main()"
     )
     command = [sys.executable, "-c", code, *given]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
@@ -165,7 +166,7 @@ def test_importing_kvbench_loads_the_standard_library_alone():
 
 
 def test_help_loads_no_library_that_takes_seconds():
-    more = loaded("from kvbench.cli import dispatch; dispatch(['--help'])")
+    more = loaded("from kvbench.__main__ import dispatch; dispatch(['--help'])")
     heavy = {"numpy", "pandas", "pydantic", "torch", "transformers", *extras.EXTRA_OF}
     assert not heavy & {name.partition(".")[0] for name in more}
     assert len(more) < 450  # 417 in 2026, 90 for importlib.metadata, which finds plug-ins; a new one is worth a look

@@ -1,4 +1,4 @@
-// The charts as the page draws them: kvbench/report/assets/drawing.js is inlined before this.
+// The charts as the page draws them: kvbench/report/page/assets/drawing.js is inlined before this.
 function drawAll() {
   const styles = methodStyles(DATA.points);
   return DATA.charts.map(({ x, dotted }) => {

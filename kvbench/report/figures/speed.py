@@ -1,0 +1,79 @@
+"""Prefill, decoding, cache and peak memory by setting, for each length and batch."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from kvbench.benchmarks.speed import PLACE
+from kvbench.config import titled
+from kvbench.report.figures.style import bar_styles, grid_lines, legend_below, new_figure, panels, rows_of
+
+# column of the frame -> title and unit of the panel, and the factor from the column to that unit
+PANELS = {
+    "decode_tokens_per_s": ("decoding (more is better)", "tokens / s", 1.0),
+    "first_token_seconds": ("prefill and compression of a sequence (less is better)", "seconds", 1.0),
+    "cache_bytes": ("cache of a sequence after prefill (less is better)", "MiB", 2.0**-20),
+    "peak_bytes": ("peak memory of the batch (less is better)", "MiB", 2.0**-20),
+}
+
+COLUMNS = 2
+
+
+def speed_figure(frame: pd.DataFrame, caption: str) -> Figure:
+    """A panel for each of PANELS, grouped bars: a group per length and batch, a bar per setting.
+
+    frame  columns setting, those of PLACE, and those of PANELS that were measured. Several rows of a setting at one
+           place are repetitions: the bar is their median, the line on it their quartiles.
+    """
+    shown = [name for name in PANELS if name in frame and frame[name].notna().any()]
+    settings = list(frame["setting"].unique())
+    places = list(frame.groupby(PLACE, sort=False).groups)
+    columns = min(COLUMNS, len(shown))
+    width = max(3.4, 0.14 * len(settings) * len(places) + 1.2)
+    figure, body = new_figure(
+        width * columns, 2.7 * rows_of(len(shown), columns) + 0.2 * rows_of(len(settings), 4), caption
+    )
+    axes = panels(body, columns, len(shown))
+    for axis, name in zip(axes, shown, strict=True):
+        _bars(axis, frame, name, settings, places)
+    legend_below(body, axes[0].get_legend_handles_labels()[0], figure.get_figwidth())
+    return figure
+
+
+def _bars(axis: Axes, frame: pd.DataFrame, name: str, settings: list[str], places: list[tuple[int, int, int]]) -> None:
+    title, unit, factor = PANELS[name]
+    width = 0.8 / len(settings)
+    for i, (setting, style) in enumerate(bar_styles(settings).items()):
+        of_setting = frame[frame["setting"] == setting].groupby(PLACE, sort=False)[name]
+        low, middle, high = (of_setting.quantile(q).reindex(places).to_numpy() * factor for q in (0.25, 0.5, 0.75))
+        x = np.arange(len(places)) + (i - (len(settings) - 1) / 2) * width
+        axis.bar(x, middle, width, label=titled(setting), **style)
+        axis.vlines(x, low, high, color="black", linewidth=0.9)
+    several = frame["new_tokens"].nunique() > 1
+    labels = [f"{length}{f' + {new}' if several else ''}\n× {batch}" for length, new, batch in places]
+    axis.set_xticks(range(len(places)), labels, fontsize=8)
+    axis.set_xlabel(f"prompt{' + answer' if several else ''} (tokens) × batch", fontsize=8)
+    axis.set_ylabel(unit, fontsize=8)
+    axis.set_title(title, fontsize=9)
+    grid_lines(axis)
+    axis.grid(axis="x", visible=False)
+
+
+def repetitions(records: pd.DataFrame) -> pd.DataFrame:
+    """The frame of `speed_figure`: one row per repetition of each batch that fits.
+
+    The peak is the device's where that was measured, else the counted peak of the cache.
+    """
+    rows = []
+    for _, record in records[records["fits"].astype(bool)].iterrows():
+        repeats = record["repeats_seconds"]
+        peak = record["peak_device_bytes"]
+        shared = record[["setting", *PLACE]].to_dict() | {
+            "cache_bytes": record["prefilled_bytes"] / record["sequences"],
+            "peak_bytes": record["peak_cache_bytes"] if pd.isna(peak) else peak,
+        }
+        for first, decode in zip(repeats["first_token"], repeats["decode"], strict=True):
+            rate = record["sequences"] * record["decode_steps"] / decode
+            rows.append(shared | {"first_token_seconds": first, "decode_tokens_per_s": rate})
+    return pd.DataFrame(rows)

@@ -1,0 +1,56 @@
+"""`kvbench report RUN…`: one HTML page of runs that needs no other file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvbench.errors import UserError, on_disk
+from kvbench.utils.arguments import Parser
+from kvbench.utils.console import print_line, warn
+from kvbench.utils.files import replacing
+
+NAME = "report.html"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the page and print its path."""
+    options = _parser().parse(arguments)
+    path = write(options.runs, options.out)
+    size = path.stat().st_size / 1e6
+    print_line(f"page     {path} ({size:.1f} MB)")
+
+
+def write(runs: Sequence[Path], out: Path | None) -> Path:
+    """The page of the runs in or right below `runs`; `out` is NAME in the run's folder, or here for several."""
+    # behind the parser: this brings torch, which --help need not wait for
+    from kvbench.report.page.page import page
+    from kvbench.report.page.run_data import find_runs, without_outputs
+
+    reasons = {folder: without_outputs(folder) for folder in find_runs(runs)}
+    folders = [folder for folder, reason in reasons.items() if not reason]
+    without = [f"{folder} {reason}" for folder, reason in reasons.items() if reason]
+    if not folders:
+        raise UserError("; ".join(without))
+    for line in without:
+        warn(line)
+    path = out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
+    if path.is_dir():
+        raise UserError(f"--out {path} is a folder: name a file, for example {path / NAME}")
+    if not path.parent.is_dir():
+        raise UserError(f"--out {path}: there is no folder {str(path.parent)!r}")
+    text = page(folders)
+    with on_disk(f"write {path}"), replacing(path) as work:
+        work.write_text(text, encoding="utf-8")
+    return path
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "report",
+        "Write one HTML page of runs: tables, score against bytes, needle heatmaps, every sample with "
+        "every setting's output and what each layer kept. It needs no server, no network and no other file.",
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or a folder of runs")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help=f"default: {NAME} in the run's folder, or here for several runs"
+    )
+    return parser

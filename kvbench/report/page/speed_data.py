@@ -1,0 +1,50 @@
+"""The page's data of a run of benchmark=speed."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kvbench.config import titled
+from kvbench.papers.captions import caption
+from kvbench.records import load
+from kvbench.records.manifest import read_manifests
+from kvbench.report.page.command_lines import command_lines
+from kvbench.report.page.labels import with_labels
+from kvbench.report.tables.speed_table import notes, speed_table, speeds
+from kvbench.utils.text import count
+
+# Times of different machines, threads or versions of torch stand in tables of their own.
+MEASURED_ON = ["machine", "threads", "torch"]
+
+
+def read_speed(folder: Path) -> dict[str, Any]:
+    """Name, manifests and tables of a speed run; each row of a table is that of the run's own table."""
+    manifests = list(read_manifests(folder)[0].values())
+    records = with_labels(load(folder), [label for one in manifests for label in one.get("settings", [])])
+    records = records.assign(setting=records["label"])
+    groups = records.groupby(MEASURED_ON, sort=False, dropna=False)
+    return {
+        "name": folder.resolve().name,
+        "model": records["model"].iloc[0],
+        "tables": [_table(group.reset_index(drop=True)) for _, group in groups],
+        "manifests": manifests,
+        "commands": command_lines(manifests),
+    }
+
+
+def _table(records: pd.DataFrame) -> dict[str, Any]:
+    first, frame = records.iloc[0], speeds(records)
+    dtype = first["dtype"] if isinstance(first["dtype"], str) else ""
+    on = f"{first['machine']}, {count(first['threads'], 'thread')}"
+    table = speed_table(frame, caption("", first["benchmark"], first["model"], dtype, on), notes(records, frame))
+    return {
+        "caption": table.title,
+        "machine": on,
+        "header": list(table.header),
+        "rows": [
+            {"method": method, "title": titled(method), "cells": cells}
+            for method, cells in zip(frame["method"], table.rows, strict=True)
+        ],
+        "notes": list(table.notes),
+    }

@@ -1,0 +1,174 @@
+"""Differences between a run's settings over the same samples: every two of them, and all from one baseline."""
+
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from kvbench.config import titled
+from kvbench.metrics.aggregate import FULL, SMALLER_IS_BETTER, bounds, units
+from kvbench.metrics.bootstrap import EQUAL, paired_interval
+from kvbench.metrics.paired_comparison import EXACT, holm, sign_flip, standard_error
+from kvbench.report.tables.text_table import MISSING, TextTable, number
+from kvbench.utils.csv_files import write_csv
+from kvbench.utils.text import count
+
+
+def pairs(records: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """One row per two settings that share samples, in order of first appearance.
+
+    setting, baseline    the two; a difference is the first's score minus the second's
+    difference           mean over tasks, where records name them, of the mean over the samples that both have
+    low, high            its 95 % interval over units; nan where a task has a single one, or where distances do not vary
+    p, p_holm            by sign flips over units, and with Holm's correction for all rows
+    wins, ties, losses   samples at which `setting` is better, as good, worse
+    samples, units       that both have; a unit is what was drawn independently (`metrics.aggregate.units`)
+    error                the difference's standard error
+    score                `setting`'s mean over the same samples, and `baseline_score` the baseline's
+    """
+    scores, tasks, drawn = _by_sample(records, metric)
+    full = set(records.loc[records["method"] == FULL, "setting"])
+    rows, sums = [], []
+    for setting, baseline in combinations(scores.columns, 2):
+        both = scores[[setting, baseline]].notna().all(axis=1).to_numpy()
+        if not both.any():
+            continue
+        a, b = scores[setting].to_numpy()[both], scores[baseline].to_numpy()[both]
+        differences, strata, labels = a - b, tasks[both], drawn[both]
+        _, members, counts = np.unique(strata, return_inverse=True, return_counts=True)
+        weights = 1 / counts[members] / len(counts)
+        shares = differences / counts[members] / len(counts)
+        error = standard_error(differences, strata, labels)
+        of_a, of_b = (bounds(metric, full=one in full) for one in (setting, baseline))
+        low, high = paired_interval(a, b, strata, labels, of_a, bounds_of_b=of_b)
+        sums.append(np.bincount(labels, weights=shares, minlength=drawn.max() + 1))
+        gains = -differences if metric in SMALLER_IS_BETTER else differences
+        wins, losses = int((gains > EQUAL).sum()), int((gains < -EQUAL).sum())
+        rows.append(
+            {
+                "setting": setting,
+                "baseline": baseline,
+                "difference": float(shares.sum()),
+                "low": low,
+                "high": high,
+                "p": np.nan,
+                "p_holm": np.nan,
+                "wins": wins,
+                "ties": len(differences) - wins - losses,
+                "losses": losses,
+                "samples": len(differences),
+                "units": len(np.unique(labels)),
+                "error": error,
+                "score": float(a @ weights),
+                "baseline_score": float(b @ weights),
+            }
+        )
+    frame = pd.DataFrame(rows)
+    if rows:
+        frame["p"] = sign_flip(np.stack(sums, axis=1))
+        frame["p_holm"] = holm(frame["p"])
+    return frame
+
+
+def against(every: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """The rows of `pairs` about one baseline, each as setting minus baseline; Holm's correction is for these alone."""
+    if every.empty:
+        return every
+    first, second = (every[every[name] == baseline] for name in ("setting", "baseline"))
+    turned = first.assign(
+        setting=first["baseline"],
+        baseline=baseline,
+        difference=0 - first["difference"],
+        low=0 - first["high"],
+        high=0 - first["low"],
+        wins=first["losses"],
+        losses=first["wins"],
+        score=first["baseline_score"],
+        baseline_score=first["score"],
+    )
+    rows = pd.concat([second, turned]).sort_index(kind="stable")
+    return rows.assign(p_holm=holm(rows["p"])).reset_index(drop=True)
+
+
+def full_of(records: pd.DataFrame) -> str | None:
+    """The setting of the uncompressed cache; None where there is none."""
+    return next(iter(records.loc[records["method"] == FULL, "setting"]), None)
+
+
+def difference_table(
+    compared: pd.DataFrame, metric: str, more: dict[str, list[str]] | None = None, margin: float = 0.0
+) -> TextTable:
+    """The rows of `against` as text, with further columns beside them; `margin` is the loss that is allowed."""
+    more = more or {}
+    baseline = titled(compared["baseline"].iloc[0])
+    header = ["setting", "difference", "95 % interval", "p (Holm)", "wins ties losses"]
+    rows = [
+        [
+            titled(row["setting"]),
+            f"{row['difference']:+.3f}",
+            MISSING if pd.isna(row["low"]) else f"{row['low']:+.3f} to {row['high']:+.3f}",
+            p_text(row["p_holm"]),
+            "/".join(str(row[name]) for name in ("wins", "ties", "losses")),
+            *(cells[i] for cells in more.values()),
+        ]
+        for i, (_, row) in enumerate(compared.iterrows())
+    ]
+    return TextTable([*header, *more], rows, f"{metric}: difference from {baseline}", notes(compared, metric, margin))
+
+
+def notes(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> list[str]:
+    """Notes on the columns, the number of units, and a baseline whose score is at the floor."""
+    fewest, most = compared["units"].min(), compared["units"].max()
+    drawn = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    samples = count(compared["samples"].max(), "sample")
+    samples = samples if compared["samples"].nunique() == 1 else f"at most {samples}"
+    how = "all sign flips" if most <= EXACT else "random sign flips"
+    lines = [
+        f"on {samples} that both have; interval by bootstrap and p by {how}, over {drawn} texts or problems "
+        f"drawn independently; Holm's correction is for {count(len(compared), 'comparison')}"
+    ]
+    if compared["low"].isna().any():
+        lines.append(f"{MISSING}: no interval, as a task has a single such text or problem or distances do not vary")
+    return lines + list(filter(None, [floor_note(compared, metric, margin)]))
+
+
+def floor_note(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> str:
+    """A note where the baseline scores so low that nothing can be worse by more than `margin`; else empty."""
+    score = compared["baseline_score"].max()
+    if metric in SMALLER_IS_BETTER or not score - bounds(metric).low <= margin + EQUAL:
+        return ""
+    baseline = titled(compared["baseline"].iloc[0])
+    lost = f"lose more than {margin:g}" if margin else "be worse"
+    shows = "so these samples do not show that one is as good"
+    return f"{baseline}'s own {metric} is {score:.3f}: no setting can {lost}, {shows}"
+
+
+def p_text(value: float) -> str:
+    return "<0.001" if value < 0.001 else number(value)
+
+
+def write_differences(every: pd.DataFrame, folder: Path) -> list[Path]:
+    """differences.csv: any two settings, with every digit."""
+    path = folder / "differences.csv"
+    write_csv(every, path)
+    return [path]
+
+
+class _BySample(NamedTuple):
+    scores: pd.DataFrame  # a row per sample, a column per setting
+    tasks: np.ndarray  # a number for each sample's task
+    drawn: np.ndarray  # a number for each sample's unit
+
+
+def _by_sample(records: pd.DataFrame, metric: str) -> _BySample:
+    """Scores by sample and setting, with what the samples belong to."""
+    value = [scores.get(metric, np.nan) for scores in records["scores"]]
+    frame = records.assign(value=pd.to_numeric(pd.Series(value, index=records.index)))
+    scores = frame.pivot_table("value", "sample", "setting", sort=False, dropna=False)
+    scores = scores.reindex(index=frame["sample"].unique(), columns=frame["setting"].unique())
+    samples = frame.drop_duplicates("sample").set_index("sample")
+    tasks = samples["task"] if "task" in samples else pd.Series("", index=samples.index)
+    drawn = units(samples.reset_index())
+    return _BySample(scores, *(pd.factorize(labels.astype(str))[0] for labels in (tasks, drawn)))

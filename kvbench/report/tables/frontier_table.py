@@ -1,0 +1,129 @@
+"""The frontiers of several methods as a table, and a recommendation in one sentence."""
+
+from collections.abc import Mapping
+from math import isnan
+from pathlib import Path
+
+import pandas as pd
+
+from kvbench.config import titled
+from kvbench.metrics.bootstrap import EQUAL, equal_pairs_needed
+from kvbench.metrics.frontier import TWO_SIDED, Frontier, Point
+from kvbench.report.tables.text_table import MISSING, TextTable, number
+from kvbench.utils.csv_files import write_csv
+from kvbench.utils.files import write_atomically
+
+NOTES = {
+    "end": "≤ the last ratio tried still holds: the frontier may lie lower",
+    "gap": "§ quality does not fall steadily with the bytes: a setting with fewer bytes holds again",
+    "floor": "no method can go below {floor}: the windows and states of the other layers, to which ratios do not apply",
+    "none": f"{MISSING} not even the setting with the most bytes holds",
+}
+
+
+def frontier_table(
+    frontiers: Mapping[str, Frontier], full: float, title: str, floor: float | None = None, about: str | None = None
+) -> TextTable:
+    """One row per method, the fewest bytes first; `full` is FullKV's score in [0, 1].
+
+    floor   the r_bytes of the layers that no method compresses; None: there are none.
+    about   a note on the bytes, where plain r_bytes would mislead.
+    """
+    rows = [
+        [
+            titled(name),
+            _bytes(frontier, frontier.sure),
+            _bytes(frontier, frontier.possible),
+            MISSING if frontier.sure is None or not _takes_ratio(frontier) else f"{frontier.sure.ratio:g}",
+            MISSING if frontier.sure is None else f"{100 * (full + frontier.sure.difference):.1f}",
+            str(len(frontier.points)),
+        ]
+        for name, frontier in ordered(frontiers)
+    ]
+    notes = [
+        "held: the smallest share of FullKV's bytes at which the loss is below the margin, as it is at all larger ones "
+        "(one-sided bound of 95 %); possible: the smallest at which it may be"
+    ]
+    notes += [about] if about else []
+    if floor is not None:
+        notes.append(NOTES["floor"].format(floor=number(floor)))
+    notes += [NOTES["end"]] * any(frontier.end and _takes_ratio(frontier) for frontier in frontiers.values())
+    notes += [NOTES["gap"]] * any(frontier.gap for frontier in frontiers.values())
+    notes += [NOTES["none"]] * any(frontier.sure is None for frontier in frontiers.values())
+    return TextTable(["method", "held", "possible", "ratio", "score there", "settings"], rows, title, notes)
+
+
+def ordered(frontiers: Mapping[str, Frontier]) -> list[tuple[str, Frontier]]:
+    """The methods with the fewest bytes first; those without a frontier last."""
+    return sorted(frontiers.items(), key=lambda item: (item[1].sure is None, item[1].sure and item[1].sure.bytes))
+
+
+def recommendation(frontiers: Mapping[str, Frontier], full: float, quality: float, measure: str, samples: str) -> str:
+    """One sentence: the method with the fewest bytes, and those that the data cannot distinguish from it.
+
+    full     FullKV's score in [0, 1]
+    samples  their number in words
+    """
+    kept = f"{100 * quality:g} % of FullKV's {measure}"
+    (name, best), *others = ordered(frontiers)
+    if full <= EQUAL:
+        shows = "no setting can be worse, so none is shown to keep a share of it"
+        return f"On {samples} FullKV's own {measure} is 0: {shows}."
+    if best.sure is None or best.possible is None:
+        return f"On {samples} no method certainly keeps {kept}{_missing(frontiers, best.margin)}"
+    close = [other for other, one in others if one.possible is not None and one.possible.bytes <= best.sure.bytes]
+    beside = f" By these samples {', '.join(map(titled, close))} may need as few." if close else ""
+    at_most = "at most " if best.end else ""
+    return (
+        f"On {samples} {titled(name)} certainly keeps {kept} in {at_most}{best.sure.bytes:.3f} of FullKV's bytes "
+        f"({titled(best.sure.setting)}), possibly in {best.possible.bytes:.3f}: fewer than any other method.{beside}"
+    )
+
+
+def _missing(frontiers: Mapping[str, Frontier], margin: float) -> str:
+    """The possible loss of the best setting, and the number of samples that would decide."""
+    lost = [-point.low for frontier in frontiers.values() for point in frontier.points if not isnan(point.low)]
+    if not lost:
+        return ", as there is no interval: samples about one text, or scores outside of 0 to 1 that do not vary."
+    needed = equal_pairs_needed(margin, TWO_SIDED)
+    least = f"It takes {needed:,} samples to show that no more is lost, even where none is." if needed else ""
+    return (
+        f": the best setting may lose {100 * min(lost):.1f} points, the margin is {100 * margin:.1f}. {least}".rstrip()
+    )
+
+
+def write_frontier(
+    frontiers: Mapping[str, Frontier], full: float, table: TextTable, advice: str, folder: Path
+) -> list[Path]:
+    """frontier.md with the table and the sentence, frontier.csv with every setting that was tried."""
+    markdown, csv = folder / "frontier.md", folder / "frontier.csv"
+    write_atomically(markdown, f"{table.markdown()}\n{advice}\n")
+    rows = [
+        {
+            "method": name,
+            "setting": point.setting,
+            "r_bytes": point.bytes,
+            "score": full + point.difference,
+            "difference": point.difference,
+            "low": point.low,
+            "high": point.high,
+            "margin": frontier.margin,
+            "held": point is frontier.sure,
+            "possible": point is frontier.possible,
+        }
+        for name, frontier in frontiers.items()
+        for point in frontier.points
+    ]
+    write_csv(pd.DataFrame(rows), csv)
+    return [markdown, csv]
+
+
+def _takes_ratio(frontier: Frontier) -> bool:
+    return frontier.points[0].ratio < 1
+
+
+def _bytes(frontier: Frontier, point: Point | None) -> str:
+    if point is None:
+        return MISSING
+    last = "≤ " if point is frontier.points[-1] and _takes_ratio(frontier) else ""
+    return f"{last}{point.bytes:.3f}" + "§" * (frontier.gap and point is frontier.sure)

@@ -1,0 +1,105 @@
+"""An experiment's tables as LaTeX, for documents with the packages booktabs and graphicx."""
+
+from kvbench.report.tables.paper.document import Document
+from kvbench.report.tables.paper.layout import Cell, Group, PaperTable
+
+_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "–": "--",
+    "—": "---",
+    "−": "$-$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "δ": r"$\delta$",
+    "θ": r"$\theta$",
+    "…": r"\ldots{}",
+    "’": "'",
+    "[": "{[}",  # after a row's end, an optional argument
+    "]": "{]}",
+    "*": "{*}",
+}
+
+
+def latex(document: Document) -> str:
+    """A float for each table, and the notes as text after the last one."""
+    lines = ["% needs \\usepackage{booktabs,graphicx}", ""]
+    for i, table in enumerate(document.tables):
+        caption = " ".join(map(escape, [f"{document.title}.", table.title.text + "."])) + _marks(table.title.marks)
+        if i == 0:
+            caption += " " + " ".join(map(escape, document.above))
+        lines += _float(table, caption)
+    lines += ["{\\footnotesize\\parindent0pt"]
+    lines += [f"{escape(line)}\\par" for line in document.legend]
+    lines += [f"{_marks((str(i),))} {escape(text)}\\par" for i, text in enumerate(document.footnotes, 1)]
+    if document.chosen:
+        lines += ["Our choices, where the paper leaves something open or contradicts itself:\\par"]
+        lines += [f"-- {escape(line)}\\par" for line in document.chosen]
+    lines += [f"{escape(line)}\\par" for line in document.runs]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX prints as it stands; control characters become spaces."""
+    return "".join(_SPECIAL.get(c, c) if c.isprintable() else " " for c in text)
+
+
+def _float(table: PaperTable, caption: str) -> list[str]:
+    width = len(table.header)
+    alignment = "l" * table.labels + "r" * (width - table.labels)
+    rows = [line for group in table.groups for line in _group(group, width)]
+    return [
+        "\\begin{table*}[t]",
+        "\\centering\\small\\setlength{\\belowcaptionskip}{6pt}",
+        f"\\caption{{{caption}}}",
+        "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%",
+        f"\\begin{{tabular}}{{{alignment}}}",
+        "\\toprule",
+        *_rows(table.header),
+        *rows,
+        "\\bottomrule",
+        "\\end{tabular}}",
+        "\\end{table*}",
+        "",
+    ]
+
+
+def _group(group: Group, width: int) -> list[str]:
+    lines = [
+        "\\midrule",
+        f"\\multicolumn{{{width}}}{{l}}{{\\textit{{{escape(group.heading.text)}}}{_marks(group.heading.marks)}}} \\\\",
+    ]
+    for section in group.sections:
+        lines += ["\\midrule", *(line for row in section for line in _rows(row))]
+    return lines
+
+
+def _rows(cells: list[Cell]) -> list[str]:
+    """A line of cells, and a smaller one below it for cells with `more`."""
+    lines = [list(map(_cell, cells))]
+    if any(cell.more for cell in cells):
+        lines.append([f"{{\\scriptsize {escape(cell.more)}}}" if cell.more else "" for cell in cells])
+    return [" & ".join(line) + r" \\" for line in lines]
+
+
+def _cell(cell: Cell) -> str:
+    text = escape(cell.text)
+    text = f"\\textbf{{{text}}}" if cell.best else f"\\underline{{{text}}}" if cell.second else text
+    return text + _marks(cell.marks)
+
+
+def _marks(marks: tuple[str, ...]) -> str:
+    numbers = ",".join(mark for mark in marks if mark.isdigit())
+    others = "".join(escape(mark) for mark in marks if not mark.isdigit())
+    return others + (f"$^{{{numbers}}}$" if numbers else "")

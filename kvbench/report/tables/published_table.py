@@ -1,0 +1,41 @@
+"""The values that a paper prints, as tables by themselves: `kvbench table +experiment=NAME published=true`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from kvbench.configuration import Experiment
+from kvbench.errors import UserError
+from kvbench.papers.published import errata, published
+from kvbench.report.tables.text_table import MISSING, TextTable
+
+SOURCE = "values as the paper prints them; this table has no records of kvbench"
+
+
+def published_tables(experiment: Experiment, models: Sequence[str] = ()) -> list[TextTable]:
+    """One table for each model, or for those of `models`: a row per row of the paper, its columns in the paper's order.
+
+    Raises UserError where the paper prints none of these models. The experiment has published values.
+    """
+    assert experiment.published is not None, "an experiment without published values has no such table"
+    values = published(experiment.published)
+    printed = list(dict.fromkeys(values["model"]))
+    shown = [model for model in printed if not models or model in models]
+    if not shown:
+        raise UserError(f"{experiment.paper} {experiment.item} has no model {', '.join(models)}: {', '.join(printed)}")
+    errors = [f"Known error: {text}" for text in errata(experiment.published)["text"]]
+    *tables, last = [_table(experiment, model, values[values["model"] == model]) for model in shown]
+    return [*tables, replace(last, notes=[SOURCE, *errors])]
+
+
+def _table(experiment: Experiment, model: str, values: pd.DataFrame) -> TextTable:
+    names = [name for name in ("row", "setting") if values[name].ne("").any()] or ["method"]
+    columns = list(dict.fromkeys(values["column"]))
+    rows = []
+    for labels, row in values.groupby(names, sort=False):
+        cells = dict(zip(row["column"], row["printed"], strict=True))
+        label = " · ".join(part for part in labels if part) or row["method"].iloc[0]
+        rows.append([label, *(cells.get(column, MISSING) for column in columns)])
+    title = f"{experiment.paper} {experiment.item}, as published · {model}"
+    return TextTable([" · ".join(names), *columns], rows, title)

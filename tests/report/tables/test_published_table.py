@@ -1,0 +1,44 @@
+"""The published values by themselves, without records."""
+
+import pytest
+
+from kvbench.configuration import Experiment
+from kvbench.errors import UserError
+from kvbench.papers.command_line import configurations
+from kvbench.report.tables.command import main
+from kvbench.report.tables.published_table import SOURCE, published_tables
+
+pytestmark = pytest.mark.heavy
+
+
+def experiment(name: str) -> Experiment:
+    return configurations([f"+experiment={name}"])[0].experiment
+
+
+def test_rows_and_columns_are_those_of_the_paper_with_its_known_errors():
+    *_, last = tables = published_tables(experiment("pyramidkv_table2"))
+    assert last.notes[0] == SOURCE
+    assert any("FullKV has 23.03 on qmsum" in note for note in last.notes)
+    assert all(len(row) == len(table.header) for table in tables for row in table.rows)
+    (table,) = published_tables(experiment("pyramidkv_table1"), ["llama3-8b"])
+    assert table.title == "PyramidKV Table 1, as published · llama3-8b"
+    assert table.header[:3] == ["row · setting", "narrativeqa", "qasper"]
+    assert table.rows[0][:3] == ["FKV · Full", "25.70", "29.75"]
+
+
+def test_the_command_prints_them_and_writes_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main(["+experiment=pyramidkv_table1", "model=llama3-8b", "published=true"])
+    printed = capsys.readouterr().out
+    assert "as published · llama3-8b" in printed and "29.75" in printed and SOURCE in printed
+    assert "Cost: 33,750 records (9 settings × 3,750 samples)" in printed
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_not_published_is_one_line():
+    with pytest.raises(UserError, match="published=yes: published=true prints the published values alone"):
+        main(["+experiment=pyramidkv_table1", "published=yes"])
+    with pytest.raises(UserError, match="PyramidKV Table 1 has no model smollm2-135m: llama3-8b"):
+        main(["+experiment=pyramidkv_table1", "model=smollm2-135m", "published=true"])
+    with pytest.raises(UserError, match=r"prints no numbers in Figure 2\. Cost: 1 record \(1 setting × 1 sample\)"):
+        main(["+experiment=pyramidkv_fig2", "published=true"])
