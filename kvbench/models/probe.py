@@ -1,6 +1,7 @@
 """What a model does with kvbench's attention and caches, found out once it is loaded, from a few tokens."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +14,16 @@ from transformers import PreTrainedModel
 from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.latents import Latents
 from kvbench.models.layer_kinds import LayerKind, kinds_of
-from kvbench.models.reads_alike import KVBENCH, cache_layers, check_reads_alike, difference, read, refusing
+from kvbench.models.reads_alike import (
+    KVBENCH,
+    behind,
+    cache_layers,
+    check_reads_alike,
+    difference,
+    layers_of,
+    read,
+    refusing,
+)
 from kvbench.models.rope_growth import growth_of
 from kvbench.ops.rope import Rope
 
@@ -94,7 +104,7 @@ def counts_positions(model: PreTrainedModel) -> bool:
 @torch.no_grad()
 def _counts_positions(model: PreTrainedModel) -> bool:
     kinds, position = kinds_of(model.config), _other_position(model)
-    pairs = zip(*(_keys_at(model, kinds, 0, seen) for seen in (0, position)), strict=True)
+    pairs = zip(*(_keys_at(model, kinds, [0], seen) for seen in (0, position)), strict=True)
     return any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)
 
 
@@ -105,11 +115,11 @@ def _found(model: PreTrainedModel) -> Found:
     if not candidates:
         return Found((None,) * len(kinds), alike)
     position = _other_position(model)
-    first, other = (_keys_at(model, kinds, at) for at in (0, position))
+    keys = _keys_at(model, kinds, [0, position], position)
     types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or [None] * len(kinds)
     ropes = tuple(
-        None if key is None or moved is None else _rope(at, key, moved, position, _of_type(candidates, types[at]))
-        for at, (key, moved) in enumerate(zip(first, other, strict=True))
+        None if pair is None else _rope(at, *pair, position, _of_type(candidates, types[at]))
+        for at, pair in enumerate(keys)
     )
     return Found(ropes, alike)
 
@@ -123,15 +133,18 @@ def _other_position(model: PreTrainedModel) -> int:
 
 
 def _keys_at(
-    model: PreTrainedModel, kinds: Sequence[LayerKind], position: int, seen: int | None = None
+    model: PreTrainedModel, kinds: Sequence[LayerKind], positions: Sequence[int], seen: int
 ) -> list[Tensor | None]:
-    """The key [num_key_value_heads, 1, head_dim] of each layer that keeps its own, for one token at a position, before
-    which the cache has `seen` as many tokens, or others."""
-    layers = cache_layers(kinds, partial(ProbeLayer, position if seen is None else seen))
-    ids = torch.full((1, 1), model.get_input_embeddings().weight.shape[0] // 2, device=model.device)
-    with refusing(type(model).__name__, KVBENCH, 1):
-        read(model, ids, position, layers, logits_to_keep=1)
-    return [layer.keys[0] if isinstance(layer, ProbeLayer) else None for layer in layers]
+    """Keys [len(positions), num_key_value_heads, 1, head_dim] of each layer that keeps its own, for one token at each
+    of the positions, in a sequence for each, while the cache says that it has `seen` so many tokens."""
+    layers = cache_layers(kinds, partial(ProbeLayer, seen))
+    ids = torch.full((len(positions), 1), model.get_input_embeddings().weight.shape[0] // 2, device=model.device)
+    modules = layers_of(model, kinds)
+    # Behind the last layer there are only logits, whose weights may be a quarter of a small model's.
+    ends = behind(modules[-1], True) if modules else nullcontext()
+    with refusing(type(model).__name__, KVBENCH, 1), ends:
+        read(model, ids, torch.tensor(positions, device=model.device)[:, None], layers, logits_to_keep=1)
+    return [layer.keys if isinstance(layer, ProbeLayer) else None for layer in layers]
 
 
 def _of_type(candidates: Sequence[Rope], layer_type: str | None) -> list[Rope]:

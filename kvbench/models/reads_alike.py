@@ -83,8 +83,7 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
             with refusing(name, KVBENCH, TOKENS):
                 model.set_attn_implementation(PROBE)
                 for seen, some in ((0, ids[:, :PROMPT]), (PROMPT, ids[:, PROMPT:])):
-                    with suppress(_Enough):
-                        read(model, some, seen, layers)
+                    read(model, some, positions_after(seen, some), layers)
             with refusing(name, "its own attention", TOKENS):
                 model.set_attn_implementation("eager")
                 with suppress(_Enough):
@@ -160,12 +159,17 @@ def difference(x: Tensor, reference: Tensor) -> float:
 def deepest(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> tuple[nn.Module, bool]:
     """The module behind which a pass can end, since no layer above it is of another kind than those below, and whether
     it is a layer; the model itself where its layers are not one list."""
-    lists = (module for module in text_decoder(model).modules() if isinstance(module, nn.ModuleList))
-    layers = next((module for module in lists if len(module) == len(kinds)), None)
+    layers = layers_of(model, kinds)
     if layers is None:
         return model, False
     shapes = [(kind, *(type(part) for part in layer.modules())) for kind, layer in zip(kinds, layers, strict=True)]
     return layers[max(shapes.index(shape) for shape in shapes)], True
+
+
+def layers_of(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> nn.ModuleList | None:
+    """The model's layers; None where they are not one list."""
+    lists = (module for module in text_decoder(model).modules() if isinstance(module, nn.ModuleList))
+    return next((module for module in lists if len(module) == len(kinds)), None)
 
 
 @contextmanager
@@ -199,7 +203,8 @@ def refusing(name: str, what: str, tokens: int) -> Iterator[None]:
         ) from error
 
 
-def read(model: PreTrainedModel, ids: Tensor, seen: int, layers: list[Any], **options: Any) -> None:
-    """One pass over ids [1, q], which follow the `seen` tokens that the cache layers hold."""
+def read(model: PreTrainedModel, ids: Tensor, positions: Tensor, layers: list[Any], **options: Any) -> None:
+    """A pass over ids [sequences, q] at positions [sequences or 1, q] with these layers, which `behind` may end."""
     cache = as_argument(model, Cache(layers=layers))
-    model(input_ids=ids, **cache, position_ids=positions_after(seen, ids), use_cache=True, **options)
+    with suppress(_Enough):
+        model(input_ids=ids, **cache, position_ids=positions, use_cache=True, **options)
