@@ -5,7 +5,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import PlainValidator
 
-from kvbench.configuration.kinds import LIST, NULL, ONE, of_kind
+from kvbench.configuration.kinds import LIST, NULL, SINGLE, of_kind
 from kvbench.errors import UserError
 
 DEFAULT_RATIOS = (0.2, 0.4)
@@ -19,7 +19,7 @@ class Amounts(NamedTuple):
 
 
 def amounts(ratio: object, budget: object) -> Amounts:
-    """What the values of `ratio` and `budget` request: the default ratios if neither is given.
+    """The ratios or budgets that the values of `ratio` and `budget` request; the default ratios if both are null.
 
     Raises UserError for a wrong value, and for both.
     """
@@ -31,7 +31,7 @@ def amounts(ratio: object, budget: object) -> Amounts:
 
 
 def _ratios(value: object) -> list[float]:
-    """One or many ratios, each in (0, 1]."""
+    """A single ratio or several, each in (0, 1]."""
     ratios = _as_list(value)
     for ratio in ratios:
         if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
@@ -43,7 +43,7 @@ def _ratios(value: object) -> list[float]:
 
 
 def _budgets(value: object) -> list[int]:
-    """One or many budgets, each a positive number of tokens."""
+    """A single budget or several, each a positive number of tokens."""
     budgets = _as_list(value)
     for budget in budgets:
         if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
@@ -60,21 +60,20 @@ def _as_list(value: object) -> list[Any]:
     return values
 
 
-def _one_or_many(value: object) -> object:
-    return of_kind(ONE, LIST, NULL)(value)
+_single_or_list = of_kind(SINGLE, LIST, NULL)
 
 
 def _ratio(value: object) -> object:
-    amounts(_one_or_many(value), None)
+    amounts(_single_or_list(value), None)
     return value
 
 
 def _budget(value: object) -> object:
-    amounts(None, _one_or_many(value))
+    amounts(None, _single_or_list(value))
     return value
 
 
-# As given: captions and messages repeat them.
+# Values stay as the user wrote them: captions and messages repeat them.
 Ratio = Annotated[
     float | list[float] | None, PlainValidator(_ratio), "number above 0 and at most 1, or a list, or `null`"
 ]

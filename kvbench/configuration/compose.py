@@ -1,4 +1,4 @@
-"""From overrides to a Configuration: what is typed is checked by itself first, since composing takes a second."""
+"""From overrides to a Configuration. Overrides can be checked by themselves first, since composing takes a second."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from kvbench.configuration.configuration import Configuration
 
 
 def configured(overrides: Sequence[str]) -> Configuration:
-    """The configuration that the command line `overrides` stand for. Raises UserError with the first mistake found."""
+    """The configuration of a command line's overrides. Raises UserError with the first mistake found."""
     return Configuration.of(composed(overrides))
 
 
@@ -23,11 +23,11 @@ def resolved(cfg: DictConfig) -> Configuration:
 def typed_values(arguments: Sequence[str]) -> dict[str, object]:
     """The values of a command's overrides by their keys.
 
-    What is swept over, interpolated or no override at all is left out: it is known once Hydra composes.
+    Sweeps, interpolations and anything but overrides are left out: their values are known only when Hydra composes.
     """
     try:
         parsed = OverridesParser.create().parse_overrides(list(arguments))
     except HydraException:
         return {}
-    given = {one.key_or_group: one.value() for one in parsed if not (one.is_sweep_override() or one.is_delete())}
-    return {key: value for key, value in given.items() if not isinstance(value, str) or "$" not in value}
+    values = {part.key_or_group: part.value() for part in parsed if not (part.is_sweep_override() or part.is_delete())}
+    return {key: value for key, value in values.items() if not isinstance(value, str) or "$" not in value}

@@ -1,4 +1,4 @@
-"""The configuration as a typed object: parsed once from what conf/ and the command line make."""
+"""The configuration as a typed object, parsed once after conf/ and the command line are composed."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from kvbench.errors import UserError, unknown
 from kvbench.utils.checked import check_given, checked
 from kvbench.utils.interpolations import check_resolved
 
-DIGITS = 18  # of a whole number, so that it fits into 64 bits
+DIGITS = 18  # of a whole number at most, so that it fits into 64 bits
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -49,13 +49,13 @@ def _distance(value: object) -> Literal["auto"] | bool:
 
 @checked(frozen=True)
 class Configuration:
-    """What a command is to do. Each key is explained where its default stands, in conf/config.yaml.
+    """A command's configuration. conf/config.yaml explains each key beside its default.
 
     `method`, `probe`, `engine` and `benchmark` hold the parameters of classes, whose signatures define them: these
     sections stay mappings, and are checked where the classes are built.
     """
 
-    plain: dict[str, Any]  # as composed, with keys of the user's own: what manifests record
+    plain: dict[str, Any]  # as composed, with the user's own keys; manifests record it
     ratio: Ratio
     budget: Budget
     method: Node
@@ -102,17 +102,17 @@ class Configuration:
         return cls(plain={**plain}, **{key: value for key, value in plain.items() if key in KEYS})
 
     def changed(self, **values: object) -> Self:
-        """The configuration with other values of some keys, in the form that YAML has for them."""
+        """The configuration with other values of some keys, in YAML's form."""
         return self.of({**self.plain, **values})
 
     @property
     def amounts(self) -> Amounts:
-        """The ratios or budgets of every method without its own."""
+        """The ratios or budgets of methods that have none of their own."""
         return amounts(self.ratio, self.budget)
 
     @property
     def methods(self) -> dict[str, Any]:
-        """The chosen methods: `method` as `chosen_methods` has it."""
+        """The methods of the run, see `chosen_methods`."""
         return chosen_methods(self.method, self.experiment)
 
 
@@ -127,30 +127,30 @@ def chosen_methods(method: Mapping[str, Any], experiment: object) -> dict[str, A
     return {name: node for name, node in method.items() if not isinstance(node, Mapping) or "_target_" in node}
 
 
-KEYS = frozenset(each.name for each in fields(Configuration)) - {"plain"}
+KEYS = frozenset(item.name for item in fields(Configuration)) - {"plain"}
 SECTIONS: dict[str, type[Any]] = {"prefill": Prefill, "decode": Decode, "wandb": Wandb}
-# Whose value on the command line is the name of a file, and in the composed configuration what the file says.
+# Keys whose value is the name of a file on the command line, and the file's contents in the composed configuration.
 GROUPS = frozenset({"method", "model", "benchmark", "probe", "engine", "experiment"})
 
 
 def every_key() -> list[str]:
-    """The keys as the command line has them: those of sections after a dot."""
-    inside = [f"{name}.{each.name}" for name, form in SECTIONS.items() for each in fields(form)]
+    """All keys as on the command line, those of sections after a dot."""
+    inside = [f"{name}.{item.name}" for name, form in SECTIONS.items() for item in fields(form)]
     return sorted([*KEYS, *inside])
 
 
 def check_some(values: Mapping[str, object]) -> None:
-    """Check values by their dotted keys, as far as each can be wrong by itself. Raises UserError for the first."""
+    """Check values by their dotted keys, each by itself. Raises UserError for the first mistake."""
     amounts(values.get("ratio"), values.get("budget"))
     check_given(Configuration, {key: value for key, value in values.items() if key in KEYS - GROUPS - {*SECTIONS}})
     for name, form in SECTIONS.items():
-        keys = [each.name for each in fields(form) if f"{name}.{each.name}" in values]
+        keys = [item.name for item in fields(form) if f"{name}.{item.name}" in values]
         check_given(form, {key: values[f"{name}.{key}"] for key in keys}, f"{name}.")
 
 
 def _check_values(node: object, path: str = "") -> None:
-    """Refuse numbers beyond 64 bits, and texts with a NUL or, from bytes that are not UTF-8, a surrogate: neither files
-    nor JSON can have them.
+    """Refuse numbers beyond 64 bits, and texts with a NUL or a surrogate (from bytes that are not UTF-8), which neither
+    file names nor JSON can hold.
     """
     if isinstance(node, Mapping):
         for key, value in node.items():

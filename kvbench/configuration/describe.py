@@ -1,4 +1,4 @@
-"""What each key of the configuration is: its default and meaning from conf/config.yaml, its values from its type."""
+"""Descriptions of the configuration's keys: default and meaning from conf/config.yaml, values from the type."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -11,7 +11,7 @@ from kvbench.utils.yaml_comments import commented
 
 WORDS: Mapping[Any, str] = {str: "text", int: "integer", float: "number", bool: "`true` or `false`", NoneType: "`null`"}
 
-# What may stand for a group's key on the command line, where it is not one name.
+# Groups that take more than one name on the command line.
 NAMES = dict.fromkeys(("method", "probe"), "name or list of names")
 
 
@@ -26,31 +26,31 @@ class Key(NamedTuple):
 
 def keys() -> list[Key]:
     """Every key of conf/config.yaml that can be set, in its order."""
-    types = {each.name: each.type for each in fields(Configuration)}
-    types |= {f"{name}.{each.name}": each.type for name, form in SECTIONS.items() for each in fields(form)}
+    types = {field.name: field.type for field in fields(Configuration)}
+    types |= {f"{name}.{field.name}": field.type for name, form in SECTIONS.items() for field in fields(form)}
     comments = commented((CONF / "config.yaml").read_text(encoding="utf-8"))
     return [
-        Key(name, one.value, NAMES.get(name, "name") if name in GROUPS else values(types[name]), one.about)
-        for name, one in comments.items()
+        Key(name, key.value, NAMES.get(name, "name") if name in GROUPS else values(types[name]), key.about)
+        for name, key in comments.items()
         if name in types
     ]
 
 
 def values(annotation: object) -> str:
-    """What a type allows, in words."""
+    """The values of a type, in words."""
     if annotation in WORDS:
         return WORDS[annotation]
     kind, parts = get_origin(annotation), get_args(annotation)
     if kind is Annotated:
         return next((part for part in parts[1:] if isinstance(part, str)), None) or values(parts[0])
     if kind is Literal:
-        return _one_of([f"`{part}`" for part in parts])
+        return _alternatives([f"`{part}`" for part in parts])
     if kind in (Union, UnionType):
-        return _one_of([word for part in parts for word in values(part).split(" or ")])
+        return _alternatives([word for part in parts for word in values(part).split(" or ")])
     if kind is dict:
         return "mapping"
     raise TypeError(f"no words for {annotation}")
 
 
-def _one_of(words: list[str]) -> str:
+def _alternatives(words: list[str]) -> str:
     return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

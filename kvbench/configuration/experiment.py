@@ -18,16 +18,16 @@ Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance
 
 @checked(prefix="experiment.", frozen=True)
 class Experiment:
-    """The `experiment:` node of a configuration: what describes the paper's item, beside the settings that make it.
+    """The `experiment:` node of a configuration, which describes a paper's table or figure; settings stand beside it.
 
     show       the kind of drawing.
-    models     all that the item compares. A run has one of them; -m makes a run for each.
+    models     all models that the item compares. A run has one of them; -m makes a run for each.
     columns    the item's columns by their names in the published data; a task set of LongBench stands for its tasks.
     published  stem of a file in results/published; null where no number is published.
     methods    where a method's rows are in the published data: a method's name there, or a mapping from columns of
                that data to the values that select its rows, or null where the paper prints no number. A method
                that is not listed has the same name there.
-    chosen     what the paper leaves open and we decided, or where its code and its text disagree.
+    chosen     decisions that the paper leaves open, and disagreements of its code and text.
     x          the horizontal axis of a curve: a ratio of the records (r, r_mean, …), budget or a method's parameter;
                null: the requested ratio or budget.
     ratios     ratios of the records in a table's columns; the last is the axis of a curve's last panel.
@@ -56,13 +56,13 @@ class Experiment:
 
     @classmethod
     def of(cls, node: Mapping[str, Any] | None) -> "Experiment | None":
-        """The experiment of a configuration's `experiment` section; None where there is none."""
+        """The experiment of a configuration's `experiment` section; None: the section is null."""
         if node is None:
             return None
         check_fields("experiment", node, cls)
         return cls(**node)
 
     def rows(self, method: str) -> Mapping[str, str] | None:
-        """Columns of the published data and their values in a method's rows; None where the paper prints no number."""
-        found = self.methods.get(method, method)
-        return {"method": found} if isinstance(found, str) else found
+        """Columns of the published data and their values in a method's rows; None if the paper prints no number."""
+        selector = self.methods.get(method, method)
+        return {"method": selector} if isinstance(selector, str) else selector

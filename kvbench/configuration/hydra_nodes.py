@@ -1,4 +1,4 @@
-"""Hydra's own node of a configuration: Hydra calls what it names, so files of --config-dir may not set that."""
+"""Hydra's own node of a configuration. Hydra calls what it names, so files of --config-dir may not set it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,23 +13,23 @@ from kvbench.utils.interpolations import Written, check_resolvable, marked, reso
 from kvbench.utils.model_override import expanded
 from kvbench.utils.targets import TARGET
 
-# Nodes that name functions and classes in forms of their own.
+# Nodes that name functions and classes without `_target_`.
 LOGGING = ("job_logging", "hydra_logging")
 
 
 def check_what_hydra_runs(overrides: Sequence[str], folder: object) -> None:
     """Refuse files of --config-dir FOLDER that change what Hydra itself calls or reads: only the command line may.
 
-    Of a sweep, each choice of a file is checked beside the values that all jobs have.
+    In a sweep, each choice of a file is checked together with the values that all jobs have.
     """
     parsed = OverridesParser.create().parse_overrides(expanded(overrides))
-    fixed = [one for one in parsed if not one.is_sweep_override()]
-    own = [one.input_line for one in fixed if re.match(r"hydra[./](?!launcher)", one.key_or_group)]
-    given = [one.input_line for one in fixed if not re.match("hydra[./](launcher|sweeper)", one.key_or_group)]
-    swept = [one for one in parsed if one.is_sweep_override() and "." not in one.key_or_group]
-    wanted = _node(own)
-    for chosen in [[], *([value] for one in swept for value in values_of(one))]:
-        _check(_node([*search_path(), *given, *chosen]), wanted, f"--config-dir {folder}")
+    fixed = [part for part in parsed if not part.is_sweep_override()]
+    of_hydra = [part.input_line for part in fixed if re.match(r"hydra[./](?!launcher)", part.key_or_group)]
+    common = [part.input_line for part in fixed if not re.match("hydra[./](launcher|sweeper)", part.key_or_group)]
+    swept = [part for part in parsed if part.is_sweep_override() and "." not in part.key_or_group]
+    allowed = _node(of_hydra)
+    for choice in [[], *([value] for part in swept for value in values_of(part))]:
+        _check(_node([*search_path(), *common, *choice]), allowed, f"--config-dir {folder}")
 
 
 def _node(overrides: Sequence[str]) -> dict[Any, Any]:
@@ -38,22 +38,22 @@ def _node(overrides: Sequence[str]) -> dict[Any, Any]:
     return node
 
 
-def _check(found: Mapping[Any, Any], wanted: Mapping[Any, Any], where: str) -> None:
-    known = {*_targets(wanted)}
-    named = [one.path for one in _targets(found) if one not in known]
-    if named := [*named, *(node for node in LOGGING if found[node] != wanted[node])]:
-        node = named[0].partition(".")[0]
+def _check(actual: Mapping[Any, Any], allowed: Mapping[Any, Any], where: str) -> None:
+    allowed_targets = {*_targets(allowed)}
+    changed = [target.path for target in _targets(actual) if target not in allowed_targets]
+    if changed := [*changed, *(node for node in LOGGING if actual[node] != allowed[node])]:
+        node = changed[0].partition(".")[0]
         raise UserError(f"{where} sets hydra.{node}, which names code to run: leave it out")
-    if swept := [key for key in found["sweeper"].get("params") or {} if re.match(r"[+~]*hydra\b", str(key))]:
+    if swept := [key for key in actual["sweeper"].get("params") or {} if re.match(r"[+~]*hydra\b", str(key))]:
         raise UserError(f"{where} sweeps over {swept[0]}: leave it out")
-    resolved = {text for _, text in marked(wanted)}
-    for path, text in marked(found):
+    resolved = {text for _, text in marked(allowed)}
+    for path, text in marked(actual):
         if text not in resolved and not resolvable(text):
             check_resolvable({f"hydra.{path}": text}, f"{where}: ")
 
 
 def _targets(node: object, path: str = "") -> Iterator[Written]:
-    """The classes that a node names, each with the place at which it stands."""
+    """The classes that a node names, each with its place."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             if key == TARGET and value is not None:

@@ -1,4 +1,4 @@
-"""The description of a model: what conf/model sets, checked before anything is loaded and without torch."""
+"""The description of a model in conf/model, checked without torch before anything is loaded."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ DEVICES = (
     "privateuseone".split()
 )
 _DEVICE = re.compile(rf"({'|'.join(DEVICES)})(:(0|[1-9]\d*))?", re.ASCII)
-# Arguments of from_pretrained that other keys set, or that would load something else than the weights that are hashed.
+# Arguments of from_pretrained that other keys set, or that would load other weights than those that are hashed.
 SET_BY_KVBENCH = frozenset(
     "attn_implementation cache_dir code_revision config device_map dtype force_download gguf_file "
     "ignore_mismatched_sizes local_files_only output_loading_info pretrained_model_name_or_path proxies revision "
@@ -34,18 +34,18 @@ SET_BY_KVBENCH = frozenset(
 
 
 def _device(name: str) -> str:
-    # syntax alone: whether the device exists, only the machine that loads the model can say
+    # only the syntax: whether the device exists is known on the machine that loads the model
     if name != "auto" and not _DEVICE.fullmatch(name):
         raise ValueError("auto or a device of torch: cpu, cuda or cuda:0")
     return name
 
 
 def _without(names: frozenset[str], form: str) -> AfterValidator:
-    """A validator that refuses arguments with these names; `form` says what arguments are."""
+    """A validator that refuses arguments with these names; `form` names the kind of arguments in its message."""
 
     def check(arguments: dict[str, Any]) -> dict[str, Any]:
-        if taken := [name for name in arguments if name in names]:
-            raise ValueError(f"{form}, which {taken[0]!r} is not")
+        if refused := [name for name in arguments if name in names]:
+            raise ValueError(f"{form}, which {refused[0]!r} is not")
         return arguments
 
     return AfterValidator(check)
@@ -93,8 +93,8 @@ class ModelSpec:
         if not (self.path or self.hub_id or self.embedded):
             raise UserError(f"model {self.name!r} has none of path, hub_id and embedded")
         if self.random is not None and (self.load_args or self.max_length is None):
-            what = "takes no model.load_args" if self.load_args else "needs model.max_length"
-            raise UserError(f"model {self.name!r} has random weights and {what}")
+            problem = "takes no model.load_args" if self.load_args else "needs model.max_length"
+            raise UserError(f"model {self.name!r} has random weights and {problem}")
 
     def resolve_device(self) -> str:
         import torch
@@ -107,15 +107,14 @@ class ModelSpec:
         import torch
 
         if self.dtype != "auto":
-            chosen: torch.dtype = getattr(torch, self.dtype)
-            return chosen
+            return getattr(torch, self.dtype)
         return torch.float32 if self.resolve_device() == "cpu" else "auto"
 
 
 def model_spec(node: Mapping[str, Any]) -> ModelSpec:
     """The model of a configuration's `model` section. Raises UserError for an unknown or missing key and a bad value.
 
-    Of a folder nothing is read: it may be another machine's.
+    A folder is not read: it may be on another machine.
     """
     if not node.get("name"):
         raise UserError("model=hf needs a model: model=org/name on the hub, or model=/folder or /file.gguf")

@@ -39,15 +39,15 @@ class Wandb:
     entity: NameOrNull
 
 
-def check_keys(form: type[Any], given: Mapping[str, object], prefix: str = "") -> None:
-    """Raise UserError for the first key of `form` that is missing, which only `~KEY` can have taken out."""
-    for each in fields(form):
-        if each.name not in given and each.default is MISSING:
-            raise UserError(f"{prefix}{each.name} is missing: leave out ~{prefix}{each.name}")
+def check_keys(form: type[Any], node: Mapping[str, object], prefix: str = "") -> None:
+    """Raise UserError for the first missing key of `form`; only `~KEY` can have removed it."""
+    for item in fields(form):
+        if item.name not in node and item.default is MISSING:
+            raise UserError(f"{prefix}{item.name} is missing: leave out ~{prefix}{item.name}")
 
 
 def section(form: type[Form], prefix: str) -> PlainValidator:
-    """A validator that makes a mapping an object of `form`, whose keys begin with `prefix` on the command line."""
+    """A validator that turns a mapping into an object of `form`, whose keys begin with `prefix` on the command line."""
 
     def parse(value: object) -> Form:
         if isinstance(value, form):

@@ -1,4 +1,4 @@
-"""Batches that a GPU's memory is too small for: halved, and tried again."""
+"""Batches that do not fit into a GPU's memory are halved and tried again."""
 
 import gc
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from kvbench.utils.console import warn
 
 
 class BatchTooLarge(Exception):
-    """A GPU's memory was full while several sequences were held; half as many, `fits`, are to be tried."""
+    """A GPU's memory was full while several sequences were held. `fits`, half as many, is the size to try next."""
 
     def __init__(self, fits: int):
         super().__init__(fits)
@@ -19,8 +19,8 @@ class BatchTooLarge(Exception):
 
 @contextmanager
 def in_a_batch(held: int, most: int | None) -> Iterator[None]:
-    """Raise BatchTooLarge and say so where memory is full with the caches of `held` settings or sequences, of which at
-    most `most` decode at the same time. One alone is no batch: its torch.OutOfMemoryError is raised as it is."""
+    """Warn and raise BatchTooLarge if memory is full with the caches of `held` settings or sequences, of which at most
+    `most` decode at the same time. A single one is no batch: its torch.OutOfMemoryError passes through."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -34,7 +34,7 @@ def in_a_batch(held: int, most: int | None) -> Iterator[None]:
 
 
 def free_memory() -> None:
-    """Give back what failed, and what torch's allocator keeps in pieces."""
+    """Free the memory of a failed batch, and the fragments that torch's allocator keeps."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

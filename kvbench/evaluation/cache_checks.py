@@ -27,9 +27,9 @@ def hold(holds: object, message: str) -> None:
 
 
 def check_bytes(caches: Sequence[LayerCache]) -> None:
-    """What layers hold is what `tensors` lists, and small `index_tables`; nothing is counted twice."""
-    found: dict[int, Tensor] = {}
-    reachable(list(caches), found, set())
+    """Layers hold only what `tensors` lists and small `index_tables`; nothing is counted twice."""
+    held: dict[int, Tensor] = {}
+    collect_tensors(list(caches), held, set())
     listed = [tensor for layer in caches for tensor in layer.tensors()]
     tables = [table for layer in caches for table in layer.index_tables()]
     for table in tables:
@@ -37,8 +37,8 @@ def check_bytes(caches: Sequence[LayerCache]) -> None:
         small = rows <= MOST_ROWS and table.nbytes <= ROW_BYTES * rows
         hold(small, f"index_tables() has one of {table.nbytes:,} bytes: more than a few numbers for each head")
     # the graph of objects may mention a few empty tensors and no others
-    hidden = set(found) - {tensor.untyped_storage().data_ptr() for tensor in [*listed, *tables]}
-    unlisted = storage_bytes(found[address] for address in hidden)
+    hidden = set(held) - {tensor.untyped_storage().data_ptr() for tensor in [*listed, *tables]}
+    unlisted = storage_bytes(held[address] for address in hidden)
     hold(unlisted == 0, f"its caches hold {unlisted:,} bytes that tensors() does not list")
     counted, stored = sum(layer.nbytes for layer in caches), storage_bytes(listed)
     hold(counted == stored, f"nbytes of the layers add up to {counted:,}, and their tensors are {stored:,} bytes")
@@ -49,33 +49,30 @@ def check_bytes(caches: Sequence[LayerCache]) -> None:
         )
 
 
-def reachable(thing: object, found: dict[int, Tensor], passed: set[int]) -> None:
-    """Collect every tensor that is reachable from `thing`, by the address of its storage.
+def collect_tensors(value: object, tensors: dict[int, Tensor], visited: set[int]) -> None:
+    """Add every tensor that is reachable from `value` to `tensors`, by the address of its storage.
 
-    The model's RoPE is no part, nor are the histogram of kept positions and scores at cuts, which stay on the device
-    until a record reads them, nor what modules and classes hold.
+    Left out are the model's RoPE, the histogram of kept positions and the scores at cuts (both stay on the device until
+    a record reads them), and what modules and classes hold.
     """
-    if id(thing) in passed or isinstance(thing, Rope | KeptPositions | Cuts | type):
+    if id(value) in visited or isinstance(value, Rope | KeptPositions | Cuts | type):
         return
-    passed.add(id(thing))
-    if isinstance(thing, Tensor):
-        found[thing.untyped_storage().data_ptr()] = thing
-    elif isinstance(thing, dict):
-        for value in thing.values():
-            reachable(value, found, passed)
-    elif isinstance(thing, list | tuple | set):
-        for value in thing:
-            reachable(value, found, passed)
-    elif hasattr(thing, "__dict__") and type(thing).__module__.partition(".")[0] not in ("torch", "transformers"):
-        reachable(vars(thing), found, passed)
+    visited.add(id(value))
+    if isinstance(value, Tensor):
+        tensors[value.untyped_storage().data_ptr()] = value
+    elif isinstance(value, dict | list | tuple | set):
+        for item in value.values() if isinstance(value, dict) else value:
+            collect_tensors(item, tensors, visited)
+    elif hasattr(value, "__dict__") and type(value).__module__.partition(".")[0] not in ("torch", "transformers"):
+        collect_tensors(vars(value), tensors, visited)
 
 
 def check_kept(
     caches: Sequence[LayerCache], n: int, full_bytes: int, most: float = 1 + 1e-9, heads: int = 1
 ) -> ReserveRatio:
-    """Each layer says how many of n tokens it kept, no more than the allocation gave it; r is at most `most`.
+    """Each layer reports how many of n tokens it kept, at most its allocation; r is at most `most`.
 
-    `heads` is in how many query heads of a group a token counts once. Returns the ratios.
+    `heads` is the number of query heads of a group that count a token once each. Returns the ratios.
     """
     layers = kept_of(caches)
     for index, kept in enumerate(layers):
@@ -107,7 +104,7 @@ def check_budget(caches: Sequence[LayerCache], n: int, budget: int | float) -> N
 
 
 def check_lengths(caches: Iterable[LayerCache], seen: int) -> None:
-    """Every layer counts all tokens that it has seen, dropped ones too: positions of further ones follow from it."""
+    """Every layer counts all tokens that it has seen, dropped ones too: positions of later tokens follow from it."""
     for index, cache in enumerate(caches):
         length = cache.get_seq_length()
         hold(length == seen, f"layer {index}: get_seq_length is {length} after {count(seen, 'token')}")
@@ -119,7 +116,7 @@ def tensors_of(state: PrefillState) -> list[Tensor]:
 
 
 def check_unchanged(now: Sequence[Tensor], before: Sequence[Tensor]) -> None:
-    """A method reads the prefill state that all settings share, and does not write it."""
+    """A method does not write into the prefill state, which all settings share."""
     changed = sum(not torch.equal(a, b) for a, b in zip(now, before, strict=True))
     hold(
         not changed,

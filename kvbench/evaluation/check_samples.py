@@ -1,4 +1,4 @@
-"""Faults of samples that are found before the first of them is run."""
+"""Faults of samples, found before the first sample is run."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -15,16 +15,14 @@ OURS = frozenset(MethodRecord.model_fields)
 def check_samples(
     loaded: AnyModel, benchmark: Benchmark, samples: Sequence[Sample], question: str, columns: Collection[str] = OURS
 ) -> None:
-    """Raise UserError for a sample whose columns are among `columns`, which a record has already, or hold what tables
-    cannot group by.
+    """Raise UserError for a sample with a column that every record has (`columns`), or one that cannot be grouped by.
 
-
-    With question=hidden also for one without a question of its own; where the benchmark does not know its longest
-    prompt, for one that does not fit the model or, with question=hidden, has no context before its question.
+    With question=hidden also for a sample without a question of its own. If the benchmark does not know its longest
+    prompt, also for a sample that does not fit the model or, with question=hidden, has no context before its question.
     """
     for sample in samples:
-        if taken := sample.meta.keys() & columns:
-            raise UserError(f"sample {sample.id!r}: meta cannot have {min(taken)!r}, a field of every record")
+        if clashes := sample.meta.keys() & columns:
+            raise UserError(f"sample {sample.id!r}: meta cannot have {min(clashes)!r}, a field of every record")
         for name in PROPERTIES:
             if isinstance(value := sample.meta.get(name), list | dict):
                 raise UserError(f"sample {sample.id!r}: {name}={value!r} of its meta must be one text or number")
@@ -33,12 +31,12 @@ def check_samples(
 
 
 def check_turns(samples: Sequence[Sample], settings: Sequence[Any], distance: bool) -> None:
-    """Raise UserError for what is not defined in conversations, or for drawn answers. `settings`: or probes."""
+    """Raise UserError for settings (or probes) and distances that conversations or drawn answers do not define."""
     turns = next((sample for sample in samples if sample.turns), None)
-    own = any(sample.own_answers for sample in samples)
+    own_answers = any(sample.own_answers for sample in samples)
     for setting in settings:
         method = getattr(setting, "method", None)
-        if own and method is None:
+        if own_answers and method is None:
             raise UserError("probes read prompts without the model's own answers, which these samples continue from")
         if turns is not None and getattr(method, "ratio_of", None) == "total":
             raise UserError(
@@ -47,7 +45,7 @@ def check_turns(samples: Sequence[Sample], settings: Sequence[Any], distance: bo
             )
     if distance and any(sample.sampling for sample in samples):
         raise UserError("distance=true follows FullKV's greedy answer, but the answers to these samples are sampled")
-    if own and distance:
+    if own_answers and distance:
         raise UserError(
             "distance=true compares settings on equal texts, but the model's own answers differ between settings"
         )

@@ -1,4 +1,4 @@
-"""What prompts and chat template do to each other, found before the first sample is run."""
+"""Conflicts between prompts and chat template, found before the first sample is run."""
 
 from collections.abc import Sequence
 
@@ -13,8 +13,10 @@ SWITCH = "enable_thinking"  # what chat templates of models that can think befor
 
 
 def check_templates(loaded: AnyModel, name: str, samples: Sequence[Sample], thinking: bool) -> None:
-    """Warn where the model's thinking was not chosen or is not what benchmark `name` is for, and where an answer's end
-    is no stop token. Raises UserError for prompts that carry the model's chat template already."""
+    """Warn if the model's thinking is not set as benchmark `name` wants it, or if an answer's end is no stop token.
+
+    Raises UserError for prompts that carry the model's chat template already.
+    """
     chats = [sample for sample in samples if loaded.templated(sample.chat)]
     if not chats:
         return
@@ -24,7 +26,7 @@ def check_templates(loaded: AnyModel, name: str, samples: Sequence[Sample], thin
 
 
 def check_thinking(loaded: AnyModel, name: str, wanted: bool) -> None:
-    """A line where the template's switch is not set, or set otherwise than the benchmark wants."""
+    """Warn if the template's switch is not set, or not as the benchmark wants."""
     if SWITCH not in loaded.template:
         return
     chosen = (loaded.spec.template_args or {}).get(SWITCH)
@@ -40,8 +42,8 @@ def check_thinking(loaded: AnyModel, name: str, wanted: bool) -> None:
 
 
 def check_end_of_answer(loaded: AnyModel) -> None:
-    """A line where none of the special tokens that the template writes behind an answer ends one."""
-    ends = [token for text in behind_an_answer(loaded) for token in loaded.special_tokens(text)[:1]]
+    """Warn if the special token that the template writes after an answer is no stop token."""
+    ends = [token for text in texts_after_answer(loaded) for token in loaded.special_tokens(text)[:1]]
     if ends and not loaded.stop_tokens & {*ends}:
         end = loaded.tokenizer.convert_ids_to_tokens(ends[0])
         warn(
@@ -50,37 +52,39 @@ def check_end_of_answer(loaded: AnyModel) -> None:
         )
 
 
-def behind_an_answer(loaded: AnyModel) -> list[str]:
-    """What the template writes behind an answer: behind the last message, and before a further one."""
-    asked = [("user", "a"), ("assistant", MARK)]
+def texts_after_answer(loaded: AnyModel) -> list[str]:
+    """What the template writes after an answer: at the end of a conversation, and before another message."""
+    turn = [("user", "a"), ("assistant", MARK)]
     try:
-        texts = [loaded.written(messages, answering=False) for messages in (asked, [*asked, ("user", "a")])]
-    except UserError:  # a template for questions alone
+        texts = [loaded.written(messages, answering=False) for messages in (turn, [*turn, ("user", "a")])]
+    except UserError:  # the template takes questions only
         return []
     return [text.partition(MARK)[2] for text in texts]
 
 
 def check_written_once(loaded: AnyModel, samples: Sequence[Sample]) -> None:
-    """Raise UserError where a prompt begins as the template does; a line where prompts contain its special tokens.
+    """Raise UserError if a prompt begins as the template does; warn if prompts contain its special tokens.
 
     Such prompts were made for this model by another program, as RULER's files are, and would get a second template.
     """
-    whole, bos = loaded.written([("user", MARK)]), loaded.tokenizer.bos_token or ""
-    bos = bos if whole.count(bos) == 1 else ""  # not where each message begins with it
-    head = whole.partition(MARK)[0].removeprefix(bos).strip()
+    rendered, bos = loaded.written([("user", MARK)]), loaded.tokenizer.bos_token or ""
+    bos = bos if rendered.count(bos) == 1 else ""  # not where each message begins with it
+    head = rendered.partition(MARK)[0].removeprefix(bos).strip()
     tokens = [loaded.tokenizer.convert_ids_to_tokens(token) for token in loaded.special_tokens(head)]
     begin = next((token for token in tokens if head.startswith(token)), head)  # a system message may be left out
-    again = "model.chat_template=none reads prompts as they are"
-    first = next((one for one in samples if begin and one.prompt.removeprefix(bos).lstrip().startswith(begin)), None)
+    hint = "model.chat_template=none reads prompts as they are"
+    first = next(
+        (sample for sample in samples if begin and sample.prompt.removeprefix(bos).lstrip().startswith(begin)), None
+    )
     if first is not None:
         raise UserError(
             f"sample {first.id!r} begins with {begin.splitlines()[0]!r}, as the chat template of {loaded.spec.name} "
-            f"does, which would be written twice: {again}"
+            f"does, which would be written twice: {hint}"
         )
     inside = [sample for sample in samples if any(token in sample.prompt for token in tokens)]
     if inside:
         token = next(token for token in tokens if token in inside[0].prompt)
         warn(
             f"{count(len(inside), 'prompt')} of {len(samples)} contain {token!r}, which the chat template of "
-            f"{loaded.spec.name} writes, too: if they carry the template already, {again}"
+            f"{loaded.spec.name} writes, too: if they carry the template already, {hint}"
         )

@@ -11,7 +11,7 @@ NO_TEMPLATE = "\n"  # between a request and its answer where no chat template st
 
 
 def context_frame(loaded: LoadedModel, prompt: Prompt) -> ContextFrame:
-    """The frame of a prompt's context: its tokens without the chat template around it and the start of the answer.
+    """The frame of a prompt's context: its tokens without the chat template around them and the start of the answer.
 
     A visible question belongs to the context, a hidden one does not. Raises UserError for a tokenizer that does not say
     which characters a token stands for.
@@ -21,8 +21,8 @@ def context_frame(loaded: LoadedModel, prompt: Prompt) -> ContextFrame:
         raise UserError(
             f"a second pass over the context needs a fast tokenizer, which {loaded.spec.name} does not have"
         )
-    (role, _), *rest = [*sample.history, ("user", sample.prompt)]
-    *before, (_, last) = [(role, MARK), *rest]  # the first message stands where the context begins
+    (role, _), *later = [*sample.history, ("user", sample.prompt)]
+    *before, (_, last) = [(role, MARK), *later]  # the first message stands where the context begins
     head = loaded.render(last, sample.chat, history=before).partition(MARK)[0]
     tail = loaded.render(MARK, sample.chat, history=sample.history).partition(MARK)[2]
     text = loaded.render(sample.prompt, sample.chat, sample.prefix, sample.history)

@@ -9,19 +9,15 @@ import torch
 
 
 def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
-    """Record `work` on the current GPU, run it once, and return what repeats it.
+    """Record `work` on the current GPU, run it once, and return a function that repeats it.
 
-    Raises RuntimeError where it cannot be recorded; the current stream is then the one of before, and nothing has run.
+    Raises RuntimeError if it cannot be recorded: then nothing has run, and the current stream is the same as before.
     `torch.cuda.graph` would also wait for the device and hand all cached memory back to the driver, each time.
     """
     device = torch.cuda.current_device()
     graph = captured(work, device, first_graph(device).pool())
     graph.replay()
-
-    def repeat() -> None:
-        graph.replay()
-
-    return repeat
+    return graph.replay
 
 
 def captured(work: Callable[[], object], device: int, pool: tuple[int, int] | None) -> torch.cuda.CUDAGraph:
@@ -43,31 +39,31 @@ def captured(work: Callable[[], object], device: int, pool: tuple[int, int] | No
 
 @cache
 def first_graph(device: int) -> torch.cuda.CUDAGraph:
-    """A graph that is kept for good, from whose pool all others of a GPU take their memory: of a step only the logits
-    are read, before another is repeated.
+    """A graph that is never freed. All other graphs of the GPU take their memory from its pool, which they can share
+    because a step's logits are read before another step is repeated.
 
-    A pool has memory of the GPU and pinned memory of the host, and an end: once the last graph that was recorded into
-    it has gone, no further one can be. `torch.cuda.graph_pool_handle` is only a number, and a `torch.cuda.MemPool`
-    keeps the GPU's half alone (torch 2.11: "use_count > 0" in CachingHostAllocator).
+    A pool has memory of the GPU and pinned memory of the host. Once the last graph recorded into it is gone, no other
+    can be recorded into it. `torch.cuda.graph_pool_handle` is only a number, and a `torch.cuda.MemPool` keeps only the
+    GPU's half alive (torch 2.11: "use_count > 0" in CachingHostAllocator).
     """
     with torch.cuda.device(device):
         return captured(_something, device, None)
 
 
 def _something() -> None:
-    """A kernel: torch warns of a graph without any."""
+    """Launch a kernel: torch warns of a graph without any."""
     torch.zeros(1, device="cuda")
 
 
 @cache
 def side_stream(device: int) -> torch.cuda.Stream:
-    """The stream on which all graphs are recorded: the default stream cannot be, and a pool is for one stream."""
+    """The stream on which all graphs are recorded: the default stream cannot be, and a pool belongs to one stream."""
     return torch.cuda.Stream(device)
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without collecting garbage, among which a tensor's memory may be that a stream may not free while it captures."""
+    """No garbage collection within the block: it could free a tensor, which a stream may not do while it captures."""
     enabled = gc.isenabled()
     gc.disable()
     try:

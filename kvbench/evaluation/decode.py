@@ -28,8 +28,8 @@ from kvbench.ops.host_numbers import read as read_numbers
 # float32, where every sum is rounded; 2.9 in bfloat16 and 2.5 in float16, where only the results of sums are rounded;
 # and 2.4e5 in float64, where transformers computes norms and rotations in float32.
 GAP_NOISE = {torch.float64: 5e5, torch.float32: 52.0, torch.bfloat16: 6.0, torch.float16: 5.2}
-# Tokens for which the host waits once on a GPU: it goes on launching in between. What a sequence got after its end is
-# withdrawn; where a cache cannot do that, the host waits for every token that could end a sequence.
+# On a GPU the host waits once for this many tokens and goes on launching in between. Passes after a sequence's end are
+# withdrawn; if a cache cannot do that, the host waits for every token that could end a sequence.
 READ_EVERY = 8
 
 
@@ -47,8 +47,8 @@ Chooser = Callable[[Tensor, Sequence[int]], Choice]  # (logits [rows, vocab_size
 def batched(sequences: Sequence[list[StoredLayer]]) -> BatchCache:
     """A model's cache over the layer caches of several sequences, each a list of one cache per layer.
 
-    The sequences are read and decoded through it alone: those of a kind are joined, and in each list a `Row`, which
-    counts that sequence's bytes, takes the place of its cache (see `BatchLayer`).
+    From then on the sequences are read and decoded only through it: caches of one kind are joined, and a `Row` that
+    counts the sequence's bytes replaces each joined cache in its list (see `BatchLayer`).
     """
     return BatchCache(sequences)
 
@@ -62,8 +62,7 @@ def generate(
     **options: Any,
 ) -> Generation:
     """`decode` of one sequence, whose last logits are [vocab_size]."""
-    sequences: list[Generation] = decode(model, batched([caches]), logits[None], max_new_tokens, stop_tokens, **options)
-    return sequences[0]
+    return decode(model, batched([caches]), logits[None], max_new_tokens, stop_tokens, **options)[0]
 
 
 @torch.inference_mode()
@@ -78,14 +77,14 @@ def decode(
     until: Callable[[list[int]], bool] | None = None,
     recording: Recording | None = None,
 ) -> list[Generation]:
-    """The tokens that `chooser` makes of the logits, of all sequences of a cache; None: the likeliest ones. logits
-    [sequences, vocab_size] follow the last token read and choose the first.
+    """Decode all sequences of a cache with the tokens that `chooser` chooses; None: the likeliest tokens.
 
-    Positions continue at the number of tokens *seen*, whatever each layer stored. With `at_least_one` the first token
-    is no stop token. A sequence also ends when `until` is true of its tokens. A sequence that has ended leaves the
-    batch: at once, or with a `recording` of steps once half of the batch has ended, since a batch with fewer rows is
-    recorded anew. Of caches on a GPU that cannot take tokens back, a sequence whose logits are not finite may get up to
-    `READ_EVERY` - 1 passes more, which its `steps` and `decode_bytes` count.
+    logits [sequences, vocab_size] follow the last token read and choose the first token. Positions continue at the
+    number of tokens *seen*, whatever each layer stored. With `at_least_one` the first token is no stop token. A
+    sequence also ends when `until` is true of its tokens. It then leaves the batch: at once or, with a `recording` of
+    steps, once half of the batch has ended, since a batch with fewer rows is recorded anew. If the caches are on a GPU
+    and cannot take tokens back, a sequence whose logits are not finite may get up to `READ_EVERY` - 1 more passes,
+    which its `steps` and `decode_bytes` count.
     """
     if logits.is_cuda or recording:
         cache.make_room(min(max_new_tokens, ROOM))
@@ -103,7 +102,7 @@ def decode(
 
 
 class Decoding:
-    """The sequences of a batch on their way to their ends. `waits`: tokens of a row for which the host waits once."""
+    """Sequences that decode as a batch. The host reads `waits` tokens of each row at a time."""
 
     def __init__(self, cache: BatchCache, steps: Steps, chooser: Chooser | None, ends: Ends, waits: int):
         self.cache, self.steps, self.chooser, self.ends, self.waits = cache, steps, chooser, ends, waits
@@ -145,10 +144,9 @@ class Decoding:
         return logits
 
     def read(self) -> list[int]:
-        """Give each sequence its unread tokens, up to its end, and withdraw its passes after it. Returns the rows that
-        go on.
+        """Give each sequence its unread tokens up to its end, and withdraw later passes. Returns the rows that go on.
 
-        The one place where decoding waits for the device, once for all tokens.
+        Only here does decoding wait for the device, once for all tokens.
         """
         numbers = iter(read_numbers(*(part for choice in self.unread for part in choice)))
         choices = list(zip(numbers, numbers, numbers, strict=True))
@@ -170,7 +168,7 @@ class Decoding:
         return going
 
     def stay(self, going: Sequence[int]) -> bool:
-        """Whether rows that have ended stay for a while, since the steps of a batch without them are recorded anew."""
+        """Whether ended rows stay for a while, since the steps of a batch without them must be recorded anew."""
         worth = self.steps.records and self.takes_back and 2 * len(going) > len(self.active)
         return worth and self.cache.room > self.waits
 
@@ -185,8 +183,8 @@ class Decoding:
 
 
 def choose(logits: Tensor) -> Choice:
-    """For each row of logits [rows, vocab_size] the likeliest token, whether rounding in a batch could choose another
-    (the second likeliest is nearer than `GAP_NOISE`), and whether the largest logit is finite: NaN counts as largest.
+    """For each row of logits [rows, vocab_size]: the likeliest token, whether rounding in a batch could choose another
+    (the second likeliest is nearer than `GAP_NOISE`), and whether the largest logit is finite; NaN counts as largest.
     """
     best = logits.argmax(dim=-1)
     wide = torch.promote_types(logits.dtype, torch.float32)
@@ -201,8 +199,8 @@ def choose(logits: Tensor) -> Choice:
 def read(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """Append the same ids [q] to every sequence of a cache and return the last logits [sequences, vocab_size].
 
-    One forward pass; within it, caches that do not take blocks append the tokens one by one, as in decoding. Where
-    later layers attend to the same cache, such a one gets a pass for each token; so do the models that need it.
+    One forward pass, in which caches that do not take blocks append the tokens one by one, as in decoding. If later
+    layers attend to such a cache, or if the model needs it, each token gets a pass of its own.
     """
     return read_all(model, cache, ids, logits_to_keep=1)[:, -1]
 

@@ -43,7 +43,7 @@ class Distances:
         self.reference: dict[str, Forced] = {}
 
     def of(self, prompt: Prompt, rows: Sequence[Row], outputs: Sequence[Answer]) -> list[dict[str, float] | None]:
-        """One distance per row; None where it cannot be had or is not wanted."""
+        """One distance per row; None if logits were not finite (the row's or FullKV's), or for no tokens."""
         model, name = self.run.loaded.model, prompt.sample.id
         for row, output in zip(rows, outputs, strict=True):
             generation = output.generation
@@ -53,12 +53,12 @@ class Distances:
                     ids = text_tokens(self.run.loaded, prompt.sample)
                 self.tokens[name] = torch.tensor(ids[:LONGEST])
                 self.reference[name] = self.forced(prompt, row)
-        found = [self.of_row(prompt, row, output) for row, output in zip(rows, outputs, strict=True)]
+        distances = [self.of_row(prompt, row, output) for row, output in zip(rows, outputs, strict=True)]
         for row, output in zip(rows, outputs, strict=True):
             if output.device_peak is not None:  # the passes above are no part of a later question's peak
                 row.compressed.device_peak = max(output.device_peak, row.compressed.device_peak or 0)
                 reset_device_peak(model)
-        return found
+        return distances
 
     def of_row(self, prompt: Prompt, row: Row, output: Answer) -> dict[str, float] | None:
         name = prompt.sample.id
@@ -67,8 +67,8 @@ class Distances:
         reference = self.reference[name]
         forced = reference if is_full(row.setting) else self.forced(prompt, row)
         # tokens that were chosen with the uncompressed cache are the same under every setting
-        same = 0 if len(prompt.question) else row.setting.method.full_cache_tokens
-        distance = compare(reference.logits[same:], forced.logits[same:])
+        shared = 0 if len(prompt.question) else row.setting.method.full_cache_tokens
+        distance = compare(reference.logits[shared:], forced.logits[shared:])
         if forced.answer_loglik is not None and reference.answer_loglik is not None:
             distance["answer_loglik"] = forced.answer_loglik - reference.answer_loglik
         if prompt.sample.continuation:
@@ -78,7 +78,7 @@ class Distances:
     def of_text(self, prompt: Prompt, logits: Tensor) -> dict[str, float]:
         """How well logits [t, vocab_size] predict the t tokens of the text to score.
 
-        Without the first of them in all settings, where the uncompressed cache predicts it in most.
+        The first token is left out under every setting if the uncompressed cache predicts it under most.
         """
         first = 0 if len(prompt.question) else 1
         tokens = self.tokens[prompt.sample.id][first:]
@@ -142,5 +142,4 @@ def loglik(logits: Tensor, tokens: Tensor) -> float:
         part.float().log_softmax(dim=-1).gather(1, ids[:, None]).double().sum()
         for part, ids in zip(logits.split(CHUNK), tokens.split(CHUNK), strict=True)
     ]
-    found: float = torch.stack(parts).sum().item()
-    return found
+    return torch.stack(parts).sum().item()

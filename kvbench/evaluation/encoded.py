@@ -1,4 +1,4 @@
-"""A rendered prompt as token ids, and where each token's characters stand: as one text, or the question by itself."""
+"""A rendered prompt as token ids with each token's characters: tokenised whole, or with the question by itself."""
 
 from typing import NamedTuple
 
@@ -10,20 +10,20 @@ from kvbench.utils.chat_template import MARK
 
 class Encoded(NamedTuple):
     ids: list[int]
-    offsets: list[tuple[int, int]]  # the characters of each token; empty where nobody asked
+    offsets: list[tuple[int, int]]  # the characters of each token; empty unless requested
     apart: int = 0  # tokens before a question that was tokenised by itself; 0: there is none
 
 
 def encoded(loaded: LoadedModel | TextModel, sample: Sample, text: str, offsets: bool = False) -> Encoded:
     """The tokens of `text`, the sample's rendered prompt.
 
-    With `question_apart` the text is parted before the question and both parts are tokenised, so that no token
-    stands for characters of both.
+    With `question_apart` the text is split before the question and both parts are tokenised, so that no token has
+    characters of both.
     """
     options = {"return_offsets_mapping": True} if offsets else {}
     if not sample.question_apart:
-        whole = loaded.tokenise(text, sample.chat, **options)
-        return Encoded(whole["input_ids"], whole["offset_mapping"] if offsets else [])
+        tokens = loaded.tokenise(text, sample.chat, **options)
+        return Encoded(tokens["input_ids"], tokens["offset_mapping"] if offsets else [])
     before = before_question(loaded, sample, text)
     head = loaded.tokenise(text[:before], sample.chat, **options)
     tail = loaded.tokenizer(text[before:], add_special_tokens=False, **options)
@@ -37,7 +37,7 @@ def encoded(loaded: LoadedModel | TextModel, sample: Sample, text: str, offsets:
 def before_question(loaded: LoadedModel | TextModel, sample: Sample, text: str) -> int:
     """Number of characters of the rendered text before the question.
 
-    Raises UserError where the sample's question cannot be told from its context.
+    Raises UserError if the sample does not separate its question from its context.
     """
     if not sample.question and not sample.question_apart:
         raise UserError(f"sample {sample.id!r} does not separate its question from its context: use question=visible")

@@ -17,7 +17,7 @@ from kvbench.evaluation.pending_tasks import (
     by_question,
     missing_work,
     to_compress,
-    unmade,
+    undone,
     with_full,
 )
 from kvbench.evaluation.prefill_passes import prefill_pass
@@ -32,28 +32,28 @@ from kvbench.utils.signals import unbroken
 def evaluate(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any] | Failure]:
     """Make and store every missing record, context after context.
 
-    Yields each record once it is on the disk, and a Failure in place of one that could not be made. Where a GPU's
-    memory is full with a batch, its context is compressed again, and it and all that follow decode as with
-    decode.batch=N of half as many sequences.
+    Yields each record once it is on disk, and a Failure in place of one that could not be made. If a batch does not fit
+    into a GPU's memory, its context is compressed again, and from then on batches are half as large, as with
+    decode.batch=N.
     """
     for tasks in missing_work(run, samples, store):
-        left, made = list(tasks), set[str]()
+        left, done = list(tasks), set[str]()
         while left:
             smaller = None
             try:
-                for one in records(run, left):
-                    made.add(one.key if isinstance(one, Failure) else one["key"])
-                    if not isinstance(one, Failure):
+                for outcome in records(run, left):
+                    done.add(outcome.key if isinstance(outcome, Failure) else outcome["key"])
+                    if not isinstance(outcome, Failure):
                         with unbroken():
-                            store.append(one)
-                    yield one
+                            store.append(outcome)
+                    yield outcome
                 left = []
             except BatchTooLarge as error:
                 smaller = error.fits
-            if smaller is not None:  # here the error is gone, and with it what its frames held
+            if smaller is not None:  # only here have the error and what its frames held been freed
                 free_memory()
                 run = replace(run, batch=str(smaller))
-                left = unmade(run, left, made)
+                left = undone(run, left, done)
 
 
 def records(run: MethodRun, tasks: Sequence[Task]) -> Iterator[dict[str, Any] | Failure]:
@@ -70,9 +70,9 @@ def records_of_pass(
 ) -> Iterator[dict[str, Any] | Failure]:
     """Prefill once; compress once per setting; answer each question from a copy of the setting's caches.
 
-    Settings decode as one batch. Those whose caches a rounding error in decoding could change decode alone, unless
-    decode.batch=all, and before a batch is made; with FullKV before them where distances from it are measured. The
-    prompt's keys and values are freed before the last answers: FullKV's caches keep what they need of them.
+    Settings decode as one batch, except those whose caches a rounding error in decoding could change: unless
+    decode.batch=all, these decode alone, before a batch is made. If distances are measured, FullKV comes before all.
+    The prompt's keys and values are freed before the last answers; FullKV's caches keep what they need of them.
     """
     batch: list[Compression] = []
     methods, first, always = [task.method for task in tasks], tasks[0].prompts[0], run.batch == "all"
@@ -96,10 +96,10 @@ def records_of_pass(
             batch.append(compression)
         else:
             if distances:
-                yield from answers(run, batch, distances)  # where caches decode alone that were not known to
+                yield from answers(run, batch, distances)  # these caches turn out to decode alone
                 batch = []
             yield from answers(run, [compression], distances)
-        del compression, compressed  # its caches, before the next setting's are made
+        del compression, compressed  # free its caches before the next setting's are made
     yield from answers(run, batch, distances)
 
 
@@ -107,21 +107,22 @@ def answers(
     run: MethodRun, batch: Sequence[Compression], distances: Distances | None
 ) -> Iterator[dict[str, Any] | Failure]:
     """Decode, score and record, question after question."""
-    sequences = run.sequences if all(one.batches for one in batch) else 1
+    sequences = run.sequences if all(compression.batches for compression in batch) else 1
     for rows in by_question(batch, sequences):
         prompt = rows[0].prompt
-        what = "sequences" if run.sequences else "settings"
-        what = rows[0].setting.label if len(rows) == 1 else f"{len(rows)} {what}"
-        run.stage.text = f"{prompt.sample.id} · decoding with {what}"
+        several = f"{len(rows)} {'sequences' if run.sequences else 'settings'}"
+        label = rows[0].setting.label if len(rows) == 1 else several
+        run.stage.text = f"{prompt.sample.id} · decoding with {label}"
         with in_a_batch(max(len(batch), len(rows)), run.sequences):
             outputs = answer(run, prompt, rows)
-        found = distances.of(prompt, rows, outputs) if distances else [None] * len(rows)
-        for row, output, distance in zip(rows, outputs, found, strict=True):
+        measured = distances.of(prompt, rows, outputs) if distances else [None] * len(rows)
+        for row, output, distance in zip(rows, outputs, measured, strict=True):
             if row.recorded:
                 yield record(run, row.prompt, row, output, distance)
-    for one in batch:
-        for turns in one.conversations:
-            row = Row(one.task.setting, turns[0], one.compressed, next(one.copies))
-            run.stage.text = f"{turns[0].sample.id} · conversation with {one.task.setting.label}"
+    for compression in batch:
+        setting = compression.task.setting
+        for turns in compression.conversations:
+            row = Row(setting, turns[0], compression.compressed, next(compression.copies))
+            run.stage.text = f"{turns[0].sample.id} · conversation with {setting.label}"
             for prompt, output in converse(run, row, turns):
                 yield record(run, prompt, row, output)

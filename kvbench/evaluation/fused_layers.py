@@ -1,8 +1,8 @@
-"""Decoding with the layers of a model compiled: what lies between matrix products and kvbench's operators is fused.
+"""Decoding with compiled layers: operations between matrix products and kvbench's operators are fused.
 
 `torch.compile` gets transformers' layers as they are. A second model object has the same weights and the compiled
-layers, so that prefill and everything else go on with the first. All layers share one compilation: nothing that a layer
-reads depends on its number, and it takes its cache from the one before it.
+layers; prefill and everything else use the first. All layers share one compilation: nothing that a layer reads depends
+on its number, and it takes its cache from the layer before it.
 """
 
 import copy
@@ -34,7 +34,7 @@ _fused: WeakKeyDictionary[PreTrainedModel, PreTrainedModel] = WeakKeyDictionary(
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Raises UserError where torch cannot compile a layer within it."""
+    """Raise UserError if torch cannot compile a layer within the block."""
     from torch._dynamo import config
     from torch._dynamo.exc import TorchDynamoException
 
@@ -48,28 +48,30 @@ def compiling() -> Iterator[None]:
 
 
 def fused(model: PreTrainedModel) -> PreTrainedModel:
-    """`model` with compiled layers: another object, the same weights. For decoding steps over a `DeviceCache` alone."""
+    """`model` with compiled layers: another object with the same weights, only for decoding over a `DeviceCache`."""
     if model not in _fused:
         _fused[model] = with_compiled_layers(model, options=OPTIONS)
     return _fused[model]
 
 
 def with_compiled_layers(model: PreTrainedModel, **options: Any) -> PreTrainedModel:
-    """A new object with the model's weights, whose layers are compiled with these options of `torch.compile`. Products
-    of the same input are one product in it, for which the model's own weights move (see `merge_products`). A layer that
-    is no single graph raises an error at its first step."""
+    """A new object with the model's weights, whose layers are compiled with these options of `torch.compile`.
+
+    Products of the same input become one product, for which the model's own weights move (see `merge_products`). A
+    layer that is not a single graph raises an error at its first step.
+    """
     weights = [*model.parameters(), *model.buffers()]
-    other: PreTrainedModel = copy.deepcopy(model, {id(tensor): tensor for tensor in weights})
-    merge_products(other)
-    for layer in other.get_decoder().layers:
+    compiled: PreTrainedModel = copy.deepcopy(model, {id(tensor): tensor for tensor in weights})
+    merge_products(compiled)
+    for layer in compiled.get_decoder().layers:
         layer.compile(fullgraph=True, dynamic=True, **options)
-    return other
+    return compiled
 
 
 class DeviceLayer:
     """What a step does on the device in one layer of a batch. `BatchLayer.advance` counts it."""
 
-    windowed = True  # or shorter than the window: the step that Python launched before has checked it
+    windowed = True  # or shorter than the window, as checked by the step that Python launched before
     next: "DeviceLayer"
 
     def __init__(self, layer: BatchLayer):
@@ -83,14 +85,14 @@ class DeviceLayer:
 
 
 class DeviceCache(Cache):
-    """The caches of a batch for one step, of which the host counts nothing. All must have tokens `ahead`."""
+    """The caches of a batch for one step, in which the host counts nothing. All must have tokens `ahead`."""
 
     def __init__(self, cache: BatchCache):
         super().__init__(layers=cache.layers)
         layers = [DeviceLayer(layer) for layer in cache.layers]
         for layer, following in pairwise([*layers, layers[0]]):
             layer.next = following
-        self.layer = layers[0]  # whose turn it is: a number would be compiled into each layer
+        self.layer = layers[0]  # the next to be updated; an index would be compiled into each layer
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any

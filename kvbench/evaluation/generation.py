@@ -1,4 +1,4 @@
-"""What decoding makes of one sequence: its tokens, what ended it, and what it took."""
+"""The result of decoding one sequence: its tokens, what ended it, and how many passes it took."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,11 +20,11 @@ class Generation:
     """The output of one sequence of a batch."""
 
     decode_bytes: DecodeBytes  # of its caches, from the end of the prompt on
-    repeats: Literal["graph", "fused"] = "graph"  # what steps that are repeated were recorded of
+    repeats: Literal["graph", "fused"] = "graph"  # which kind of recording repeated steps have
     tokens: list[int] = field(default_factory=list)  # without the stop token
     ended_by: int | None = None  # the stop token; None where something else ended the sequence
     steps: int = 0  # forward passes after prefill that included this sequence
-    repeated: int = 0  # of these, those that were repeated and not launched by Python
+    repeated: int = 0  # of these, repeated ones, which Python did not launch
     seconds: float = 0.0  # from the start of decoding to the end of this sequence
     not_finite: int | None = None  # index of the token whose logits were NaN or infinite, which ended the sequence
     close_call: int | None = None  # index of the first token that rounding in a batch could change; None: no token
@@ -32,7 +32,7 @@ class Generation:
 
     @property
     def engine(self) -> str:
-        """What decoded most of it: graph, fused or eager."""
+        """How most of its steps were launched: graph, fused or eager."""
         return self.repeats if self.repeated > self.steps / 2 else "eager"
 
     def passed(self, repeated: bool) -> None:
@@ -42,12 +42,12 @@ class Generation:
             self.repeated += repeated
 
     def withdraw(self, passes: int) -> None:
-        """Count its last passes no more."""
+        """Uncount the last passes."""
         self.steps -= passes
         self.repeated = min(self.repeated, self.steps)
 
     def takes(self, token: int, close: bool, finite: bool, ends: Ends) -> bool:
-        """Append one more token, or note what ended the sequence instead; whether the sequence goes on."""
+        """Append a token, or note what ended the sequence instead. Returns whether the sequence goes on."""
         if close and self.close_call is None:
             self.close_call = len(self.tokens)
         if not finite:

@@ -1,9 +1,9 @@
 """Products of one input as one product: queries, keys and values, or gate and up.
 
-Which linear maps of a layer get the same input is found out by a pass over one token. Their weights then lie one behind
-another in one tensor, of which the parameters of the model become views: nothing is stored twice, and no value changes.
-Each map computes the whole product and returns its own part of it, which is right whatever its input is; of products
-that are the same, `OnlyOnce` leaves one in what is compiled.
+A pass over one token shows which linear maps of a layer get the same input. Their weights are then placed one after
+another in one tensor, of which the model's parameters become views: nothing is stored twice, and no value changes. Each
+map computes the whole product and returns its part of it, which is right for any input. `OnlyOnce` removes the
+repetitions of a product when a layer is compiled.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from kvbench.prefill import Needs, prefill
 
-# Bytes that each part starts at a multiple of: no kernel of a product asks for more, so the model's own products stay
+# Each part starts at a multiple of this many bytes. No kernel of a product needs more, so the model's own products stay
 # the same bit for bit.
 ALIGNED = 64
 
@@ -36,15 +36,15 @@ class PartOfProduct(nn.Module):
 
 
 class OnlyOnce(CustomGraphPass):
-    """Of functions of the same arguments in a graph that Inductor compiles, the first one stays."""
+    """Removes repeated calls with the same arguments from a graph that Inductor compiles."""
 
     def __call__(self, graph: Graph) -> None:
         first: dict[tuple[object, ...], Node] = {}
         for node in list(graph.nodes):
             if repeatable(node):
-                found = first.setdefault((node.target, node.args, tuple(node.kwargs.items())), node)
-                if found is not node:
-                    node.replace_all_uses_with(found)
+                same = first.setdefault((node.target, node.args, tuple(node.kwargs.items())), node)
+                if same is not node:
+                    node.replace_all_uses_with(same)
                     graph.erase_node(node)
 
     def uuid(self) -> str:
@@ -52,11 +52,11 @@ class OnlyOnce(CustomGraphPass):
 
 
 def repeatable(node: Node) -> bool:
-    """Whether it is an operator that gives the same for the same tensors, and writes into none."""
+    """Whether `node` is an operator that gives the same for the same tensors, and writes into none."""
     target = node.target
     return (
         isinstance(target, torch._ops.OpOverload)
-        and bool(node.all_input_nodes)  # else it makes a tensor that others may write into
+        and bool(node.all_input_nodes)  # else it makes a tensor that other operators may write into
         and not target._schema.is_mutable
         and torch.Tag.nondeterministic_seeded not in target.tags
     )
@@ -65,13 +65,13 @@ def repeatable(node: Node) -> bool:
 def merge_products(model: PreTrainedModel) -> None:
     """Replace linear maps of `model`'s layers that get the same input by parts of one product.
 
-    Their parameters, which other objects may hold too, become views of the merged ones. Maps that do more than multiply
-    by a plain weight, and weights that merging would store twice, stay as they are.
+    Their parameters, which other objects may hold too, become views of the merged parameters. Maps that do more than
+    multiply by a plain weight, and weights that merging would store twice, stay as they are.
     """
     names = {module: name for name, module in model.named_modules()}
     for group in groups(model):
-        ways = [[module.weight for module in group], [module.bias for module in group]]
-        tensors = [parts for parts in ways if parts[0] is not None]
+        weights, biases = [module.weight for module in group], [module.bias for module in group]
+        tensors = [weights] if biases[0] is None else [weights, biases]
         if not all(joinable(parts) for parts in tensors):
             continue
         weight, *bias = (nn.Parameter(joined(parts), requires_grad=False) for parts in tensors)
@@ -92,28 +92,28 @@ def groups(model: PreTrainedModel) -> Iterator[list[nn.Linear]]:
         if isinstance(module, nn.Linear) and args:
             calls.append((module, args[0]))
 
-    layers = [[one for one in layer.modules() if is_plain(one)] for layer in model.get_decoder().layers]
-    hooks = [one.register_forward_pre_hook(note) for layer in layers for one in layer]
+    layers = [[module for module in layer.modules() if is_plain(module)] for layer in model.get_decoder().layers]
+    hooks = [module.register_forward_pre_hook(note) for layer in layers for module in layer]
     try:
         prefill(model, torch.zeros(1, dtype=torch.long), Needs())
     finally:
         for hook in hooks:
             hook.remove()
     inputs: dict[nn.Linear, tuple[int, ...]] = {}  # of all calls: a first pass may call layers more than once
-    for module, given in calls:
-        inputs[module] = (*inputs.get(module, ()), id(given))
+    for module, tensor in calls:
+        inputs[module] = (*inputs.get(module, ()), id(tensor))
     for layer in layers:
         alike: dict[tuple[object, ...], list[nn.Linear]] = {}
-        for module, given_each_time in inputs.items():
+        for module, tensors in inputs.items():
             if module in layer:
                 weight, biased = module.weight, module.bias is not None
-                alike.setdefault((given_each_time, biased, weight.dtype, weight.device), []).append(module)
+                alike.setdefault((tensors, biased, weight.dtype, weight.device), []).append(module)
         yield from (group for group in alike.values() if len(group) > 1)
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether it multiplies by a plain weight and does nothing else: no subclass (adapters, quantised weights), no
-    weight of a class of its own, no hook, no other forward pass."""
+    """Whether `module` multiplies by a plain weight and does nothing else: no subclass (adapters, quantised weights),
+    no special class of weights, no hook, no replaced forward pass."""
     return (
         type(module) is nn.Linear
         and all(type(tensor) is nn.Parameter and tensor.is_contiguous() for tensor in module.parameters())
@@ -122,7 +122,7 @@ def is_plain(module: nn.Module) -> bool:
 
 
 def joinable(parts: Sequence[nn.Parameter]) -> bool:
-    """Whether `parts` lie one behind another, or each has memory of its own that joining them frees."""
+    """Whether `parts` lie one after another, or each has memory of its own that joining them frees."""
     owned = {part.untyped_storage().data_ptr() for part in parts}
     alone = len(owned) == len(parts) and all(part.untyped_storage().nbytes() == part.nbytes for part in parts)
     return in_a_row(parts) or (alone and not any(part.nbytes % ALIGNED for part in parts[:-1]))
@@ -141,7 +141,7 @@ def joined(parts: Sequence[nn.Parameter]) -> Tensor:
     with torch.inference_mode(first.is_inference()), torch.no_grad():
         if in_a_row(parts):
             return first.as_strided((sum(rows), *first.shape[1:]), first.stride())
-        whole = torch.cat([part.detach() for part in parts])
-        for part, own in zip(parts, whole.split(rows), strict=True):
-            part.data = own
-    return whole
+        tensor = torch.cat([part.detach() for part in parts])
+        for part, view in zip(parts, tensor.split(rows), strict=True):
+            part.data = view
+    return tensor

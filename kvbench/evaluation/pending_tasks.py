@@ -28,7 +28,7 @@ class Task:
     budget: int | float  # tokens per layer and head, at this context
     prompts: list[Prompt]
     num_layers: int
-    unrecorded: frozenset[str] = frozenset()  # samples of FullKV's that are answered for others' distances alone
+    unrecorded: frozenset[str] = frozenset()  # samples that FullKV answers only for the distances of other settings
 
     @property
     def context(self) -> Tensor:
@@ -40,9 +40,9 @@ class Task:
         return self.setting.method
 
     def batches(self, always: bool) -> bool:
-        """Whether its caches are to decode beside those of other settings, as far as is known before compression.
+        """Whether its caches decode beside those of other settings, as far as is known before compression.
 
-        always: also caches that rounding could change.
+        always: even caches that rounding could change.
         """
         conversations = any(prompt.sample.own_answers for prompt in self.prompts)
         return (always or self.method.batches) and not conversations
@@ -52,7 +52,7 @@ class Compression:
     """A setting's compressed context, from which each of the task's questions is answered."""
 
     def __init__(self, task: Task, compressed: Compressed, distance: bool = False, always_batches: bool = False):
-        """distance: FullKV's distance will be measured; always_batches: also caches that rounding could change."""
+        """distance: FullKV's distance will be measured; always_batches: even caches that rounding could change."""
         self.task = task
         self.always_batches = always_batches
         self.compressed = compressed
@@ -63,7 +63,7 @@ class Compression:
 
     @property
     def prompts(self) -> list[Prompt]:
-        """The task's prompts but those of conversations."""
+        """The task's prompts except those of conversations."""
         return [prompt for prompt in self.task.prompts if not prompt.sample.own_answers]
 
     def answers(self, prompt: Prompt) -> bool:
@@ -85,8 +85,9 @@ class Compression:
     def batches(self) -> bool:
         """Whether its sequence may decode beside those of other settings (see `BatchCache`).
 
-        A conversation goes on from its own answers, and a cache that reads a question token by token would make the
-        others of its batch do so too."""
+        A conversation continues from its own answers, and a cache that reads a question token by token would make the
+        rest of its batch do so, too.
+        """
         caches = self.compressed.caches
         readers = any(isinstance(cache, AttendingLayer) and cache.readers for cache in caches)
         if self.conversations or (readers and not all(cache.takes_blocks for cache in caches)):
@@ -123,24 +124,27 @@ def missing_contexts(run: AnyRun, samples: Sequence[Sample], store: Store) -> It
 def with_full(tasks: Sequence[Task]) -> list[Task]:
     """The tasks of one context, FullKV's first and with every prompt of the others."""
     prompts = list({prompt.sample.id: prompt for task in tasks for prompt in task.prompts}.values())
-    own = next((task for task in tasks if is_full(task.setting)), None)
-    setting = Setting("full", FullKV(), "") if own is None else own.setting
-    requested = frozenset() if own is None else frozenset(prompt.sample.id for prompt in own.prompts)
-    others = frozenset(prompt.sample.id for prompt in prompts) - requested
-    full = Task(setting, len(prompts[0].context), prompts, tasks[0].num_layers, others)
-    return [full, *(task for task in tasks if task is not own)]
+    full = next((task for task in tasks if is_full(task.setting)), None)
+    setting = Setting("full", FullKV(), "") if full is None else full.setting
+    requested = frozenset() if full is None else frozenset(prompt.sample.id for prompt in full.prompts)
+    unrecorded = frozenset(prompt.sample.id for prompt in prompts) - requested
+    first = Task(setting, len(prompts[0].context), prompts, tasks[0].num_layers, unrecorded)
+    return [first, *(task for task in tasks if task is not full)]
 
 
-def unmade(run: MethodRun, tasks: Sequence[Task], made: Collection[str]) -> list[Task]:
-    """The tasks of one context without the prompts whose records, or failures, are `made`: keys."""
-    left = ((task, [one for one in task.prompts if run.key(one.sample, task.setting) not in made]) for task in tasks)
-    return [replace(task, prompts=prompts) for task, prompts in left if prompts]
+def undone(run: MethodRun, tasks: Sequence[Task], done: Collection[str]) -> list[Task]:
+    """The tasks of one context without the prompts that have a record or failure: `done` has their keys."""
+    left = []
+    for task in tasks:
+        prompts = [prompt for prompt in task.prompts if run.key(prompt.sample, task.setting) not in done]
+        if prompts:
+            left.append(replace(task, prompts=prompts))
+    return left
 
 
 def to_compress(tasks: Sequence[Task], distance: bool, always_batches: bool) -> list[Task]:
-    """The tasks of one pass in the order of compression: those whose caches decode alone before those that wait for
-    each other as a batch, so that their work is done while no batch is held. FullKV, from which distances are measured,
-    comes before all."""
+    """The tasks of one pass in the order of compression: settings that decode alone come before those of the batch,
+    so that no batch is held meanwhile. FullKV comes before all if distances are measured."""
     ordered = sorted(tasks, key=lambda task: task.batches(always_batches))
     return sorted(ordered, key=lambda task: not (distance and is_full(task.setting)))
 
@@ -166,7 +170,7 @@ def by_question(batch: Sequence[Compression], sequences: int | None) -> Iterator
 
 
 def _alike(prompts: Iterable[Prompt]) -> list[list[Prompt]]:
-    """Prompts of one context whose answers differ by their seeds alone; those that are not drawn are alone."""
+    """Prompts of one context in groups whose answers differ only in their seeds; each greedy one is a group."""
     groups: dict[object, list[Prompt]] = {}
     for prompt in prompts:
         sample = prompt.sample

@@ -44,22 +44,22 @@ class Compressed:
     def __post_init__(self) -> None:
         self._layer_bytes = [cache.nbytes for cache in self.caches]  # before any token is decoded
         held = list(zip(self._layer_bytes, self.caches, strict=True))
-        # of those, what layers hold that no method compresses
+        # of these, the bytes of layers that no method compresses
         self.window_bytes = sum(layer for layer, cache in held if cache.kept is None)
         self._layer_bytes_16 = [cache.bytes_in_16_bits(self.element_bytes) for cache in self.caches]
-        windows = [own for own, (_, cache) in zip(self._layer_bytes_16, held, strict=True) if cache.kept is None]
+        windows = [layer for layer, (_, cache) in zip(self._layer_bytes_16, held, strict=True) if cache.kept is None]
         narrow = min(self.element_bytes, 2)
         # FullKV's as if the model's numbers had two bytes each
         self.full_bytes_16 = (self.full_bytes - self.window_bytes) * narrow // self.element_bytes + sum(windows)
-        # and all whose size does not grow with the text: FullKV's layers, too, where every layer has a sliding window
+        # bytes that do not grow with the text; they include FullKV's if every layer has a sliding window
         self.fixed_bytes = sum(layer for layer, cache in held if cache.fixed)
-        # and the states of layers with linear attention, a part of both
+        # of both, the states of layers with linear attention
         self.state_bytes = sum(layer for layer, cache in held if isinstance(cache, LinearState))
 
     def stored_bytes(self, caches: Sequence[StoredLayer]) -> int:
         """Bytes that `caches` (these caches or copies of them) hold of the prompt, without decoded tokens.
 
-        To be called after decoding: a cache that compresses the prompt while it decodes knows its bytes only then.
+        Call it after decoding: a cache that compresses the prompt while it decodes knows its bytes only then.
         """
         return sum(
             before if cache.late_bytes is None else cache.late_bytes
@@ -75,7 +75,7 @@ class Compressed:
         return stored / self.full_bytes_16
 
     def ratio(self, caches: Sequence[StoredLayer]) -> ReserveRatio:
-        """The reserve ratio of the layers that the method compressed; to be called after decoding."""
+        """The reserve ratio of the layers that the method compressed; call it after decoding."""
         layers = [cache.kept for cache in caches if cache.kept is not None]
         windows = self.window_bytes
         return ReserveRatio.of(layers, self.stored_bytes(caches) - windows, self.full_bytes - windows)
@@ -104,8 +104,8 @@ class SecondPass:
 class SharedPass:
     """One prefill for any number of settings; all layers' K and V stay in memory (`memory=shared`).
 
-    `frame` makes the frame of the context, which is read only where the needs have second passes or its place. `marks`
-    are the positions between which layers count the tokens that they keep (see `kvbench.cache.kept_positions`).
+    `frame` makes the frame of the context; it is called only if the needs have second passes or the context's place.
+    Layers count the tokens that they keep between the positions in `marks` (see `kvbench.cache.kept_positions`).
     """
 
     def __init__(
@@ -144,20 +144,20 @@ class SharedPass:
         caches = self.state.whole(method.compress(self.state, as_given(budget)))
         wait_for(self.model)
         second = [self.second[how] for how in method.needs.reconstructions]
-        seconds = time.perf_counter() - started + sum(one.seconds for one in second)
+        seconds = time.perf_counter() - started + sum(part.seconds for part in second)
         live = [x for layer in self.state.layers for x in layer.tensors()]
         live += stored(self.state.others.values())
-        counted = max(self.state.peak_bytes, storage_bytes(live + stored(caches)), *(one.peak_bytes for one in second))
-        device = max([self.prefill_peak or 0, *(one.device_peak for one in second)]) or None
+        peak = max(self.state.peak_bytes, storage_bytes(live + stored(caches)), *(part.peak_bytes for part in second))
+        device = max([self.prefill_peak or 0, *(part.device_peak for part in second)]) or None
         full, logits = self.state.nbytes + self.state.other_bytes, self.state.logits
         element = self.model.dtype.itemsize
-        return Compressed(caches, logits, full, element, self.seconds, seconds, Beside(live), counted, device)
+        return Compressed(caches, logits, full, element, self.seconds, seconds, Beside(live), peak, device)
 
 
 class StreamedPass:
     """A prefill for one setting that compresses each layer as soon as its attention is computed (`memory=stream`).
 
-    At most one uncompressed layer is held, beside what the method's `layer_stream` holds. Requires a `streams` method.
+    At most one uncompressed layer is held beside what the method's `layer_stream` holds. The method must stream.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class StreamedPass:
         wait_for(self.model)
         stream.seconds += time.perf_counter() - started
         windows = [layer for layer in state.others.values() if isinstance(layer, WindowLayer)]
-        one = max((layer.token_bytes * layer.seen for layer in windows), default=0)  # a whole prompt, before it is cut
+        largest = max((layer.token_bytes * layer.seen for layer in windows), default=0)  # before the prompt is cut
         return Compressed(
             state.whole(stream.layers.caches),
             state.logits,
@@ -192,7 +192,7 @@ class StreamedPass:
             seconds,
             stream.seconds,
             Beside(),
-            max(stream.peak_bytes, one) + state.other_bytes,
+            max(stream.peak_bytes, largest) + state.other_bytes,
             device_peak(self.model),
         )
 
@@ -216,7 +216,7 @@ def prefill_pass(
 
 
 class Stream:
-    """Receives layer states from a prefill, has each compressed, and counts the bytes held meanwhile."""
+    """Receives layer states from a prefill, compresses each, and counts the bytes held meanwhile."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ class Stream:
 
     @torch.inference_mode()
     def finish(self) -> None:
-        """Compress what needed all layers."""
+        """Compress the layers whose method needs all layers first."""
         self.layers.finish(self.count)
 
     def count(self, layer: LayerState) -> None:

@@ -37,8 +37,8 @@ def evaluate(run: ProbeRun, samples: Sequence[Sample], store: Store) -> Iterator
     for prompts in missing_contexts(run, samples, store):
         todo = [(p, o) for p in prompts for o in run.settings if run.key(p.sample, o) not in store.done]
         shared = [(p, o) for p, o in todo if not o.probe.answered]
-        own = [[(p, o) for p, o in todo if o.probe.answered and p is prompt] for prompt in prompts]
-        for part in filter(None, [shared, *own]):
+        single = [[(p, o) for p, o in todo if o.probe.answered and p is prompt] for prompt in prompts]
+        for part in filter(None, [shared, *single]):
             for record in records(run, part):
                 with unbroken():
                     store.append(record)
@@ -89,20 +89,20 @@ def observe(model: PreTrainedModel, ids: Tensor, prompt: int, observations: Sequ
     The first `prompt` of ids [n] are the prompt.
     """
     count = num_layers(model, len(ids))
-    wanted = [layers_of(observation, count) for observation in observations]
+    layers_observed = [layers_of(observation, count) for observation in observations]
     values: list[dict[int, list[Any]]] = [{} for _ in observations]
-    done = 0
+    number = 0
 
     def observe_layer(layer: LayerState) -> None:
-        nonlocal done
-        for observation, layers, found in zip(observations, wanted, values, strict=True):
-            if done in layers:
-                found[done] = rounded(observation.probe.observe(layer, prompt))
-        done += 1
+        nonlocal number
+        for observation, layers, by_layer in zip(observations, layers_observed, values, strict=True):
+            if number in layers:
+                by_layer[number] = rounded(observation.probe.observe(layer, prompt))
+        number += 1
 
     needs = reduce(or_, (observation.probe.needs for observation in observations), Needs())
     prefill(model, ids, needs, observe_layer)
-    return [[found[layer] for layer in layers] for layers, found in zip(wanted, values, strict=True)]
+    return [[by_layer[layer] for layer in layers] for layers, by_layer in zip(layers_observed, values, strict=True)]
 
 
 def layers_of(observation: Observation, count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Splits a prompt into what is compressed and what is read only afterwards: question=visible|hidden, first_token."""
+"""Splits a prompt into a compressed part and one that is read only afterwards: question=visible|hidden, first_token."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,17 +20,17 @@ AnyModel = LoadedModel | TextModel  # with its weights, or without where an engi
 class Prompt:
     """A sample as token ids: `context` is prefilled and compressed, `question` is read through the compressed caches.
 
-    With question=visible all tokens are context, or with first_token=compressed all but the last one. With
-    question=hidden the same tokens are split before the first one that contains a character of the question, or where
-    a question begins that is tokenised by itself; the rest of the chat template and the prefix belong to the question.
-    Later turns with their expected answers belong to it, too.
+    With question=visible all tokens are context, or all but the last with first_token=compressed. With question=hidden
+    the same tokens are split before the first one that contains a character of the question (a question may also be
+    tokenised by itself). The rest of the chat template, the prefix, and later turns with their expected answers belong
+    to the question.
     """
 
     sample: Sample
     context: Tensor  # [n]
     question: Tensor  # [q], empty where all tokens are context
     turns: tuple[Tensor, ...] = ()  # [t] each: what follows the model's own answers, where these stay
-    spans: Mapping[str, Span] = field(default_factory=dict)  # places of the sample's marked texts in all tokens
+    spans: Mapping[str, Span] = field(default_factory=dict)  # where the sample's marked texts stand among all tokens
 
     @property
     def new_tokens(self) -> int:
@@ -41,10 +41,10 @@ class Prompt:
 def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str = "full") -> Prompt:
     """The sample's tokens under a protocol: question visible or hidden, first_token full or compressed.
 
-    The prefill's logits, which choose the first generated token, attended to the whole prompt. With
-    first_token=compressed the prompt's last token is read through the compressed cache, so that its logits do not.
+    The prefill's logits choose the first generated token after full attention to the prompt. With
+    first_token=compressed they do not: the prompt's last token is read through the compressed cache.
 
-    Raises UserError if they do not fit the model, or if the question cannot be separated from the context.
+    Raises UserError if the tokens do not fit the model, or if the question cannot be separated from the context.
     """
     text = loaded.render(sample.prompt, sample.chat, sample.prefix, sample.history)
     if question == "visible":
@@ -77,8 +77,8 @@ def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str =
 def later_turns(loaded: AnyModel, sample: Sample) -> list[Tensor]:
     """The tokens of each later turn, [t] each: the answer before it, unless it is the model's own, and its message.
 
-    In a chat template these are what it writes behind an answer, the end of the answer and the header of the next one
-    included. Without one, an empty line stands between answer and message (SCBench's templates).
+    With a chat template they are what it writes after an answer, including the answer's end and the header of the next.
+    Without one, an empty line stands between answer and message (SCBench's templates).
     """
     turns = []
     for turn in sample.turns:
@@ -100,8 +100,8 @@ def answer_tokens(sample: Sample) -> int:
 def _check_growth(loaded: AnyModel, prompt: Prompt) -> None:
     """Refuse a text whose cached keys were rotated with other frequencies than later queries (dynamic NTK, LongRoPE).
 
-    `model.generate` computes the whole cache again where LongRoPE's change, which a compressed cache cannot do; dynamic
-    ones change with every token, and stay for the next setting.
+    `model.generate` recomputes the whole cache when LongRoPE's frequencies change, which a compressed cache cannot do;
+    dynamic frequencies change with every token, and stay for the next setting.
     """
     growth, context = loaded.growth, len(prompt.context)
     end = context + prompt.new_tokens - 1  # the last new token is never read

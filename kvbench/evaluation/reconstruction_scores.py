@@ -15,16 +15,15 @@ from kvbench.prefill import Needs, Reconstruction, prefill, reconstruct
 def reconstruction_scores(loaded: LoadedModel, samples: Sequence[Sample]) -> list[list[float]]:
     """Scores [layers][KV heads], in [0, 1]: the most attention that any token of any context gets in a second pass.
 
-    The question of a sample that has one is no part of its context. Source: KVzip (Kim et al. 2025, arXiv 2505.23416),
-    whose released files are the largest over one long text, or over two.
+    A sample's question is no part of its context. Source: KVzip (Kim et al. 2025, arXiv 2505.23416), whose released
+    files hold the largest scores over one long text, or over two.
     """
-    how, found = Reconstruction(), []
+    how, largest = Reconstruction(), []
     for sample in samples:
         prompt = tokenise(loaded, sample, "hidden" if sample.question else "visible")
         frame = context_frame(loaded, prompt)
         state = prefill(loaded.model, prompt.context, Needs(reconstructions=frozenset([how])))
         reconstruct(loaded.model, prompt.context, state, how, frame)
         scores = [layer.reconstruction[how].scores.cpu() for layer in state.layers]
-        found.append(torch.stack([rows.masked_fill(rows.isinf(), 0).amax(dim=-1) for rows in scores]))
-    result: list[list[float]] = torch.stack(found).amax(dim=0).tolist()
-    return result
+        largest.append(torch.stack([rows.masked_fill(rows.isinf(), 0).amax(dim=-1) for rows in scores]))
+    return torch.stack(largest).amax(dim=0).tolist()

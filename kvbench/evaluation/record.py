@@ -30,7 +30,7 @@ class Stage:
 
 
 class Choice(Protocol):
-    """What a record is of besides its sample: a method's setting, a probe or an engine."""
+    """The other half of a record, beside its sample: a method's setting, a probe or an engine."""
 
     @property
     def label(self) -> str: ...
@@ -73,8 +73,8 @@ class Run(Generic[Loaded, Chosen]):
     first_token: str = "full"  # or compressed, see kvbench.evaluation.prompts
     chunk: int | None = None  # tokens of a prompt that are prefilled at a time; None: all
     distance: bool = False  # measure each setting's distance from FullKV, see kvbench.evaluation.distance
-    # settings decode as one batch where that cannot change their caches; all: every setting; 1: one by one; a number:
-    # so many sequences, answers with several seeds included
+    # auto: settings decode as one batch if that cannot change their caches; all: every setting does; 1: one by one; a
+    # number: at most so many sequences, answers with several seeds included
     batch: str = "auto"
     decode_engine: str = "auto"  # or graph, fused, eager: how a step is launched, see kvbench.evaluation.steps
     stage: Stage = field(default_factory=Stage, compare=False)
@@ -108,7 +108,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one row generated, and what the rows of its batch share."""
+    """One row's output, and what the rows of its batch share."""
 
     generation: Generation
     question_seconds: float  # reading the hidden question, for the whole batch
@@ -151,27 +151,27 @@ def full_places(caches: Sequence[StoredLayer]) -> list[int]:
 
 
 def per_head(layers: Sequence[Kept]) -> list[list[int] | None] | None:
-    """Tokens per head of each layer; None for a layer whose heads keep equally many, and where all layers' do."""
+    """Tokens per head of each layer: None for a layer whose heads keep equally many, or if all layers are such."""
     counts = [None if layer.per_head is None else list(layer.per_head) for layer in layers]
     return counts if any(counts) else None
 
 
 def reductions(caches: Sequence[StoredLayer]) -> list[int]:
-    """How often each layer was reduced while decoding, of those that are at intervals."""
+    """How often each layer that is reduced at intervals was reduced while decoding."""
     return [cache.triggers for cache in caches if cache.triggers is not None]
 
 
 def decode_figures(
     compressed: Compressed, caches: Sequence[StoredLayer], decode_bytes: DecodeBytes, n: int
 ) -> DecodeFigures:
-    """What `caches` held and read of a prompt of n tokens and of what they decoded, after decoding."""
+    """What `caches` held and read of a prompt of n tokens and of decoded tokens; call it after decoding."""
     held, unread = (sum(getattr(cache, name) for cache in caches) for name in ("filled_bytes", "unread_bytes"))
     fixed = compressed.fixed_bytes, fixed_bytes(caches)
     return decode_bytes.figures(held, compressed.peak_bytes, compressed.full_bytes, n, unread, fixed)
 
 
 def present(**fields: object) -> dict[str, object]:
-    """Fields that some records lack: those that are not None."""
+    """The fields that are not None: records without a value lack the field."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -198,7 +198,7 @@ def record(
         **present(context_id=sample.context_id or None, unit=sample.unit or None),
         "question": run.question,
         "compress_at": setting.method.compress_at,
-        # what is read after compression is read before the first generated token
+        # a question that is read after compression comes before the first generated token
         "full_cache_tokens": 0 if len(prompt.question) else setting.method.full_cache_tokens,
         "prompt_tokens": n,
         "question_tokens": len(prompt.question),

@@ -16,17 +16,17 @@ from kvbench.models.probe import counts_positions
 from kvbench.utils.console import warn_once
 from kvbench.utils.device import gpus, offloaded
 
-# Runs work() once on the device, and returns what repeats its device operations without Python.
+# Runs work() once on the device, and returns a function that repeats its device operations without Python.
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
-# Capturing costs the host about three steps: it is not done for fewer repetitions than these.
+# Fewest repetitions for which a step is captured; capturing costs the host about three steps.
 FEWEST = 8
-ROOM = 1024  # tokens that a batch gets room for at once, of an answer that may end long before its limit
+ROOM = 1024  # tokens for which a batch gets room at once: an answer may end long before its limit
 
 
 @dataclass(frozen=True)
 class Recording:
-    """How steps are recorded. `fused`: the model with compiled layers, of which a step is recorded where the caches of
-    a batch permit (see `kvbench.evaluation.fused_layers`)."""
+    """How steps are recorded. `fused`: the model with compiled layers, whose steps are recorded if a batch's caches
+    permit (see `kvbench.evaluation.fused_layers`)."""
 
     capture: Capture
     fused: PreTrainedModel | None = None
@@ -35,8 +35,9 @@ class Recording:
 class RecordedSteps(Steps):
     """A step is recorded after each change of the rows or their buffers, and repeated while all caches have tokens
     `ahead` (see `RowsLayer.ahead`); Python launches the others.
-    `choose`: numbers for each row by the logits alone, the tokens first. They are recorded with the step, and the
-    tokens go where the next one reads them.
+
+    `choose` makes numbers for each row from the logits alone, the tokens first. It is recorded with the step, and its
+    tokens go where the next step reads them.
     """
 
     def __init__(
@@ -55,18 +56,18 @@ class RecordedSteps(Steps):
         self.ids: Tensor
         self.logits: Tensor
         self.repeat: Callable[[], None] | None = None
-        self.moves: list[int] | None = None  # those of the cache at the last eager step, which made a step's tables
-        self.compiled: list[int] | None = None  # those at the last step that compiled what is recorded
+        self.moves: list[int] | None = None  # the cache's at the last eager step, which made a step's tables
+        self.compiled: list[int] | None = None  # the cache's at the last step that compiled the layers
 
     def __call__(self, ids: Tensor, left: int) -> Tensor:
-        if not self.records:  # one could not be captured
+        if not self.records:  # a step could not be captured
             return super().__call__(ids, left)
-        there = self.chosen is not None and ids is self.chosen[0]
+        in_place = self.chosen is not None and ids is self.chosen[0]
         self.chosen = None
         ahead = self.cache.ahead
         self.cache.make_way()
         if self.repeat is not None and ahead:
-            if not there:
+            if not in_place:
                 self.ids.copy_(ids)
             self.repeat()
             self.repeats = True
@@ -92,17 +93,17 @@ class RecordedSteps(Steps):
         self.repeat = self.moves = self.compiled = None
 
     def _compile(self) -> Tensor:
-        """A step of compiled layers that Python launches: nothing may be compiled while a step is recorded."""
+        """Launch a step of compiled layers from Python: nothing may be compiled while a step is recorded."""
         with compiling():
-            self._one()
+            self._step()
         self.compiled, self.repeats = self.moves, False
         return self._results()
 
     def _record(self) -> bool:
-        """Record this step and run it once. Where that fails, nothing has been done, and Python launches all steps."""
+        """Record this step and run it once. If that fails, nothing has been done, and Python launches all steps."""
         before = self.cache.counted()
         try:
-            self.repeat = self.capture(self._one)
+            self.repeat = self.capture(self._step)
         except RuntimeError as error:
             warn_once(
                 f"decoding is launched step by step, since a step cannot be captured: {str(error).splitlines()[0]}"
@@ -112,7 +113,7 @@ class RecordedSteps(Steps):
         self.repeats = self.repeat is not None
         return self.repeats
 
-    def _one(self) -> None:
+    def _step(self) -> None:
         if self.fused is None:
             self.logits = step(self.model, self.cache, self.ids, self.positions)
         else:
@@ -123,7 +124,7 @@ class RecordedSteps(Steps):
             self.ids.copy_(self.choice[0])
 
     def _results(self) -> Tensor:
-        """The logits after `_one`, which also chose."""
+        """The logits after `_step`, which also chose."""
         if self.choose is not None:
             self.chosen = self.choice.clone().unbind()
         return self.logits
@@ -133,14 +134,14 @@ def recording_of(engine: str, model: PreTrainedModel) -> Recording | None:
     """How `decode.engine` records the steps of a model; None: Python launches every step, as a model on a CPU or on
     several GPUs needs.
 
-    Raises UserError where engine=graph or fused and the model is not on one GPU, or counts its positions itself.
+    Raises UserError if engine is graph or fused and the model is not on one GPU, or counts its positions itself.
     """
     devices = gpus(model)
-    whole = len(devices) == 1 and not offloaded(model)
-    if engine in ("graph", "fused") and not whole:
+    on_one_gpu = len(devices) == 1 and not offloaded(model)
+    if engine in ("graph", "fused") and not on_one_gpu:
         where = f"{len(devices)} GPUs" if len(devices) > 1 else "a GPU in part" if devices else "a CPU"
         raise UserError(f"decode.engine={engine} needs a model on one GPU, and this one is on {where}: auto or eager")
-    if engine == "eager" or not whole or model.device.type != "cuda":
+    if engine == "eager" or not on_one_gpu or model.device.type != "cuda":
         return None
     if counts_positions(model):
         reason = "this model takes a token's position from the length of its cache, which a recorded step would repeat"

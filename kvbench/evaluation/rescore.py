@@ -21,7 +21,7 @@ from kvbench.utils.links import held
 from kvbench.utils.regular_files import read_text
 
 RESULT = "result.json"
-# TASK.jsonl, TASK_e.jsonl for LongBench-E, and what people write behind a - or a further dot
+# TASK.jsonl, TASK_e.jsonl for LongBench-E, with any suffix that begins with - or a dot
 _FILE = re.compile(rf"({'|'.join(sorted(TASKS, key=len, reverse=True))})(_e)?([-.].*)?\.jsonl")
 
 _RECORD = {"setting": str, "task": str, "sample": str, "prediction": str, "answers": list[str], "scores": dict}
@@ -39,7 +39,7 @@ class Scored:
     bucket: str | None  # LongBench-E's range of length
     sample: str
     scores: Mapping[str, float]
-    stored: Mapping[str, float] | None = None  # what a record says they are
+    stored: Mapping[str, float] | None = None  # the scores in a record
 
     @property
     def row(self) -> Row:
@@ -115,7 +115,7 @@ def _rows(task: str, path: Path, extended: bool) -> list[dict[str, Any]]:
 def from_records(folder: Path) -> list[Scored]:
     """Score the predictions in a run's records of LongBench or LongBench-E, of all shards.
 
-    Raises UserError for a record of another benchmark, and for one that does not fit its checksum.
+    Raises UserError for a record of another benchmark, and for one that does not match its checksum.
     """
 
     def check(record: dict[str, Any]) -> None:
@@ -125,7 +125,9 @@ def from_records(folder: Path) -> list[Scored]:
 
     paths = [held(path, folder) for path in record_files(folder)]
     for path in paths:
-        read_rows(path, {"benchmark": str}, check=check)  # before fields are missed that others do not have
+        read_rows(
+            path, {"benchmark": str}, check=check
+        )  # before other fields are asked for, which other benchmarks' records lack
     records = [record for path in paths for record in read_rows(path, _RECORD)]
     return [_from_record(record) for record in _progress(records)]
 
@@ -138,24 +140,24 @@ def _from_record(record: Mapping[str, Any]) -> Scored:
 
 
 def official_means(scored: Sequence[Scored]) -> dict[Row, float]:
-    """The scores of one setting's rows, 0 to 100 in two digits, as the official code adds up and rounds."""
+    """The scores of one setting's rows, 0 to 100 in two digits, added up and rounded as in the official code."""
     values: dict[tuple[Row, str | None], list[float]] = {}
-    for one in scored:
-        values.setdefault((one.row, one.bucket), []).append(one.scores["score"])
+    for prediction in scored:
+        values.setdefault((prediction.row, prediction.bucket), []).append(prediction.scores["score"])
     return {row: task_score(scores) if part is None else range_score(scores) for (row, part), scores in values.items()}
 
 
 def official_form(scored: Sequence[Scored]) -> dict[str, float | dict[str, float | None]]:
     """The scores of one setting as the official result.json has them.
 
-    A task of LongBench-E has an object with a score per range: null for one without samples, where eval.py writes NaN,
-    which is no JSON.
+    A task of LongBench-E has an object with a score per range: null for a range without samples, where eval.py writes
+    NaN, which is no JSON.
     """
     means = official_means(scored)
-    extended = {one.task for one in scored if one.bucket}
+    extended = {prediction.task for prediction in scored if prediction.bucket}
     return {
         task: {part: means.get(row_name(task, part)) for part in BUCKETS} if task in extended else means[task]
-        for task in dict.fromkeys(one.task for one in scored)
+        for task in dict.fromkeys(prediction.task for prediction in scored)
     }
 
 
@@ -175,15 +177,15 @@ def published(folder: Path) -> dict[Row, float]:
         raise UserError(f"{path} is not an object with a score for each task")
     scores = {}
     for task, value in result.items():
-        for part, one in value.items() if isinstance(value, dict) else [(None, value)]:
-            if isinstance(one, bool) or not isinstance(one, int | float | None):
-                raise UserError(f"{path}: the score of {row_name(task, part)!r} is {one!r}, not a number")
-            if one is not None and one == one:  # a range without samples is NaN there
-                scores[row_name(task, part)] = float(one)
+        for part, number in value.items() if isinstance(value, dict) else [(None, value)]:
+            if isinstance(number, bool) or not isinstance(number, int | float | None):
+                raise UserError(f"{path}: the score of {row_name(task, part)!r} is {number!r}, not a number")
+            if number is not None and number == number:  # NaN: a range without samples
+                scores[row_name(task, part)] = float(number)
     return scores
 
 
 def _progress(items: Sequence[Any]) -> Iterable[Any]:
-    """A bar on stderr, where that is a terminal, until all is done."""
+    """The items, with a progress bar on stderr if it is a terminal."""
     console = Console(stderr=True)
     return track(items, "scoring", console=console, transient=True, disable=not console.is_terminal)

@@ -23,12 +23,12 @@ def retrieval_scores(
 ) -> tuple[list[list[float]], list[str]]:
     """Scores [layers][query heads], and the ids of the samples that they are the mean of.
 
-    The prompt of a sample contains its answer, N tokens, once. For each generated token the attention of each head is
-    taken that goes to tokens of the answer in the prompt which are among the N that it attends to most; its sum over
-    the generated tokens, over N, is the head's score. Samples that the model does not answer are left out.
-    Source: HeadKV (Fu et al. 2024, section 3.1), after Wu et al. 2024. UserError where none is answered.
+    The prompt of a sample contains its answer, N tokens, once. A head's score is its attention to these tokens, summed
+    over all generated tokens and divided by N; only answer tokens among the N that the head attends to most count.
+    Samples that the model does not answer are left out.
+    Source: HeadKV (Fu et al. 2024, section 3.1), after Wu et al. 2024. Raises UserError if no sample is answered.
     """
-    found, used = [], []
+    scores, used = [], []
     for sample in samples:
         ids, needle = tokens_of(loaded, sample)
         state = prefill(loaded.model, ids, Needs())
@@ -39,11 +39,11 @@ def retrieval_scores(
             continue
         read = torch.cat([ids, torch.tensor(tokens[:-1], dtype=ids.dtype)])
         layers = prefill(loaded.model, read, Needs(window=len(tokens))).layers
-        found.append(torch.stack([of_layer(layer, len(tokens), needle).cpu() for layer in layers]))
+        scores.append(torch.stack([layer_scores(layer, len(tokens), needle).cpu() for layer in layers]))
         used.append(sample.id)
-    if not found:
+    if not scores:
         raise UserError(f"{loaded.spec.name} answers none of these {len(samples)} prompts: no head can be scored")
-    return torch.stack(found).mean(dim=0).tolist(), used
+    return torch.stack(scores).mean(dim=0).tolist(), used
 
 
 class PromptTokens(NamedTuple):
@@ -64,7 +64,7 @@ def tokens_of(loaded: LoadedModel, sample: Sample) -> PromptTokens:
     return PromptTokens(torch.tensor(encoded["input_ids"]), torch.tensor(needle))
 
 
-def of_layer(layer: LayerState, rows: int, needle: Tensor) -> Tensor:
+def layer_scores(layer: LayerState, rows: int, needle: Tensor) -> Tensor:
     """The score of each query head [num_attention_heads] from the last `rows` queries of a layer."""
     group, needle = layer.num_attention_heads // layer.num_key_value_heads, needle.to(layer.keys.device)
     keys = layer.keys.float().repeat_interleave(group, dim=0)

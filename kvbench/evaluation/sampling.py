@@ -46,7 +46,7 @@ class Sampler:
     def _noise(self, logits: Tensor) -> Tensor:
         """How much the gap between two scaled logits of a row may change in a batch, [rows, 1].
 
-        If all gaps change by at most this much, so do the log-odds of any set of tokens.
+        If no gap changes by more than this, neither do the log-odds of any set of tokens.
         """
         largest = logits.masked_fill(~logits.isfinite(), 0).abs().amax(dim=-1, keepdim=True).double()
         return GAP_NOISE[logits.dtype] * torch.finfo(logits.dtype).eps * largest / self.how.temperature
@@ -54,13 +54,13 @@ class Sampler:
 
 class Nucleus(NamedTuple):
     probabilities: Tensor  # float64 [rows, vocab_size], 0 for tokens that are not drawn
-    uncertain: Tensor  # bool [rows]: whether noise could change which these are
+    uncertain: Tensor  # bool [rows]: whether noise could change the set of drawn tokens
 
 
 def nucleus(scaled: Tensor, top_k: int | None, top_p: float, noise: Tensor) -> Nucleus:
     """The tokens that may be drawn by scaled logits [rows, vocab_size] whose gaps change by `noise` [rows, 1].
 
-    These are the `top_k` likeliest, and of them the fewest likeliest with a probability of at least `top_p` in all.
+    These are the fewest of the `top_k` likeliest whose probabilities sum to at least `top_p`, the likeliest first.
     """
     rows, size = scaled.shape
     most = min(top_k or size, size)

@@ -17,7 +17,7 @@ from kvbench.utils.hashing import file_hash
 from kvbench.utils.targets import DESCRIBING, Find, build, class_of, imported
 from kvbench.utils.versions import raised, versions
 
-# Classes that have moved, by the name that is part of a record's key: records of earlier versions are found again.
+# Classes that have moved, with the name that is part of a record's key, so that records of earlier versions count.
 RECORDED_AS = {"kvbench.integrations.kvpress.KVPress": "kvbench.guests.kvpress.KVPress"}
 
 
@@ -36,8 +36,8 @@ class Setting:
         """The name with ratio or budget, as tables and figures show it; unique in a run."""
         if self.budget is not None:
             return f"{self.name} {self.budget}"
-        of = "" if self.method.ratio_of == "prompt" else f" of {self.method.ratio_of}"
-        return self.name if self.ratio is None else f"{self.name} {self.ratio:g}{of}"
+        quantity = "" if self.method.ratio_of == "prompt" else f" of {self.method.ratio_of}"
+        return self.name if self.ratio is None else f"{self.name} {self.ratio:g}{quantity}"
 
     @property
     def key(self) -> str:
@@ -47,19 +47,19 @@ class Setting:
     def requested_tokens(self, n: int, new_tokens: int = 0) -> int | float:
         """Tokens per layer and head that the ratio or budget requests, with a prompt of n tokens.
 
-        At most `new_tokens` are read after it, of which a ratio is a share too where `method.ratio_of` is total.
+        At most `new_tokens` are read after the prompt; they count if `method.ratio_of` is total.
         """
         if self.budget is not None:
             return self.budget
-        whole = n + new_tokens if self.method.ratio_of == "total" else n
+        tokens = n + new_tokens if self.method.ratio_of == "total" else n
         if self.method.takes_fractions and self.ratio is not None:
-            return self.ratio * whole
-        return whole if self.ratio is None else math.floor(self.ratio * whole + 1e-9)  # 1e-9: float noise on integers
+            return self.ratio * tokens
+        return tokens if self.ratio is None else math.floor(self.ratio * tokens + 1e-9)  # 1e-9: float noise on integers
 
     def budget_at(self, n: int, num_layers: int, new_tokens: int = 0) -> int | float:
         """The budget given to the method: `requested_tokens`, but at least the method's floor for such a prompt.
 
-        num_layers: those that are compressed. Raises UserError where there is none, except for FullKV.
+        num_layers: those that are compressed. Raises UserError if there is none, except for FullKV.
         """
         if not num_layers and not is_full(self):
             raise UserError(
@@ -69,7 +69,7 @@ class Setting:
         return max(self.requested_tokens(n, new_tokens), self.method.floor(n, num_layers))
 
     def plan(self, n: int, num_layers: int) -> PrefillPlan:
-        """The prefill that it needs of a prompt of n tokens, which settings with an equal plan share."""
+        """The prefill of a prompt of n tokens for this setting; settings with an equal plan share it."""
         return self.method.plan(n, num_layers, self.budget_at(n, num_layers))
 
     def floored(self, n: int, num_layers: int, new_tokens: int = 0) -> bool:
@@ -91,8 +91,8 @@ def build_settings(
 ) -> list[Setting]:
     """Every method at every ratio or budget, or at those of its own configuration; FullKV once.
 
-    `compress` is the configuration's decode.compress: the decode_compression of every method but FullKV without its
-    own. `find` looks up the names of classes. Raises UserError for a bad value.
+    `compress` is the configuration's decode.compress: the decode_compression of every method that has none of its own,
+    except FullKV. `find` looks up the names of classes. Raises UserError for a bad value.
     """
     return _settings(methods, amounts(ratio, budget), compress, find)
 
@@ -127,14 +127,14 @@ def while_decoding(
 def _of_method(name: str, config: dict[str, Any], shared: Amounts, find: Find) -> list[Setting]:
     """One method at its own ratios or budgets, or at those shared by all methods."""
     config = {key: value for key, value in config.items() if key not in DESCRIBING}
-    own = (config.pop("ratio", None), config.pop("budget", None))
+    own_amounts = (config.pop("ratio", None), config.pop("budget", None))
     method = build(config, f"method {name!r}", Method, find)
     name, parameters = method.title(name), recorded_parameters(config, method)
     if not method.takes_budget:
-        if own != (None, None):
+        if own_amounts != (None, None):
             raise UserError(f"method {name!r} takes neither ratio nor budget")
         return [Setting(name, method, parameters)]
-    ratios, budgets = shared if own == (None, None) else amounts(*own)
+    ratios, budgets = shared if own_amounts == (None, None) else amounts(*own_amounts)
     for value in budgets:
         if value < method.minimum_budget:
             raise UserError(
@@ -155,7 +155,7 @@ def recorded_parameters(config: Mapping[str, Any], method: Method) -> str:
 def as_recorded(config: Mapping[str, Any]) -> dict[str, Any]:
     """A method's configuration under the names that records have for its classes, and with its files' hashes.
 
-    A file is a text under a key that ends in `_file`: its place may change, but not what it says.
+    A key that ends in `_file` names a file: its place may change, but not its contents.
     """
     return _hashed({**config, "_target_": RECORDED_AS.get(config["_target_"], config["_target_"])})
 
@@ -188,7 +188,7 @@ _FULL = tuple(f"kvbench.methods.{kind.__name__}" for kind in (FullKV, Dense))
 
 
 def is_full_record(record: Mapping[str, Any]) -> bool:
-    """What `is_full` says of a record's setting; nothing that its parameters name is imported."""
+    """`is_full` of a record's setting; no class that its parameters name is imported."""
     parameters = json.loads(record["parameters"])
     return (parameters.get("_target_"), (parameters.get("storage") or {}).get("_target_")) == _FULL
 

@@ -1,7 +1,7 @@
 """What the settings of one prompt share: a prefill, and the passes of the model in which they decode.
 
-Two clocks turn it into time: a GPU's data sheet, for experiments (kvbench.papers.gpu_estimate), and the pace of this
-machine, for a run's progress (kvbench.runner.estimate).
+Two estimates turn it into time: from a GPU's data sheet, for experiments (kvbench.papers.gpu_estimate), and
+from the pace of this machine, for a run's progress (kvbench.runner.estimate).
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def shared_work(
     num_layers: those that are compressed. one_by_one: every setting decodes alone, whatever `batch` is.
     """
     works = []
-    for group in by_plan(settings, lambda one: one.plan(n, num_layers)).values():
+    for group in by_plan(settings, lambda setting: setting.plan(n, num_layers)).values():
         alone: list[Setting] = []
         together: list[Setting] = []
         for setting in group:

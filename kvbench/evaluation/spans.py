@@ -1,4 +1,4 @@
-"""Marked spans of a prompt: where their tokens are, and what share of them survives compression."""
+"""Marked spans of a prompt: the places of their tokens, and the share of them that survives compression."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -9,8 +9,8 @@ from kvbench.errors import UserError
 from kvbench.evaluation.encoded import encoded
 from kvbench.models import LoadedModel, TextModel
 
-SYSTEM = "system"  # the name of a system message's span, where the sample marks none of its own under this name
-Span = tuple[int, int]  # its first token and the one behind its last, in the tokens of a prompt
+SYSTEM = "system"  # the span of a chat's system message, unless the sample marks a span of this name
+Span = tuple[int, int]  # indices of its first token and of the token after its last, in a prompt
 
 
 def marked_texts(sample: Sample) -> dict[str, str]:
@@ -20,9 +20,9 @@ def marked_texts(sample: Sample) -> dict[str, str]:
 
 
 def spans_of(loaded: LoadedModel | TextModel, sample: Sample, text: str) -> dict[str, Span]:
-    """The tokens of each marked text in the tokens of `text`, the rendered prompt; those that contain a part count.
+    """The tokens of each marked text in `text`, the rendered prompt, with those that overlap only in part.
 
-    Raises UserError where a span of the sample does not occur once, or where the tokenizer has no offsets.
+    Raises UserError if a span of the sample does not occur exactly once, or if the tokenizer has no offsets.
     """
     texts = marked_texts(sample)
     if not texts:
@@ -32,29 +32,29 @@ def spans_of(loaded: LoadedModel | TextModel, sample: Sample, text: str) -> dict
             raise UserError(f"spans need a fast tokenizer, which {loaded.spec.name} does not have")
         return {}
     offsets = encoded(loaded, sample, text, offsets=True).offsets
-    own, found = dict(sample.spans), {}
+    required, spans = dict(sample.spans), {}
     for name, marked in texts.items():
         count = text.count(marked)
-        if name in own and count != 1:
+        if name in required and count != 1:
             raise UserError(
                 f"sample {sample.id!r}: the text of span {name!r} occurs {count} times in its prompt, not once"
             )
         if count:  # a chat template may leave a system message out
             start = text.index(marked)
             end = start + len(marked)
-            found[name] = sum(last <= start for _, last in offsets), sum(first < end for first, _ in offsets)
-    return found
+            spans[name] = sum(last <= start for _, last in offsets), sum(first < end for first, _ in offsets)
+    return spans
 
 
 def marks_of(spans: Sequence[Mapping[str, Span]], n: int) -> tuple[int, ...]:
-    """Where spans of prompts that share a context of n tokens begin and end in it, ascending."""
+    """The beginnings and ends, ascending, of the spans of prompts that share a context of n tokens."""
     return tuple(sorted({min(place, n) for named in spans for span in named.values() for place in span}))
 
 
 def kept_shares(spans: Mapping[str, Span], layers: Sequence[Kept], n: int) -> dict[str, float] | None:
     """The share of each span's tokens that the compressed layers kept of a context of n tokens, mean over layers.
 
-    Tokens behind the context are read through the compressed caches, and stay. None where a layer does not know which
+    Tokens after the context are read through the compressed caches, and stay. None if a layer does not know which
     tokens it kept, since its entries are pooled from several.
     """
     positions = [layer.positions for layer in layers if layer.positions is not None]

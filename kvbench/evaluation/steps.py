@@ -27,7 +27,7 @@ def forward(model: PreTrainedModel, cache: Counting, ids: Tensor, **options: obj
 def step(model: PreTrainedModel, cache: Counting, ids: Tensor, positions: Tensor) -> Tensor:
     """Append one token to each sequence, ids [sequences], and return the logits after it, [sequences, vocab_size].
 
-    positions [1, 1] is that of the token, and afterwards that of the next one: a repeated step advances by itself.
+    positions [1, 1] is the token's, and afterwards the next token's: a repeated step advances by itself.
     """
     logits = forward(model, cache, ids[:, None], position_ids=positions)[:, -1]
     positions += 1
@@ -37,22 +37,22 @@ def step(model: PreTrainedModel, cache: Counting, ids: Tensor, positions: Tensor
 class Steps:
     """The steps of a batch, which Python launches one by one; `RecordedSteps` repeats them.
 
-    chosen    what the last step chose of its own logits: numbers of each row, the tokens first; None: nothing.
-    repeats   whether the last step was one of a recording.
+    chosen    the last step's choice from its own logits: numbers of each row, the tokens first; None: it chose nothing.
+    repeats   whether the last step repeated a recording.
     records   whether steps are recorded, anew after each change of the rows.
     """
 
     chosen: Sequence[Tensor] | None = None
     repeats = False
     records = False
-    repeats_of: Literal["graph", "fused"] = "graph"  # what a recorded step was recorded of
+    repeats_of: Literal["graph", "fused"] = "graph"  # which kind of recording steps repeat
 
     def __init__(self, model: PreTrainedModel, cache: BatchCache):
         self.model, self.cache = model, cache
         self.positions = torch.full((1, 1), cache.get_seq_length(), device=model.device)  # of the next token, every row
 
     def __call__(self, ids: Tensor, left: int) -> Tensor:
-        """The logits [sequences, vocab_size] after one more token ids [sequences]; at most `left` steps follow."""
+        """The logits [sequences, vocab_size] after ids [sequences], one token of each; at most `left` steps follow."""
         return step(self.model, self.cache, ids, self.positions)
 
     def changed(self) -> None:

@@ -1,4 +1,4 @@
-"""The score of a text's tokens: which are read, and the measures of their log-likelihood."""
+"""The score of a text: which of its tokens are read, and measures of their log-likelihood."""
 
 import math
 from collections.abc import Sequence
@@ -17,6 +17,6 @@ def text_tokens(reader: AnyModel, sample: Sample) -> list[int]:
 
 
 def text_measures(reader: AnyModel, tokens: Sequence[int], loglik: float) -> dict[str, float]:
-    """Of the scored tokens and their log-likelihood in nats: nats per token, and bits per byte of their text."""
+    """Nats per token, and bits per byte of their text, for scored tokens and their log-likelihood in nats."""
     size = len(reader.tokenizer.decode([*tokens]).encode())
     return {"nll": -loglik / len(tokens), "bits_per_byte": -loglik / math.log(2) / size}

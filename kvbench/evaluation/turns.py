@@ -20,29 +20,29 @@ def conversations(prompts: Sequence[Prompt]) -> list[list[Prompt]]:
 
     A turn belongs to the conversation that goes on from it.
     """
-    found: list[list[Prompt]] = []
+    groups: list[list[Prompt]] = []
     for prompt in sorted((prompt for prompt in prompts if prompt.sample.own_answers), key=_length, reverse=True):
-        for others in found:
-            if _goes_on(others[0].sample, prompt.sample) and _length(prompt) < _length(others[-1]):
-                others.append(prompt)
+        for turns in groups:
+            if _goes_on(turns[0].sample, prompt.sample) and _length(prompt) < _length(turns[-1]):
+                turns.append(prompt)
                 break
         else:
-            found.append([prompt])
-    return found
+            groups.append([prompt])
+    return groups
 
 
 def converse(run: MethodRun, row: Row, turns: Sequence[Prompt]) -> Iterator[tuple[Prompt, Answer]]:
     """Answer one conversation up to its last turn, and yield the turns that stand in `turns` with their answers.
 
-    Answers to turns that are not there are generated too, since later ones follow them. The question of a yielded
-    prompt is all that was read between compression and its answer, earlier answers included. To be taken one by one:
-    the next turn changes the caches. Where logits are not finite, all later turns share that answer.
+    Missing turns are answered too, since later ones follow them. The question of a yielded prompt is all that was read
+    between compression and its answer, earlier answers included. Take them one by one: the next turn changes the
+    caches. If logits are not finite, all later turns share that answer.
     """
     model, last = run.loaded.model, turns[0]
-    wanted = {_length(prompt): prompt for prompt in turns}
+    by_index = {_length(prompt): prompt for prompt in turns}
     limits = [turn.max_new_tokens for turn in last.sample.turns] + [last.sample.max_new_tokens]
     cache, logits = batched([row.caches]), row.compressed.logits[None]
-    stop, some = stop_rule(run.loaded, last.sample)
+    stop, at_least_one = stop_rule(run.loaded, last.sample)
     unread = before = last.question
     recording = recording_of(run.decode_engine, model)
     output = None
@@ -53,10 +53,10 @@ def converse(run: MethodRun, row: Row, turns: Sequence[Prompt]) -> Iterator[tupl
                 logits = read(model, cache, unread)
             wait_for(model)
             seconds = time.perf_counter() - started
-            (generation,) = decode(model, cache, logits, limit, stop, at_least_one=some, recording=recording)
+            (generation,) = decode(model, cache, logits, limit, stop, at_least_one=at_least_one, recording=recording)
             output = Answer(generation, seconds, 1, device_peak(model))
-        if index in wanted:
-            yield replace(wanted[index], question=before, turns=()), output
+        if index in by_index:
+            yield replace(by_index[index], question=before, turns=()), output
         if index < len(last.turns):
             tokens = torch.tensor(output.generation.tokens, dtype=before.dtype)
             unread = torch.cat([tokens[output.generation.steps :], last.turns[index]])

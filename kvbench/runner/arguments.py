@@ -12,7 +12,7 @@ CONFIG_DIR = ("--config-dir", "-cd")
 
 
 def keys() -> list[str]:
-    """The configuration's keys, as the command line has them."""
+    """The configuration's keys, as on the command line."""
     from kvbench.configuration.configuration import every_key  # brings pydantic, which --help does without
 
     return every_key()
@@ -25,24 +25,24 @@ def is_word(argument: str) -> bool:
 
 def without_config_dir(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
     """The folder of --config-dir FOLDER, --config-dir=FOLDER or -cd, and the other arguments."""
-    folder, rest = None, []
-    left = iter(arguments)
-    for argument in left:
+    folder, others = None, []
+    remaining = iter(arguments)
+    for argument in remaining:
         key, equals, value = argument.partition("=")
         if key not in CONFIG_DIR:
-            rest.append(argument)
+            others.append(argument)
             continue
-        value = value if equals else next(left, "")
+        value = value if equals else next(remaining, "")
         if not value:
             raise UserError(f"{key} needs a folder: {key} FOLDER, with method/NAME.yaml, model/NAME.yaml and so on")
         if folder is not None:
             raise UserError(f"{key} {value}: {folder} is given too, and only one folder of configuration is allowed")
         folder = Path(value)
-    return folder, rest
+    return folder, others
 
 
 def check_slips(arguments: Sequence[str]) -> None:
-    """Refuse `ratio = 0.2` and a list without its key. Raises UserError, which says what to write."""
+    """Raise UserError for `ratio = 0.2` and for a list without its key; the message says what to write."""
     first, second, third = [*arguments, "", "", ""][:3]
     if second.startswith("=") and first in keys():
         value = second.removeprefix("=") or third or "VALUE"
@@ -51,15 +51,15 @@ def check_slips(arguments: Sequence[str]) -> None:
         raise UserError(f"{first!r} is a list without a key: write 'method={first.rstrip(']')}]', in quotes")
 
 
-# Options of a run. Those of the first group exclude each other, and Hydra answers all of them but -m in place of a run.
-ONE_OF: dict[tuple[str, ...], dict[str, Any]] = {
+# Options of a run. Those in EXCLUSIVE exclude each other, and all of them but -m make Hydra answer in place of a run.
+EXCLUSIVE: dict[tuple[str, ...], dict[str, Any]] = {
     ("-m", "--multirun"): {"action": "store_true"},
     ("-c", "--cfg"): {"choices": ("job", "hydra", "all")},
     ("-i", "--info"): {"nargs": "?", "const": "all"},
     ("-sc", "--shell-completion"): {"action": "store_true"},
     ("--hydra-help",): {"action": "store_true"},
 }
-OTHERS: dict[tuple[str, ...], dict[str, Any]] = {
+FURTHER: dict[tuple[str, ...], dict[str, Any]] = {
     ("-p", "--package"): {},
     ("--resolve",): {"action": "store_true"},
     ("-h", "--help"): {"action": "store_true"},
@@ -72,7 +72,7 @@ class Typed(NamedTuple):
 
     options: Namespace
     overrides: list[str]
-    for_hydra: list[str]  # options, with their values, where Hydra is to answer them in place of a run
+    for_hydra: list[str]  # options, with their values, that Hydra answers in place of a run
 
 
 def typed(arguments: Sequence[str]) -> Typed:
@@ -82,23 +82,24 @@ def typed(arguments: Sequence[str]) -> Typed:
     """
     parser = Parser("", "", add_help=False)
     parser.overrides("the configuration")
-    for group, options in ((parser.add_mutually_exclusive_group(), ONE_OF), (parser, OTHERS)):
-        for names, kinds in options.items():
+    for group, table in ((parser.add_mutually_exclusive_group(), EXCLUSIVE), (parser, FURTHER)):
+        for names, kinds in table.items():
             group.add_argument(*names, **kinds)
     values, unread = parser.parse_known_intermixed_args(arguments)
     for place, argument in enumerate(arguments):
         if argument in unread:
             raise _unknown(argument, arguments[place + 1 :])
     overrides: list[str] = values.overrides
-    if not values.help and (words := [one for one in overrides if is_word(one)]):
+    if not values.help and (words := list(filter(is_word, overrides))):
         raise UserError(f"{words[0]!r} is not KEY=VALUE, and a command must come first: kvbench COMMAND …")
-    asked = values.cfg or values.info or values.shell_completion or values.hydra_help
-    return Typed(values, overrides, [one for one in arguments if one not in overrides] if asked else [])
+    hydra_answers = values.cfg or values.info or values.shell_completion or values.hydra_help
+    options = [argument for argument in arguments if argument not in overrides] if hydra_answers else []
+    return Typed(values, overrides, options)
 
 
 def _unknown(option: str, following: Sequence[str]) -> UserError:
     name, equals, value = option.partition("=")
     if (key := name.lstrip("-")) in keys():
-        value = value if equals else next((one for one in following[:1] if is_word(one)), "VALUE")
+        value = value if equals else next(filter(is_word, following[:1]), "VALUE")
         return UserError(f"{option}: a key has no dashes: write {key}={value}")
-    return unknown("option", name, [CONFIG_DIR[0], *(names[-1] for names in (*ONE_OF, *OTHERS))])
+    return unknown("option", name, [CONFIG_DIR[0], *(names[-1] for names in (*EXCLUSIVE, *FURTHER))])

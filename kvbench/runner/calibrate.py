@@ -1,4 +1,4 @@
-"""`kvbench calibrate FILE`: a number for each head of a model, from a few prompts, for methods that need one."""
+"""`kvbench calibrate FILE`: a score for each head of a model, from a few prompts, for methods that need one."""
 
 import json
 from collections.abc import Sequence
@@ -42,11 +42,11 @@ def main(arguments: Sequence[str]) -> None:
         scores_of,
         "retrieval",
     )
-    given = parser.parse(arguments)
-    file = Path(given.file)
+    options = parser.parse(arguments)
+    file = Path(options.file)
     if file.exists():
         raise UserError(f"{file} exists: a calibration is part of a run's identity, so it is never overwritten")
-    calibrate(file, given.scores, configured([*PROMPTS, *given.overrides]))
+    calibrate(file, options.scores, configured([*PROMPTS, *options.overrides]))
 
 
 def scores_of(text: str) -> str:
@@ -56,7 +56,7 @@ def scores_of(text: str) -> str:
 
 
 def calibrate(file: Path, chosen: str, cfg: Configuration) -> None:
-    # behind the checks: this brings torch
+    # after the checks: this imports torch
     from kvbench.benchmarks import Benchmark
     from kvbench.evaluation.reconstruction_scores import reconstruction_scores
     from kvbench.evaluation.retrieval_scores import retrieval_scores
@@ -83,5 +83,5 @@ def calibrate(file: Path, chosen: str, cfg: Configuration) -> None:
         "scores": scores,
     }
     write_atomically(file, json.dumps(contents, indent=1) + "\n")
-    read = "read again" if chosen == "kvzip" else "answered"
-    print_line(f"{count(len(used), 'prompt')} of {len(samples)} {read}; scores of {len(scores)} layers in {file}")
+    verb = "read again" if chosen == "kvzip" else "answered"
+    print_line(f"{count(len(used), 'prompt')} of {len(samples)} {verb}; scores of {len(scores)} layers in {file}")

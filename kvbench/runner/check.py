@@ -36,11 +36,11 @@ def main(arguments: Sequence[str]) -> int:
         help="a name of conf/method, or a class of your own as module.Class, which may be in the working directory",
     )
     parser.overrides("parameters, as for a run")
-    given = parser.parse(arguments)
+    options = parser.parse(arguments)
     sys.path.append(os.getcwd())  # where my_method.MyMethod is found
-    cfg = configured([*_chosen(given.method), *given.overrides])
+    cfg = configured([*_chosen(options.method), *options.overrides])
 
-    from kvbench.evaluation.settings import build_settings  # behind the checks: this brings torch
+    from kvbench.evaluation.settings import build_settings  # after the checks: this imports torch
     from kvbench.runner.method_rules import TOKENS, Trial, exceptions, rules_of
 
     setting = build_settings(cfg.method, 0.5, None)[-1]
@@ -49,15 +49,15 @@ def main(arguments: Sequence[str]) -> int:
     for words, reason in exceptions(setting.method).items():
         out.print(Text.assemble(("except ", "yellow"), words, f": {reason}"), soft_wrap=True)
     broken = 0
-    explained: dict[str, str] = {}  # the first rule that every explanation was printed for
+    explained: dict[str, str] = {}  # explanation -> the first rule for which it was printed
     for words, rule in rules_of(trial).items():
         try:
             rule(trial)
         except Exception as error:
             broken += 1
-            why = explanation(error)
-            shown = f"the same as for {explained[why]!r}" if why in explained else why
-            explained.setdefault(why, words)
+            cause = explanation(error)
+            shown = f"the same as for {explained[cause]!r}" if cause in explained else cause
+            explained.setdefault(cause, words)
             out.print(Text.assemble(("broken ", "bold red"), words, f": {shown}"), soft_wrap=True)
             if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
                 err.print("".join(traceback.format_exception(error)), highlight=False, soft_wrap=True)
@@ -77,7 +77,7 @@ def _chosen(name: str) -> list[str]:
 
 
 def explanation(error: Exception) -> str:
-    """A broken rule in its own words; another error with the line that raised it."""
+    """A broken rule's message; any other error with the line that raised it."""
     from kvbench.evaluation.cache_checks import RuleBroken
 
     if isinstance(error, RuleBroken):

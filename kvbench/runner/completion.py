@@ -7,9 +7,9 @@ from kvbench.runner.help import commands
 
 
 def complete_commands(arguments: Sequence[str]) -> bool:
-    """Print the commands that the line of a shell's `-sc query=SHELL` may go on with; whether overrides come, too.
+    """Print the commands that complete the line of a shell's `-sc query=SHELL`. Returns whether overrides follow.
 
-    A command at the beginning of the line is taken out of it, since Hydra knows none.
+    A command at the beginning of the line is removed from it, since Hydra knows no commands.
     """
     if "-sc" not in arguments or not any(argument.startswith("query=") for argument in arguments):
         return True

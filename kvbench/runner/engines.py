@@ -14,7 +14,7 @@ from kvbench.models import ModelSpec, TextModel, load_texts
 
 def requested_engines(cfg: Configuration, benchmark: Benchmark) -> list[EngineSetting]:
     """The settings of a configuration's engines. Raises UserError for keys that only methods have."""
-    of_methods = {
+    method_keys = {
         "ratio": (cfg.ratio, None),
         "budget": (cfg.budget, None),
         "press": (cfg.press, None),
@@ -23,7 +23,7 @@ def requested_engines(cfg: Configuration, benchmark: Benchmark) -> list[EngineSe
         "first_token": (cfg.first_token, "full"),
         "memory": (cfg.memory, "shared"),
     }
-    for key, (value, default) in of_methods.items():
+    for key, (value, default) in method_keys.items():
         if value != default:
             raise UserError(f"{key}={value} is for methods of kvbench: engine=… reads whole prompts with its own cache")
     for key, value in {"decode.compress": cfg.decode.compress, "prefill.chunk": cfg.prefill.chunk}.items():
@@ -37,7 +37,7 @@ def requested_engines(cfg: Configuration, benchmark: Benchmark) -> list[EngineSe
 
 
 def connected(spec: ModelSpec, settings: list[EngineSetting], benchmark: Benchmark) -> TextModel:
-    """The model's tokenizer and template, once every engine is connected.
+    """Connect every engine; returns the model's tokenizer and template.
 
     Raises UserError for an engine that does not serve this model, or cannot score the benchmark's texts.
     """
@@ -50,8 +50,8 @@ def connected(spec: ModelSpec, settings: list[EngineSetting], benchmark: Benchma
 
 
 def check_conversations(samples: Sequence[Sample], settings: Sequence[EngineSetting], distance: bool) -> None:
-    """Raise UserError for conversations with the model's own answers, for sampled answers where an engine does not
-    sample, and for distances of sampled answers.
+    """Raise UserError for conversations with the model's own answers, for sampled answers if an engine does not sample,
+    and for distances of sampled answers.
     """
     if any(sample.own_answers for sample in samples):
         raise UserError("these samples continue from the model's own answers, which engine=… does not send back")

@@ -24,20 +24,20 @@ from kvbench.models.layer_kinds import kinds_of
 from kvbench.models.token_numbers import heads_of
 from kvbench.records.identity import prefill_of
 
-PROBE, WARM, STEPS = 256, 16, 4  # tokens of the prompt that is timed and of one before it; decoded tokens
-# Fewer floating-point operations than this are over before an estimate is of use: no probe.
+PROBE, WARM, STEPS = 256, 16, 4  # tokens of the timed prompt, of the one before it, and decoded
+# Work of fewer floating-point operations ends before an estimate is of use: the model is not timed.
 WORTH = 1e12
-# In a batch each setting takes this share of a step by itself: on two CPUs, twelve in a batch decode 3.9 to 6.0 times
-# as fast as twelve on their own.
+# A setting in a batch takes this share of the time that it takes alone: on two CPUs, twelve settings decode 3.9 to 6.0
+# times as fast in a batch as one after the other.
 IN_BATCH = 0.3
-# Of what is predicted: how long a run may take before a sample is finished, since methods take time to compress and the
-# probe is short; and after the first one.
+# The range of a run's time, as factors of the predicted time: before a sample is finished, when the time to compress is
+# unknown, and after the first sample.
 AT_FIRST, AFTER_ONE = (0.5, 3.0), (0.6, 1.7)
-SURE = 0.15  # a range this narrow, on either side, is one number
+SURE = 0.15  # a range narrower than this, on either side, is shown as one number
 
 
 class Factors(NamedTuple):
-    """How many times as long as predicted."""
+    """Measured over predicted time."""
 
     prefill: float
     rest: float
@@ -65,8 +65,8 @@ class Pace:
         setting = Setting("full", FullKV(), "")
         for tokens in (WARM, PROBE):
             ids = torch.arange(tokens) % model.config.get_text_config().vocab_size
-            found = measure(model, ids, setting, 1, 1 + STEPS)
-        return cls(found.prefill_seconds, found.decode_seconds / found.decode_steps)
+            measured = measure(model, ids, setting, 1, 1 + STEPS)
+        return cls(measured.prefill_seconds, measured.decode_seconds / measured.decode_steps)
 
 
 def prompt_tokens(run: AnyRun, samples: Sequence[Sample]) -> dict[str, int]:
@@ -96,7 +96,7 @@ def costs(
 
     A context that several questions share is prefilled for the first. Probes read it in one pass and decode nothing.
     """
-    flops, found = prompt_flops(run.loaded.model), {}
+    flops, by_sample = prompt_flops(run.loaded.model), {}
     for group in together(samples, run.question):
         group = [sample for sample in group if missing.get(sample.id)]
         for place, sample in enumerate(group):
@@ -107,26 +107,26 @@ def costs(
                 decode = pace.step * sample.max_new_tokens * _together(batch if isinstance(batch, int) else 1)
                 cost = Cost(0.0, records * rounds * (prefill + decode), records)
             else:
-                settings = [one for one in missing[sample.id] if isinstance(one, Setting)]
+                settings = [choice for choice in missing[sample.id] if isinstance(choice, Setting)]
                 works = shared_work(settings, n, max(num_layers(run.loaded.model, n), 1), run.batch)
                 steps = sum(_together(sequences) for work in works for sequences in work.passes)
                 prefills = (len(works) or 1) if place == 0 else 0
                 cost = Cost(prefills * prefill, pace.step * sample.max_new_tokens * steps, records)
-            found[sample.id] = cost
-    return found
+            by_sample[sample.id] = cost
+    return by_sample
 
 
 def _together(sequences: int) -> float:
-    """How many times as long as for one sequence a step takes for a batch."""
+    """The time of a batch's step over that of one sequence."""
     return max(1.0, IN_BATCH * sequences)
 
 
 def estimate_of(run: ModelRun, samples: Sequence[Sample], done: Container[str], part: str = "") -> "Estimate":
-    """The estimate of the records of `samples` that are not done; where they take long, the model is timed first.
+    """The estimate for the records of `samples` that are not done; if they take long, the model is timed first.
 
-    `part` names what it is of, where that is one of a command's several runs.
+    `part` names the run if a command has several.
     """
-    missing = {s.id: [one for one in run.settings if run.key(s, one) not in done] for s in samples}
+    missing = {s.id: [setting for setting in run.settings if run.key(s, setting) not in done] for s in samples}
     samples = [sample for sample in samples if missing[sample.id]]
     tokens = prompt_tokens(run, samples)
     flops = prompt_flops(run.loaded.model)
@@ -150,16 +150,16 @@ class Estimate:
     ):
         self.left_of = {sample: cost.records for sample, cost in costs.items()}
         self.costs, self.tokens, self.clock, self.part = costs, tokens, clock, part
-        self.warned = False  # of a setting that dominates
+        self.warned = False  # whether a dominant setting was named
         self.known = known  # whether the costs are in seconds of this machine yet
-        self.since = clock()  # the last sample was finished, or the run began
+        self.since = clock()  # when the last sample was finished, or the run began
         self.predicted, self.measured = Cost(0, 0, 0), Cost(0, 0, 0)  # of all finished samples
-        self.passes: set[float] = set()  # what `prefill_of` tells apart
-        self.unfinished: dict[str, set[float]] = {}  # of samples with some records
+        self.passes: set[float] = set()  # passes of finished samples, see `prefill_of`
+        self.unfinished: dict[str, set[float]] = {}  # passes of samples with some records
         self.ratios: list[float] = []  # of each finished sample, measured to predicted seconds
 
     def made(self, record: Mapping[str, Any]) -> bool:
-        """Count a record; whether its sample is now finished."""
+        """Count a record. Returns whether its sample is now finished."""
         sample = record["sample"]
         if sample not in self.left_of:
             return False
@@ -168,9 +168,9 @@ class Estimate:
         if self.left_of[sample] > 0:
             return False
         now = self.clock()
-        own = self.unfinished.pop(sample) - self.passes
-        self.passes |= own
-        elapsed, prefill = now - self.since, sum(own)
+        passes = self.unfinished.pop(sample) - self.passes
+        self.passes |= passes
+        elapsed, prefill = now - self.since, sum(passes)
         self.since, self.known = now, True
         cost = self.costs[sample]
         self.predicted = _sum(self.predicted, cost)
@@ -185,16 +185,16 @@ class Estimate:
         return [cost for sample, cost in self.costs.items() if self.left_of[sample] > 0]
 
     def left(self) -> float:
-        """Seconds until the last record, in which the sample at work has its time so far behind it."""
-        a, b = self._factors()
-        ahead = [a * cost.prefill + b * cost.rest for cost in self.ahead]
+        """Seconds until the last record; the time that the current sample has already taken is subtracted."""
+        factors = self._factors()
+        ahead = [factors.prefill * cost.prefill + factors.rest * cost.rest for cost in self.ahead]
         if not ahead:
             return 0.0
         spent = self.clock() - self.since
         return max(ahead[0] - spent, 0.0) + sum(ahead[1:])
 
     def span(self) -> Seconds:
-        """Seconds between which `left` may lie: from how much finished samples differ in measured to predicted time."""
+        """The range of `left` in seconds, from how much the ratio of measured to predicted time varies over samples."""
         left, count, ahead = self.left(), len(self.ratios), len(self.ahead)
         if count < 2 or not ahead:
             low, high = (AT_FIRST, AFTER_ONE)[min(count, 1)] if ahead else (1.0, 1.0)
@@ -208,8 +208,8 @@ class Estimate:
         predicted, measured = self.predicted, self.measured
         if predicted.prefill and measured.prefill and predicted.rest:
             return Factors(measured.prefill / predicted.prefill, measured.rest / predicted.rest)
-        whole = predicted.prefill + predicted.rest
-        factor = (measured.prefill + measured.rest) / whole if whole else 1.0
+        total = predicted.prefill + predicted.rest
+        factor = (measured.prefill + measured.rest) / total if total else 1.0
         return Factors(factor, factor)
 
 

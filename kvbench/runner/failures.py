@@ -21,12 +21,12 @@ from kvbench.utils.own_code import own_line, raised_in
 from kvbench.utils.signals import Stopped
 from kvbench.utils.yaml_files import yaml_fault
 
-# Read here, because the command line then sets it, so that Hydra raises errors in place of printing them.
+# Read before the command line sets it, which makes Hydra raise errors in place of printing them.
 TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR", "0") != "0"
 
-NEARLY = 0.7  # of difflib's ratio: a slip of the keyboard
+NEARLY = 0.7  # difflib's ratio above which a word is a typing error
 
-# Hydra and what it reads YAML with, which have no error of their own for some mistakes.
+# Hydra and the packages with which it reads YAML, which raise any kind of error for some mistakes.
 HYDRA = ("hydra", "omegaconf", "antlr4", "yaml")
 
 
@@ -47,13 +47,13 @@ def one_line_errors() -> Iterator[None]:
     except JobFailed as error:
         fail(str(error), 1)
     except Exception as error:
-        if not TRACEBACKS and (own := own_line(error)) is not None:
-            fail(f"{own} (HYDRA_FULL_ERROR=1 shows the traceback)", 2)
+        if not TRACEBACKS and (line := own_line(error)) is not None:
+            fail(f"{line} (HYDRA_FULL_ERROR=1 shows the traceback)", 2)
         if not TRACEBACKS and raised_in(error) in HYDRA:
             fail(one_line(error), 2)
         if TRACEBACKS or not type(error).__module__.startswith("submitit."):
             raise
-        # Slurm took no job, or a job died; what it wrote follows the first lines
+        # Slurm took no job, or a job died: its output follows the first two lines
         fail(" ".join(str(error).splitlines()[:2]) + " (kvbench status shows every job)", 1)
     except (Stopped, KeyboardInterrupt) as stop:
         name, code = (stop.signal.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
@@ -65,18 +65,18 @@ def fail(message: str, code: int) -> None:
     raise SystemExit(code)
 
 
-def told_of(group: str, name: str) -> str:
-    """The choices of a group whose descriptions have a word, as one hint ("needle" is of niah), unless the word is
-    nearly one of the names."""
+def hint_by_description(group: str, name: str) -> str:
+    """A hint that names the choices of a group with a word in their description ("needle": niah); empty for a word that
+    is nearly one of the names."""
     about = options(group)
     if difflib.get_close_matches(name, about, n=1, cutoff=NEARLY):
         return ""
-    found = [choice for choice, text in about.items() if name.lower() in re.findall(r"[\w.-]+", text.lower())]
-    return f"Did you mean {' or '.join(map(repr, found[:3]))}?" if found else ""
+    matches = [choice for choice, text in about.items() if name.lower() in re.findall(r"[\w.-]+", text.lower())]
+    return f"Did you mean {' or '.join(map(repr, matches[:3]))}?" if matches else ""
 
 
-def meant_by(key: str, node: DictConfig) -> str:
-    """A hint for a key that other tools have, or that lies deeper in the configuration."""
+def hint_for_key(key: str, node: DictConfig) -> str:
+    """A hint for a key that other tools have, or that is nested deeper in the configuration."""
     if node._get_parent() is None and key in WORDS:
         return f"It is {WORDS[key]}."
     deeper = [path for path in paths_of(node) if path.rpartition(".")[2] == key]
@@ -84,7 +84,7 @@ def meant_by(key: str, node: DictConfig) -> str:
 
 
 def paths_of(node: DictConfig) -> Iterator[str]:
-    """The keys below those of a configuration's node, with dots between them; nothing is resolved."""
+    """The nested keys of a configuration's node as dotted paths; nothing is resolved."""
     for name, value in node.items_ex(resolve=False):
         if isinstance(value, DictConfig) and not value._is_none() and not value._is_interpolation():
             below = [str(inner) for inner in value] if not value._is_missing() else []
@@ -92,12 +92,12 @@ def paths_of(node: DictConfig) -> Iterator[str]:
 
 
 def one_line(error: BaseException) -> str:
-    """An error of ours or of Hydra's as one sentence."""
+    """An error of kvbench or Hydra as one sentence."""
     if isinstance(error, MissingConfigException) and "/" in str(error.missing_cfg_file):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         if name.startswith("submitit"):
             return "hydra/launcher=slurm needs hydra-submitit-launcher: pip install 'kvbench[slurm]'"
-        return str(unknown(group, name, error.options or choices(group), told_of(group, name)))
+        return str(unknown(group, name, error.options or choices(group), hint_by_description(group, name)))
     if isinstance(error, yaml.YAMLError):
         place = getattr(getattr(error, "problem_mark", None), "name", "the configuration")
         return f"{place} is not YAML: {yaml_fault(error)}"
@@ -106,5 +106,5 @@ def one_line(error: BaseException) -> str:
     cause = error.__cause__
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and cause.parent_node is not None:
         key = str(cause.key)
-        return str(unknown("key", key, map(str, cause.parent_node.keys()), meant_by(key, cause.parent_node)))
+        return str(unknown("key", key, map(str, cause.parent_node.keys()), hint_for_key(key, cause.parent_node)))
     return " ".join(line.strip() for line in str(error).splitlines() if line.strip())

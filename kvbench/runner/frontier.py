@@ -26,13 +26,13 @@ def main(arguments: Sequence[str]) -> None:
         "the score that decides: one of the benchmark's, or top1 (agreement with FullKV's next token, without expected "
         "answers); default: the benchmark's first",
     )
-    parser.setting("passes=3", "how often ratios are refined after the first pass over 1/2, 1/4, ... 1/64", whole, 3)
+    parser.setting("passes=3", "how often ratios are refined after the first pass over 1/2, 1/4, ... 1/64", passes, 3)
     parser.setting(
         "speed=FOLDER", "a run of benchmark=speed with the same model and settings, to draw scores against tokens/s too"
     )
-    given = parser.parse(arguments)
-    overrides = given.overrides
-    sys.path.append(os.getcwd())  # where metrics and methods of one's own are found
+    options = parser.parse(arguments)
+    overrides = options.overrides
+    sys.path.append(os.getcwd())  # where a user's own metrics and methods are found
     check_typed(overrides)
     cfg = configured(overrides)
     if cfg.ratio is not None or cfg.budget is not None:
@@ -40,19 +40,19 @@ def main(arguments: Sequence[str]) -> None:
     if cfg.engine:
         raise UserError("kvbench frontier compares methods at equal bytes: leave out engine=")
     check_machine(cfg)
-    check_measure(given.measure, cfg.benchmark)
+    check_measure(options.measure, cfg.benchmark)
     names = methods(cfg)
     if "full" not in cfg.method:
         cfg = cfg.changed(method={**cfg.method, "full": configured(["method=[full]"]).method["full"]})
 
-    # behind the checks: this brings torch
+    # after the checks: this imports torch
     from kvbench.runner.frontier_search import report, search
     from kvbench.runner.frontier_speed import speed_records
 
-    speed = speed_records(given.speed, cfg.model.name) if given.speed is not None else None
+    speed = speed_records(options.speed, cfg.model.name) if options.speed is not None else None
     with stoppable():
-        folder, scored = search(cfg, names, given.quality, given.measure, given.passes)
-    report(folder, scored, given.quality, speed)
+        folder, scored = search(cfg, names, options.quality, options.measure, options.passes)
+    report(folder, scored, options.quality, speed)
 
 
 def share(text: str) -> float:
@@ -65,7 +65,7 @@ def share(text: str) -> float:
     return value
 
 
-def whole(text: str) -> int:
+def passes(text: str) -> int:
     if not text.isdigit():
         raise UserError(f"passes={text} must be an integer of at least 0")
     return int(text)

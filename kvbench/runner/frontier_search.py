@@ -29,15 +29,15 @@ from kvbench.utils.console import out, print_line, quietly, warn
 from kvbench.utils.text import count
 
 RATIOS = [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64]
-LITTLE = 0.1  # of a score in [0, 1]: below it FullKV's own answers say little
+LITTLE = 0.1  # a score in [0, 1] below which FullKV's own answers say little
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The frontiers of a run's methods, and what they are of."""
+    """The frontiers of a run's methods, and the records behind them."""
 
     frontiers: dict[str, Frontier]  # by method
-    records: pd.DataFrame  # of FullKV and the settings tried, on the same samples
+    records: pd.DataFrame  # FullKV's and those of the settings tried, on the same samples
     measure: str
     full: float  # FullKV's score: mean over tasks of their means
 
@@ -45,7 +45,7 @@ class Scored:
 def search(
     cfg: Configuration, names: Sequence[str], quality: float, measure: str | None, passes: int
 ) -> tuple[Path, Scored]:
-    """Run the methods at ratios that close in on their frontiers: the run's folder, and what was found."""
+    """Run the methods at ratios that close in on their frontiers. Returns the run's folder and the frontiers."""
     if measure in DISTANCES and cfg.distance == "auto":
         cfg = cfg.changed(distance=True)
     ratios: dict[str, Sequence[float]] = dict.fromkeys(names, RATIOS)
@@ -53,7 +53,7 @@ def search(
     run_pass = passes_over_one_model(measure)
     for number in range(passes + 1):
         print_line(f"pass {number + 1} of at most {passes + 1}: {', '.join(ratios)}")
-        nodes = {name: at(name, cfg.method[name], these) for name, these in ratios.items()}
+        nodes = {name: at(name, cfg.method[name], values) for name, values in ratios.items()}
         for name, node in nodes.items():
             settings[name] += build_settings({name: node}, None, None, cfg.decode.compress)
         method = {"_target_": None, "full": cfg.method["full"], **nodes}
@@ -66,25 +66,26 @@ def search(
 
 
 def passes_over_one_model(measure: str | None) -> Callable[[Configuration, str], Path]:
-    """A function that runs a configuration under the name of a pass: the first call loads the model and the samples."""
-    first, inputs = None, None
+    """A function that runs a configuration under the name of a pass. Its first call loads the model and the samples."""
+    benchmark, inputs = None, None
 
     def run_pass(cfg: Configuration, part: str) -> Path:
-        nonlocal first, inputs
+        nonlocal benchmark, inputs
         started = time.perf_counter()
         request = replace(build_request(cfg), part=part)
-        if measure is not None and measure not in (known := (*request.benchmark.metrics, *AGREEMENT)):
-            raise unknown("measure", measure, known)
+        measures = (*request.benchmark.metrics, *AGREEMENT)
+        if measure is not None and measure not in measures:
+            raise unknown("measure", measure, measures)
         with use_kernels(request.kernels), quietly():
             if inputs is None:
-                first, inputs = request, load_inputs(request)
-            return make_records(cfg, replace(request, benchmark=first.benchmark), inputs, started)
+                benchmark, inputs = request.benchmark, load_inputs(request)
+            return make_records(cfg, replace(request, benchmark=benchmark), inputs, started)
 
     return run_pass
 
 
 def at(name: str, node: Mapping[str, Any], ratios: Sequence[float]) -> dict[str, Any]:
-    """A method's configuration at ratios of its own; as it is where it takes none."""
+    """A method's configuration at these ratios; unchanged if the method takes none."""
     takes = build_settings({name: {**node, "ratio": None, "budget": None}}, ratios[0], None)[0].ratio is not None
     return {**node, "ratio": list(ratios)} if takes else {**node}
 
@@ -99,11 +100,11 @@ def score(
     """The frontiers of the settings tried, over the samples that all of them have."""
     records, distances = with_distances(records)
     (baseline,) = build_settings({"full": full}, None, None)
-    wanted = {(one.label, one.parameters) for one in [baseline, *chain(*settings.values())]}
-    records = records[[pair in wanted for pair in zip(records["setting"], records["parameters"], strict=True)]]
+    searched = {(setting.label, setting.parameters) for setting in [baseline, *chain(*settings.values())]}
+    records = records[[pair in searched for pair in zip(records["setting"], records["parameters"], strict=True)]]
     measure = chosen(measure, records, distances)
     values = records.assign(value=[scores.get(measure) for scores in records["scores"]]).dropna(subset=["value"])
-    complete = values.groupby("sample")["setting"].nunique() == len(wanted)
+    complete = values.groupby("sample")["setting"].nunique() == len(searched)
     values = values[values["sample"].map(complete)].sort_values("sample", kind="stable")
     if values.empty:
         raise UserError(f"no sample has {measure!r} under every setting: nothing can be compared")
@@ -113,34 +114,30 @@ def score(
     reference = by_setting[baseline.label]
     mean = reference.groupby("task")["value"].mean().mean()
     margin = (1 - quality) * mean
-    found = {
-        name: frontier([placed(one, by_setting[one.label], reference, measure) for one in tried], margin)
-        for name, tried in settings.items()
-    }
-    return Scored(found, values, measure, mean)
+    points = {s.label: placed(s, by_setting[s.label], reference, measure) for s in chain(*settings.values())}
+    frontiers = {name: frontier([points[s.label] for s in tried], margin) for name, tried in settings.items()}
+    return Scored(frontiers, values, measure, mean)
 
 
 def placed(setting: Setting, rows: pd.DataFrame, full: pd.DataFrame, measure: str) -> Point:
     """A setting's records and FullKV's, both ordered by sample, as a point of a measure."""
-    ratio = 1.0 if setting.ratio is None else setting.ratio
-    scores = (rows["value"].tolist(), full["value"].tolist())
-    floored = bool(rows["floored"].any())
-    contexts = None if (drawn := units(rows)).is_unique else drawn.tolist()
-    tasks, shares = rows["task"].tolist(), served_bytes(rows).tolist()
+    contexts = units(rows)
     return point(
         setting.label,
-        ratio,
-        shares,
-        *scores,
-        tasks,
-        floored,
-        contexts,
-        *(bounds(measure, full) for full in (False, True)),
+        1.0 if setting.ratio is None else setting.ratio,
+        served_bytes(rows).tolist(),
+        rows["value"].tolist(),
+        full["value"].tolist(),
+        rows["task"].tolist(),
+        bool(rows["floored"].any()),
+        None if contexts.is_unique else contexts.tolist(),
+        bounds(measure, False),
+        bounds(measure, True),
     )
 
 
 def chosen(measure: str | None, records: pd.DataFrame, distances: Sequence[str]) -> str:
-    """The measure that decides: of which more is better. Raises UserError for one that the records do not have."""
+    """The measure that decides, of which more is better. Raises UserError for a measure that no record has."""
     names = list(dict.fromkeys(name for scores in records["scores"] for name in scores))
     better = [name for name in names if name not in SMALLER_IS_BETTER | {"answer_loglik"}]
     if measure is not None and measure not in better:
@@ -162,14 +159,14 @@ def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | N
     table = frontier_table(scored.frontiers, scored.full, title, floor, note_of(scored.records))
     advice = recommendation(scored.frontiers, scored.full, quality, scored.measure, samples)
     if scored.full < LITTLE:
-        said = "a share of it means little" if scored.full else "no setting can be worse"
-        warn(f"FullKV's own {scored.measure} is {100 * scored.full:.1f} of 100: {said}")
+        meaning = "a share of it means little" if scored.full else "no setting can be worse"
+        warn(f"FullKV's own {scored.measure} is {100 * scored.full:.1f} of 100: {meaning}")
     written = write_frontier(scored.frontiers, scored.full, table, advice, folder)
     measured = decoding(load(folder) if speed is None else speed, scored.records)
     if measured is None and speed is not None:
         warn("speed= has none of the settings that were tried, or other weights or another dtype: no panel of speed")
-    speeds, of = measured or (None, "")
-    title = " · ".join(filter(None, [title, of]))
+    speeds, conditions = measured or (None, "")
+    title = " · ".join(filter(None, [title, conditions]))
     written += run_figures.frontier(scored.frontiers, scored.full, scored.measure, title, speeds, folder / "frontier")
     out.print(table.rich())
     out.print(advice)

@@ -15,7 +15,7 @@ SAME = ["model", "weights", "dtype"]  # columns of records whose speed and score
 
 
 def speed_records(folder: str, model: str) -> pd.DataFrame:
-    """The records of speed of a model below a folder; UserError where there are none."""
+    """The speed records of a model below a folder. Raises UserError if there are none."""
     records = load(folder)
     records = records[(records["kind"] == "speed") & (records["model"] == model)]
     if records.empty:
@@ -24,10 +24,10 @@ def speed_records(folder: str, model: str) -> pd.DataFrame:
 
 
 def decoding(records: pd.DataFrame, scored: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
-    """The speeds of the settings in `scored` (see `speeds`), at one place and on one machine; and which, in words.
+    """The speeds of the settings in `scored` (see `speeds`) at one place and on one machine, which a text names.
 
-    Of several places it is one with the most of these settings, of such the one whose prompt is nearest to the mean of
-    those scored, with the smallest batch. None: `records` has no speed of these settings and this model.
+    The place has the most of these settings, then a prompt nearest to the mean of those scored, then the smallest
+    batch. None: `records` has no speed of these settings and this model.
     """
     records = records[records["kind"] == "speed"].merge(scored[SETTING].drop_duplicates(), on=SETTING)
     records = records[(records[SAME].fillna("") == scored.iloc[0][SAME].fillna("")).all(axis=1)]
@@ -46,5 +46,5 @@ def decoding(records: pd.DataFrame, scored: pd.DataFrame) -> tuple[pd.DataFrame,
     groups = dict(list(frame.groupby([*PLACE, "machine", "threads", "decode_engine"], sort=False)))
     best = length, new_tokens, batch, machine, threads, engine = min(groups, key=rank)
     graph = ", as a CUDA graph" if engine == "graph" else ""
-    of = f"decoding: {new_tokens} tokens after {length:,}, batch {batch}, {machine}, {count(threads, 'thread')}{graph}"
-    return groups[best].drop_duplicates("setting"), of
+    place = f"{new_tokens} tokens after {length:,}, batch {batch}, {machine}, {count(threads, 'thread')}{graph}"
+    return groups[best].drop_duplicates("setting"), f"decoding: {place}"

@@ -1,4 +1,4 @@
-"""Where a run's process is and how the run ended, for its manifest."""
+"""The place of a run's process and how the run ended, for its manifest."""
 
 import os
 import socket

@@ -33,7 +33,7 @@ Run = Callable[[DictConfig], None]  # of the configuration as Hydra composed it
 
 @dataclass(frozen=True)
 class Job:
-    """What Hydra calls. An error is returned: Hydra would print a line of its own before it raised it again."""
+    """The function that Hydra calls. It returns an error: Hydra would print a line before it raised it again."""
 
     run: Run
 
@@ -50,7 +50,7 @@ class Job:
 
 @dataclass(frozen=True)
 class SweepJob(Job):
-    """A job of several, announced before and reported where it fails. A launcher may pickle it for other processes."""
+    """One of several jobs, announced at its start, with a line if it fails. A launcher may pickle it."""
 
     count: int
     common: frozenset[str]  # overrides that all jobs have
@@ -62,21 +62,21 @@ class SweepJob(Job):
     @property
     def title(self) -> str:
         job = HydraConfig.get()
-        own = [override for override in job.overrides.task if override not in self.common]
-        return f"job {job.job.num + 1} of {self.count}: {' '.join(own)}"
+        overrides = [override for override in job.overrides.task if override not in self.common]
+        return f"job {job.job.num + 1} of {self.count}: {' '.join(overrides)}"
 
     def failed(self, error: Exception) -> JobFailed:
-        own = None if TRACEBACKS or isinstance(error, UserError) else own_line(error)
-        if own is None and not isinstance(error, UserError):
+        line = None if TRACEBACKS or isinstance(error, UserError) else own_line(error)
+        if line is None and not isinstance(error, UserError):
             traceback.print_exception(error)
-        failed = JobFailed(f"{self.title} failed: {own or in_one_line(error)}")
+        failed = JobFailed(f"{self.title} failed: {line or in_one_line(error)}")
         err.print(str(failed), highlight=False, soft_wrap=True)
         let_go(error)
         return failed
 
 
 def let_go(error: BaseException | None) -> None:
-    """Free what the frames of a failed job hold: its model, where the next job needs the memory."""
+    """Free what the frames of a failed job hold, such as its model: the next job needs the memory."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
@@ -86,15 +86,15 @@ def run_one(overrides: Sequence[str], run: Run) -> None:
     """Run the configuration of these overrides in this process. Raises what `run` raises."""
     with _hydra() as loader:
         config = _loaded(loader, overrides, RunMode.RUN)
-        made = run_job(
+        result = run_job(
             task_function=Job(run),
             config=config,
             job_dir_key="hydra.run.dir",
             job_subdir_key=None,
             hydra_context=HydraContext(loader, Callback()),
         )
-        if made.return_value is not None:
-            raise made.return_value
+        if result.return_value is not None:
+            raise result.return_value
 
 
 def run_sweep(overrides: Sequence[str], run: Run) -> None:
@@ -142,4 +142,4 @@ def ask_hydra(options: Sequence[str], overrides: Sequence[str]) -> None:
 
 
 def _nothing(cfg: DictConfig) -> None:
-    """The task that Hydra is not asked to run."""
+    """The task of an application in which Hydra only answers its own options."""

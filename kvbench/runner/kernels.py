@@ -1,4 +1,4 @@
-"""What computes a run: Triton kernels or torch (`kernels=`), and torch's backend of a prompt's attention."""
+"""The code that computes a run: Triton kernels or torch (`kernels=`), and torch's backend for a prompt's attention."""
 
 import platform
 from importlib.metadata import version
@@ -25,23 +25,23 @@ def check_computing(cfg: Configuration) -> None:
 
 
 def check_kernels(kernels: object, device: str) -> None:
-    """Refuse Triton where the model is on no GPU or Triton is missing."""
+    """Refuse Triton if the model is on no GPU or Triton is missing."""
     if kernels != "triton":
         return
     if torch.device(device).type != "cuda":
         raise UserError(f"kernels=triton needs a CUDA GPU, and the model is on {device}: kernels=auto or torch")
-    if (found := triton_version()) is None:
+    if (installed := triton_version()) is None:
         raise UserError("kernels=triton needs triton, which is not installed: pip install triton, or kernels=torch")
-    if not compiles(found):
+    if not compiles(installed):
         raise UserError(
-            f"kernels=triton needs triton {NEEDED} or later, and {found} is installed: kernels=auto or torch"
+            f"kernels=triton needs triton {NEEDED} or later, and {installed} is installed: kernels=auto or torch"
         )
-    if why := build_error(torch.device(device)):
-        raise UserError(f"kernels=triton: Triton cannot build a kernel here: {why}. {COMPILER}, or kernels=torch")
+    if reason := build_error(torch.device(device)):
+        raise UserError(f"kernels=triton: Triton cannot build a kernel here: {reason}. {COMPILER}, or kernels=torch")
 
 
 def check_decoding(engine: str, spec: ModelSpec) -> None:
-    """Refuse a CUDA graph where the model will be on no GPU or on several, and compiled layers without Triton."""
+    """Refuse a CUDA graph unless the model will be on one GPU, and compiled layers without Triton."""
     device = spec.resolve_device()
     if engine in ("graph", "fused") and (torch.device(device).type != "cuda" or spec.device_map):
         where = f"spread by device_map={spec.device_map}" if spec.device_map else f"on {device}"
@@ -54,9 +54,9 @@ def check_decoding(engine: str, spec: ModelSpec) -> None:
 
 def computed_by(model: PreTrainedModel) -> dict[str, str]:
     """For the manifest: `kernels` ("torch", "triton VERSION" or "numba VERSION"), and torch's backends of attention:
-    `sdpa` of a prompt's, `sdpa_decode` of a decoded token's over a dense cache.
+    `sdpa` for a prompt, `sdpa_decode` for a decoded token over a dense cache.
 
-    Warns where that backend makes n × n weights on a GPU, where Triton is too old for the kernels, and where a CPU has
+    Warns if a prompt's attention makes n × n weights on a GPU, if Triton is too old for the kernels, and if a CPU has
     no instructions for the model's dtype.
     """
     device = model.device
@@ -81,7 +81,7 @@ def computed_by(model: PreTrainedModel) -> dict[str, str]:
 
 
 def without_triton(device: torch.device) -> str | None:
-    """Why the Triton that is installed is not used on a GPU; None where it is, and where none is installed."""
+    """Why an installed Triton is not used on a GPU; None if it is used, or if none is installed."""
     version = triton_version()
     if version is not None and not compiles(version):
         return f"triton {version} is older than {NEEDED}"
@@ -91,6 +91,6 @@ def without_triton(device: torch.device) -> str | None:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether the CPU has instructions that multiply matrices of bfloat16; True where torch does not know."""
-    known = [getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile")]
-    return platform.machine() not in ("x86_64", "AMD64") or not all(known) or any(ask() for ask in known if ask)
+    """Whether the CPU has instructions that multiply matrices of bfloat16; True if torch does not know."""
+    checks = [getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile")]
+    return platform.machine() not in ("x86_64", "AMD64") or not all(checks) or any(check() for check in checks if check)

@@ -30,20 +30,20 @@ Records = Iterator[dict[str, Any] | Failure]
 
 
 class Kind(ABC):
-    """A kind of records: how they are made, and what is shown of them once all are there.
+    """A kind of records: how they are made, and how they are reported once all are there.
 
     `run` is a Run whose settings are of this kind.
     """
 
     folder = ""  # the beginning of the folder's name
-    columns: frozenset[str] = OURS  # of its records, which no sample can have too
+    columns: frozenset[str] = OURS  # of its records, which no sample may have
 
     def stand_in(self, spec: ModelSpec, settings: Sequence[Any], benchmark: Benchmark) -> AnyModel | None:
-        """What stands in for the model; None: the model is loaded with its weights."""
+        """A substitute for the model; None: the model is loaded with its weights."""
         return None
 
     def made_by(self, run: Any) -> dict[str, Any]:
-        """For the manifest: what computes the records, and properties of the model that a probe measured."""
+        """For the manifest: the code that computes the records, and properties of the model that a probe measured."""
         model = run.loaded.model
         return computed_by(model) | told(model) | told_of_weights(model.config)
 
@@ -52,7 +52,7 @@ class Kind(ABC):
         check_turns(samples, settings, distance)
 
     def estimate(self, run: Any, samples: Sequence[Sample], done: Container[str], part: str) -> Any:
-        """The time that is left; `part` names the run among the several of a command."""
+        """The time that is left; `part` names the run if a command has several."""
         return estimate_of(run, samples, done, part)
 
     @abstractmethod
@@ -85,7 +85,7 @@ class OfProbes(Kind):
 
 @dataclass(frozen=True)
 class OfSpeed(Kind):
-    experiment: Experiment | None  # whose published values stand beside the measured ones
+    experiment: Experiment | None  # its published values stand beside the measured ones
 
     def evaluate(self, run: Any, samples: Sequence[Sample], store: Store) -> Records:
         return speed.evaluate(run, samples, store)

@@ -39,7 +39,7 @@ def folder_identity(
     fields = {
         "model": model_identity(loaded.source, commit or loaded.spec.revision),
         "chat_template": loaded.spec.chat_template,
-        **given(loaded.spec, *IDENTIFYING),
+        **stated(loaded.spec, *IDENTIFYING),
         "dtype": str(loaded.dtype),
         "device": loaded.device,
         "benchmark": {key: value for key, value in cfg.benchmark.items() if key not in PLACES | DESCRIBING},
@@ -61,7 +61,7 @@ def benchmark_versions(benchmark: Benchmark | None) -> dict[str, int]:
 
 
 def all_versions(run: AnyRun) -> dict[str, dict[str, int]]:
-    """The versions of all that shapes the records of a run."""
+    """The versions of everything that shapes the records of a run."""
     settings = versions(*map(vars, run.settings))
     return {"settings": settings, "benchmark": benchmark_versions(run.benchmark)}
 
@@ -74,8 +74,8 @@ def plugins_of(run: AnyRun, samples: Sequence[Sample]) -> dict[str, str]:
     return versions_of([*modules, *metrics])
 
 
-def given(spec: ModelSpec, *names: str) -> dict[str, Any]:
-    """The model's arguments with these names that are not empty: an empty one is no part of the folder's identity."""
+def stated(spec: ModelSpec, *names: str) -> dict[str, Any]:
+    """The model's arguments with these names, without empty ones, which are no part of the folder's identity."""
     return {name: value for name in names if (value := getattr(spec, name))}
 
 
@@ -87,9 +87,9 @@ def opening(
     store: Store,
     made_by: dict[str, Any],
 ) -> dict[str, Any]:
-    """The manifest of a run that begins; `made_by` says what computes it.
+    """The manifest at the beginning of a run; `made_by` names the code that computes it.
 
-    `kvbench status` reads the last three entries to count its records.
+    `kvbench status` reads the last three entries to count the run's records.
     """
     requested = requested_keys(run, shard)
     return {
@@ -134,7 +134,7 @@ def manifest_of(folder: Path, manifest: dict[str, Any], store: Store, started: f
 
 
 def write_again(path: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest again where somebody has removed it during the run: records refer to it."""
+    """Write the manifest again if it was removed during the run: records refer to it."""
     if not path.exists():
         warn(f"{path} was removed while kvbench was running; it is written again")
         write_manifest(path, manifest)

@@ -41,7 +41,7 @@ SHAPE: dict[str, Any] = {
     "eos_token_id": None,
     "pad_token_id": 0,
 }
-TOKENS, STEPS = 120, 12  # of a prompt; decoded
+TOKENS, STEPS = 120, 12  # tokens of a prompt; decoded tokens
 SHARES = (0.1, 0.3, 0.7)
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
 
@@ -51,7 +51,7 @@ class Trial:
 
     def __init__(self, setting: Setting):
         self.setting, self.method = setting, setting.method
-        # prompts with room for what the method always keeps
+        # prompts are longer than what the method always keeps
         self.n = max(TOKENS, 3 * self.method.minimum_budget)
 
     @cached_property
@@ -64,7 +64,7 @@ class Trial:
 
     @property
     def budgets(self) -> list[int | float]:
-        """Tokens per layer and head that bind, as many as the method can be given."""
+        """Budgets, in tokens per layer and head, that make the method drop tokens."""
         if not self.method.takes_budget:
             return [self.n]
         floor = self.method.floor(self.n, self.layers)
@@ -74,19 +74,18 @@ class Trial:
         return torch.randint(3, SHAPE["vocab_size"], (n,), generator=torch.Generator().manual_seed(n))
 
     def prefilled(self, n: int, budget: int | float, model: PreTrainedModel | None = None) -> SharedPass:
-        """The pass over a prompt of n tokens that the method needs."""
+        """The method's pass over a prompt of n tokens."""
         plan = self.method.plan(n, self.layers, budget)
         return SharedPass(model or self.model, self.prompt(n), plan, self.method.needs)
 
     def check_kept(self, caches: Sequence[LayerCache], n: int, full_bytes: int) -> None:
-        """The layers' own reports. A codebook or a table may take more of a short prompt than it saves."""
+        """Check what layers report. A codebook or a table may take more bytes of a short prompt than it saves."""
         heads = SHAPE["num_attention_heads"] // SHAPE["num_key_value_heads"] if self.method.counts_groups else 1
         check_kept(caches, n, full_bytes, max(1.5, most_share(self.method, n) + 1e-9), heads)
 
     def prefilled_full(self) -> Compressed:
         source = SharedPass(self.model, self.prompt(self.n), FullPrefill(), Needs())
-        found: Compressed = source.compress(FullKV(), self.n)
-        return found
+        return source.compress(FullKV(), self.n)
 
     def decoded(self, compressed: Compressed, model: PreTrainedModel | None = None, steps: int = STEPS) -> list[int]:
         return generate(model or self.model, compressed.caches, compressed.logits, steps, frozenset()).tokens
@@ -128,8 +127,8 @@ def goes_on_at_true_positions(trial: Trial) -> None:
 def is_the_same_each_time(trial: Trial) -> None:
     for budget in trial.budgets:
         source = trial.prefilled(trial.n, budget)
-        first, again = (trial.decoded(source.compress(trial.method, budget)) for _ in range(2))
-        hold(first == again, f"with a budget of {budget:g}, compressing the same prompt again gives other tokens")
+        first, second = (trial.decoded(source.compress(trial.method, budget)) for _ in range(2))
+        hold(first == second, f"with a budget of {budget:g}, compressing the same prompt again gives other tokens")
 
 
 def is_full_where_nothing_binds(trial: Trial) -> None:
@@ -170,7 +169,7 @@ def streams(trial: Trial) -> None:
 
 
 FULL, STREAMING = "a budget of the whole prompt gives FullKV's tokens", "memory=stream gives the same tokens"
-# What a method promises, in words -> how it is tried.
+# A method's promises in words -> how they are tried.
 RULES: dict[str, Callable[[Trial], None]] = {
     FULL: is_full_where_nothing_binds,
     "it keeps at most its budget, and reports how much": keeps_the_budget,
@@ -185,11 +184,11 @@ RULES: dict[str, Callable[[Trial], None]] = {
 
 
 def rules_of(trial: Trial) -> dict[str, Callable[[Trial], None]]:
-    """The rules that apply to this method: all that it makes no exception from, and memory=stream if it supports it."""
+    """The rules that apply to this method: all but its exceptions, and memory=stream if it supports it."""
     left_out = {*exceptions(trial.method)} | (set() if trial.method.streams else {STREAMING})
     return {words: rule for words, rule in RULES.items() if words not in left_out}
 
 
 def exceptions(method: Method) -> dict[str, str]:
-    """Rules that the method says it breaks, and why."""
+    """The rules that the method declares to break, and why."""
     return {FULL: why} if (why := never_full(method)) else {}

@@ -7,20 +7,20 @@ import torch
 
 from kvbench.errors import UserError
 
-# What torch says where its allocator for the CPU fails: a plain RuntimeError.
+# In the message of the plain RuntimeError that torch raises when its allocator for the CPU fails.
 ON_CPU = "DefaultCPUAllocator: can't allocate memory"
 
 
 @contextmanager
 def out_of_memory(doing: str, then: str = "") -> Iterator[None]:
-    """Raise UserError "the GPU's memory is full while `doing`: …`then`", or the machine's, where an allocation fails.
+    """Raise UserError "the GPU's memory is full while `doing`: …`then`", or the machine's, if an allocation fails.
 
-    The beginning of torch's message says how much was requested, and its hints what may help: both are kept.
+    The beginning of torch's message states how much was requested, and its hints what may help: both are kept.
     """
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise UserError(f"the GPU's memory is full while {doing}: {of_gpu(str(error))}{then}") from error
+        raise UserError(f"the GPU's memory is full while {doing}: {request_and_hints(str(error))}{then}") from error
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and ON_CPU not in str(error):
             raise
@@ -28,8 +28,8 @@ def out_of_memory(doing: str, then: str = "") -> Iterator[None]:
         raise UserError(f"the machine's memory is full while {doing}{requested}{then}") from error
 
 
-def of_gpu(message: str) -> str:
-    """Of torch's message the sentences that say how much was requested, and what is reserved in pieces and may help."""
+def request_and_hints(message: str) -> str:
+    """The sentences of torch's message about the requested memory, reserved fragments and possible remedies."""
     sentences = message.replace(".  ", ". ").strip().split(". ")
-    hints = [one for one in sentences[2:] if "reserved by PyTorch" in one or "expandable_segments" in one]
-    return ". ".join(one.rstrip(".") for one in (*sentences[:2], *hints))
+    hints = [text for text in sentences[2:] if "reserved by PyTorch" in text or "expandable_segments" in text]
+    return ". ".join(text.rstrip(".") for text in (*sentences[:2], *hints))

@@ -1,5 +1,5 @@
-"""What a run needs of this machine, checked before torch is imported, which takes seconds: data, a model's folder and
-packages; and a benchmark's own values, where it reads nothing when it is built.
+"""A run's needs of this machine, checked before torch is imported, which takes seconds: data, a model's folder and
+packages. A benchmark's values are checked, too, if it reads no files when it is built.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from kvbench.utils.model_shape import check_model_folder
 from kvbench.utils.places import PLACES, PUBLISHED
 from kvbench.utils.targets import build, class_of
 
-OURS = "kvbench."  # begins the _target_ of a benchmark whose keys are known
+OURS = "kvbench."  # begins the _target_ of kvbench's own benchmarks, whose keys are known
 
 
 def check_typed(arguments: Sequence[str]) -> None:
@@ -35,10 +35,10 @@ def check_machine(cfg: Configuration) -> None:
 
 
 def check_benchmark(benchmark: Mapping[str, object]) -> None:
-    """Refuse wrong values of a benchmark of kvbench, by building it where it fetches no data when it is built."""
+    """Refuse wrong values of one of kvbench's benchmarks, by building it unless that fetches data."""
     check_places(benchmark)
     if "data_dir" not in benchmark:
-        from kvbench.benchmarks import Benchmark  # brings pandas, which some commands do without
+        from kvbench.benchmarks import Benchmark  # imports pandas, which some commands do without
 
         build(benchmark, "benchmark", Benchmark)
 
@@ -52,12 +52,12 @@ def check_places(benchmark: Mapping[str, object]) -> None:
 
 
 def check_measure(name: str | None, benchmark: Mapping[str, object]) -> None:
-    """Refuse a score that no record of a benchmark has, by its class; one without `metrics` states them once built."""
+    """Refuse a score that no record of a benchmark has. A class without `metrics` states them only when it is built."""
     if name is None:
         return
-    from kvbench.benchmarks import Benchmark  # these bring pandas, which some commands do without
+    from kvbench.benchmarks import Benchmark  # imports pandas, which some commands do without
     from kvbench.metrics.aggregate import AGREEMENT
 
-    known = getattr(class_of(benchmark, "benchmark", Benchmark), "metrics", None)
-    if known is not None and name not in (*known, *AGREEMENT):
-        raise unknown("measure", name, [*known, *AGREEMENT])
+    metrics = getattr(class_of(benchmark, "benchmark", Benchmark), "metrics", None)
+    if metrics is not None and name not in (*metrics, *AGREEMENT):
+        raise unknown("measure", name, [*metrics, *AGREEMENT])

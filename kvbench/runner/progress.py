@@ -1,4 +1,4 @@
-"""The progress of a run, on standard error: a bar on a terminal, a line in a notebook, else a line now and then."""
+"""The progress of a run on standard error: a bar on a terminal, one line in a notebook, else a line every minute."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ LONG = 60.0  # seconds that a dominating setting must cost to be worth a warning
 
 
 class Column(ProgressColumn):
-    """A text that is made anew whenever the bar is drawn."""
+    """A text that is computed whenever the bar is drawn."""
 
     def __init__(self, text: Callable[[], str]):
         super().__init__()
@@ -44,9 +44,9 @@ def with_progress(
     estimate: Estimate,
     group: Group | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield `records` and count them, with those of an earlier run, beside all that settings and samples make.
+    """Yield `records` and show how many of all requested records exist, those of earlier runs included.
 
-    `estimate` is of this process's records. Failures are reported as they come, collected in `failures`, and not
+    `estimate` is for this process's records. Failures are reported as they come, collected in `failures`, and not
     yielded. In a `group` the records of all processes count, and the first process waits for the others.
     """
     requested = requested_keys(run, samples)
@@ -74,8 +74,8 @@ def with_progress(
                 progress.update(task, completed=min(done + group.made(records), len(requested)))
 
         def line() -> str:
-            made = int(progress.tasks[0].completed)
-            so_far = f"{made:,} of {len(requested):,} records"
+            completed = int(progress.tasks[0].completed)
+            so_far = f"{completed:,} of {len(requested):,} records"
             return f"{', '.join(filter(None, (so_far, left(estimate))))}: {run.stage.text}"
 
         with lines(line):
@@ -95,15 +95,15 @@ def with_progress(
                 run.stage.text = "waiting for the other processes"
                 group.wait(advance)
             run.stage.text = f"{count(len(samples), 'sample')} × {count(len(run.settings), 'setting')}"
-    if told := spent.line(time.perf_counter() - began):
-        warn(told)
+    if line_of_times := spent.line(time.perf_counter() - began):
+        warn(line_of_times)
 
 
 def left(estimate: Estimate) -> str:
     if not estimate.ahead:
         return ""
-    of = f" of {estimate.part}" if estimate.part else ""
-    words = f"{about(estimate)} left{of}" if estimate.known else f"time left{of} not known yet"
+    part = f" of {estimate.part}" if estimate.part else ""
+    words = f"{about(estimate)} left{part}" if estimate.known else f"time left{part} not known yet"
     return f"{words}, {estimate.rate}" if estimate.rate else words
 
 
@@ -114,26 +114,26 @@ def about(estimate: Estimate) -> str:
 
 
 def announce(estimate: Estimate) -> None:
-    """A line about the whole run, or its part, before it starts, where a probe of the model was timed."""
+    """Print a line about the whole run, or its part, before it starts, if the model was timed."""
     if not (estimate.known and estimate.costs):
         return
     tokens = sorted(estimate.tokens.values())
-    of = f"{tokens[0]:,}" if tokens[0] == tokens[-1] else f"{tokens[0]:,} to {tokens[-1]:,}"
+    length = f"{tokens[0]:,}" if tokens[0] == tokens[-1] else f"{tokens[0]:,} to {tokens[-1]:,}"
     records = sum(cost.records for cost in estimate.costs.values())
     part = f"{estimate.part}: " if estimate.part else ""
     warn(
-        f"{part}{count(records, 'record')} to make from {count(len(tokens), 'prompt')} of about {of} tokens: "
+        f"{part}{count(records, 'record')} to make from {count(len(tokens), 'prompt')} of about {length} tokens: "
         f"{about(estimate)}, updated as samples finish"
     )
 
 
 def warn_of_dominant(records: Sequence[dict[str, Any]], estimate: Estimate) -> None:
-    """A warning, once in a run, where one setting takes most of the time."""
-    found = None if estimate.warned else dominant(records)
-    if found is None or found[1] * estimate.left() < LONG:
+    """Warn, once in a run, if one setting takes most of the time."""
+    slowest, ahead = None if estimate.warned else dominant(records), estimate.left()
+    if slowest is None or slowest[1] * ahead < LONG:
         return
     estimate.warned = True
-    (setting, share), ahead = found, estimate.left()
+    setting, share = slowest
     warn(
         f"{setting!r} takes {share:.0%} of the time: about {duration(ahead)} are left, and about "
         f"{duration((1 - share) * ahead)} without it"
@@ -142,9 +142,10 @@ def warn_of_dominant(records: Sequence[dict[str, Any]], estimate: Estimate) -> N
 
 @contextmanager
 def lines(line: Callable[[], str]) -> Iterator[None]:
-    """Say `line()` again and again within the block, unless a terminal has the bar.
+    """Print `line()` repeatedly within the block, unless a terminal has the bar.
 
-    A notebook has one line, replaced every EVERY_IN_CELL seconds and at the end; else there is one every EVERY seconds.
+    A notebook has one line, replaced every EVERY_IN_CELL seconds and at the end; elsewhere one is added every EVERY
+    seconds.
     """
     if err.is_terminal or err.quiet:
         yield

@@ -24,7 +24,7 @@ from kvbench.utils.console import quietly
 from kvbench.utils.override_text import override_text
 from kvbench.utils.signals import stoppable
 
-# Keys whose values are names of files in conf/; several names for the first two.
+# Keys whose values name files in conf/; those of LISTS take several names.
 LISTS = ("method", "probe")
 GROUPS = (*LISTS, "benchmark", "model", "engine", "experiment")
 
@@ -42,23 +42,23 @@ def run(
     """Make the records that `kvbench KEY=VALUE …` would make and return them, a row for each sample and setting.
 
     A keyword is a key of the command line: `limit=10`, `decode={"batch": 1}`, `**{"benchmark.lengths": [4096]}`. A name
-    can bring its own keys along: `benchmark={"ruler": {"lengths": [4096]}}`. What is left out, or None, keeps its
+    can bring its keys: `benchmark={"ruler": {"lengths": [4096]}}`. A keyword that is left out or None keeps its
     default. `overrides` are texts as on the command line.
 
-    Records that are in the run's folder already are not computed again. The frame is `kvbench.records.load`'s with the
-    rows of the samples and settings that this call names, and a column for each score; its column `folder` says where
-    tables and figures are.
+    Records that the run's folder already has are not computed again. The frame is `kvbench.records.load`'s for the
+    samples and settings of this call, with a column for each score; its column `folder` names the folder with tables
+    and figures.
 
-    Raises UserError, whose message is one line, where the command line would print it.
+    Raises UserError with the line that the command line would print.
     """
     named = {"method": method, "ratio": ratio, "budget": budget, "benchmark": benchmark, "model": model}
-    given = {key: value for key, value in named.items() if value is not None} | keys
+    keywords = {key: value for key, value in named.items() if value is not None} | keys
     if group_of_environment() is not None:
         raise UserError("kvbench.run makes records in one process: torchrun runs the command line")
     if isinstance(overrides, str) or not all(isinstance(item, str) for item in overrides):
         raise UserError(f"overrides={overrides!r} must be a list of KEY=VALUE texts")
     try:
-        cfg = configured([*overrides_of(given), *overrides])
+        cfg = configured([*overrides_of(keywords), *overrides])
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(one_line(error)) from error
     started = time.perf_counter()
@@ -71,33 +71,33 @@ def run(
     samples = {sample.id for sample in first_of_each_task(inputs[1], cfg.limit)}
     settings = {(setting.label, setting.parameters) for setting in request.settings}
     made_by = zip(records["setting"], records["parameters"], strict=True)
-    requested = pd.Series([one in settings for one in made_by], index=records.index) & records["sample"].isin(samples)
+    requested = pd.Series([pair in settings for pair in made_by], index=records.index) & records["sample"].isin(samples)
     return with_scores(records[requested].reset_index(drop=True))
 
 
 def with_scores(records: pd.DataFrame) -> pd.DataFrame:
-    """With a column for each score, beside the column `scores` of mappings."""
+    """The records with a column for each score, beside the column `scores` of mappings."""
     if "scores" not in records:
         return records
     scores = pd.DataFrame(list(records["scores"]), index=records.index)
     return records.join(scores[[name for name in scores if name not in records]])
 
 
-def overrides_of(given: Mapping[str, object]) -> list[str]:
+def overrides_of(keywords: Mapping[str, object]) -> list[str]:
     """Keywords as the command line's overrides: names of files first, then keys."""
     names, values = [], []
-    for key, value in given.items():
+    for key, value in keywords.items():
         if key in GROUPS:
-            chosen, its_keys = names_of(key, value)
+            chosen, inner = names_of(key, value)
             names.append(f"{'+' if key == 'experiment' else ''}{key}={chosen}")
-            values += its_keys
+            values += inner
         else:
             values += leaves(key, value)
     return [*sorted(names, key=lambda text: not text.startswith("+")), *values]
 
 
 def names_of(group: str, value: object) -> tuple[str, list[str]]:
-    """The files that `value` names, and overrides of their keys where it is a mapping."""
+    """The files that `value` names, and overrides of their keys if it is a mapping."""
     if not isinstance(value, Mapping):
         plain = plain_value(group, value)
         names = plain if isinstance(plain, list) and group in LISTS else [plain]
@@ -112,27 +112,27 @@ def names_of(group: str, value: object) -> tuple[str, list[str]]:
     if group not in LISTS and len(value) != 1:
         raise UserError(f"{group}={value!r} must have one name")
     paths = {name: f"{group}.{name}" if group in LISTS else group for name in value}
-    found = [text for name, its_keys in value.items() if its_keys for text in leaves(paths[name], its_keys)]
-    return override_text([*value]) if group in LISTS else override_text(next(iter(value))), found
+    overrides = [text for name, its_keys in value.items() if its_keys for text in leaves(paths[name], its_keys)]
+    return override_text([*value]) if group in LISTS else override_text(next(iter(value))), overrides
 
 
 def leaves(key: str, value: object) -> Iterator[str]:
     """An override for each leaf of a mapping; other values are one override."""
-    found = flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
-    for path, leaf in found.items():
+    by_path = flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
+    for path, leaf in by_path.items():
         yield f"{path}={override_text(plain_value(path, leaf))}"
 
 
 def plain_value(key: str, value: object) -> object:
-    """A value in the kinds that JSON has. Raises UserError for one that no configuration can have."""
+    """A value in JSON's types. Raises UserError for a value that no configuration can have."""
     if isinstance(value, PathLike):
         return str(Path(value).absolute())
-    if hasattr(value, "tolist"):  # numpy's numbers and arrays
+    if hasattr(value, "tolist"):  # a numpy number or array
         value = value.tolist()
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [plain_value(key, one) for one in value]
+        return [plain_value(key, item) for item in value]
     if isinstance(value, Mapping):
-        return {str(name): plain_value(key, one) for name, one in value.items()}
+        return {str(name): plain_value(key, item) for name, item in value.items()}
     if value is not None and not isinstance(value, str | bool | int | float):
         raise UserError(f"{key}={value!r} must be a text, a number, true or false, or a list or mapping of those")
     return value

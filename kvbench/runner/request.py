@@ -1,4 +1,4 @@
-"""What a configuration requests, with every check that needs no loaded model."""
+"""A configuration's request, with every check that needs no loaded model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Request:
 def build_request(cfg: Configuration) -> Request:
     """Build what a configuration requests. Raises UserError with the first mistake found.
 
-    kvbench.runner.prerequisites has checked what this machine lacks.
+    kvbench.runner.prerequisites has checked that this machine lacks nothing.
     """
     if cfg.engine:
         return engine_request(cfg)
@@ -71,7 +71,7 @@ def engine_request(cfg: Configuration) -> Request:
 
 
 def build_benchmark(node: Mapping[str, object]) -> Benchmark:
-    """The benchmark. Raises UserError where its scores cannot be computed here."""
+    """The benchmark. Raises UserError if its scores cannot be computed here."""
     benchmark = build(node, "benchmark", Benchmark)
     require(f"benchmark {benchmark.name}", *benchmark.packages)
     return benchmark
@@ -85,7 +85,7 @@ def check(settings: Sequence[Choice], benchmark: Benchmark, spec: ModelSpec) -> 
 
 
 def check_longest(benchmark: Benchmark, spec: ModelSpec) -> None:
-    """Refuse prompts longer than the model's context limit, where both are known."""
+    """Refuse prompts longer than the model's context limit, if both are known."""
     if benchmark.longest is not None and spec.max_length is not None and benchmark.longest > spec.max_length:
         raise UserError(
             f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "
@@ -109,7 +109,7 @@ def check_calibrations(settings: Sequence[Setting], spec: ModelSpec) -> None:
 
 
 def check_speed(question: str, memory: str, first_token: str) -> None:
-    """Raise UserError for settings that benchmark=speed ignores, and without the packages that read clocks."""
+    """Raise UserError for settings that benchmark=speed ignores, and if packages that read clocks are missing."""
     require("benchmark=speed, which notes the machine's clocks,", "psutil", "pynvml")
     if question != "visible":
         raise UserError(f"question={question}: benchmark=speed reads a text without a question, so it must be visible")
@@ -142,7 +142,7 @@ def check_memory(memory: str, settings: Sequence[Setting]) -> None:
 
 
 def measures_distance(value: Literal["auto"] | bool, memory: str, benchmark: Benchmark) -> bool:
-    """Whether distances from FullKV are measured; auto: where no score tells settings apart."""
+    """Whether distances from FullKV are measured; auto: if the benchmark has no score."""
     if value is True and memory == "stream":
         raise UserError("distance=true compares each setting with FullKV, and memory=stream runs one setting alone")
     return memory != "stream" and (not benchmark.metrics if value == "auto" else value)
@@ -151,7 +151,7 @@ def measures_distance(value: Literal["auto"] | bool, memory: str, benchmark: Ben
 def check_chunk(
     chunk: int | None, memory: str, settings: Sequence[Setting], benchmark: Benchmark, probes: bool
 ) -> None:
-    """Refuse chunks where something needs the whole prompt in a layer before the next layer."""
+    """Refuse chunks if anything needs the whole prompt in a layer before the next layer."""
     if chunk is None:
         return
     reason = None

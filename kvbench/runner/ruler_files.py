@@ -24,8 +24,8 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("folder", metavar="FOLDER", type=word, help="where to write")
     parser.overrides("model=NAME as for kvbench, and keys of benchmark=ruler: lengths, tasks, num_samples ...")
-    given = parser.parse(arguments)
-    folder, overrides = Path(given.folder), given.overrides
+    options = parser.parse(arguments)
+    folder, overrides = Path(options.folder), options.overrides
     cfg = configured(["benchmark=ruler", *overrides])
     benchmark = build(cfg.benchmark, "benchmark", Benchmark)
     if not isinstance(benchmark, Ruler) or benchmark.data_dir is not None:

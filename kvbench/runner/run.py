@@ -41,8 +41,8 @@ SMALLER_STEPS = (
 def run(cfg: Configuration, group: Group | None = None) -> Path:
     """Compute the missing records that a configuration requests; returns the folder of the results.
 
-    Raises UserError before any model is loaded where the configuration is wrong, and Incomplete at the end where
-    records could not be made.
+    Raises UserError before any model is loaded if the configuration is wrong, and Incomplete at the end if records
+    could not be made.
     """
     started = time.perf_counter()
     request = build_request(cfg)
@@ -59,8 +59,8 @@ def make_records(
 ) -> Path:
     """Compute the missing records of `request` and report; `started` is time.perf_counter() when the run began.
 
-    `inputs` are those of `load_inputs`, which runs with the same model and benchmark share. In a `group` of processes
-    each makes its shard, and the first one reports.
+    `inputs` are the result of `load_inputs`, which runs with the same model and benchmark share. In a `group` of
+    processes each makes its shard, and the first one reports.
     """
     loaded, samples = inputs
     identity = folder_identity(cfg, loaded, samples, request.benchmark)
@@ -84,25 +84,25 @@ def make_records(
     check_samples(loaded, run.benchmark, samples, run.question, request.kind.columns)
     check_templates(loaded, run.benchmark.name, samples, bool(cfg.benchmark.get("thinking")))
     request.kind.check(samples, run.settings, run.distance)
-    part = Shard(cfg.shard, cfg.shards)
-    shard = part.samples(samples, run.question)
+    shard = Shard(cfg.shard, cfg.shards)
+    own_samples = shard.samples(samples, run.question)
 
-    with Store(folder, part.name) as store:
+    with Store(folder, shard.name) as store:
         if store.set_aside:
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are computed again")
         with on_disk(f"write to {folder}"):
             write_samples(folder, samples)
-        manifest = opening(cfg, run, identity, shard, store, request.kind.made_by(run))
-        tracker = Tracker(cfg.wandb, f"{name} {part.name}".strip(), folder, warn)
-        with tracker, manifest_of(folder, manifest, store, started) as its_path:
+        manifest = opening(cfg, run, identity, own_samples, store, request.kind.made_by(run))
+        tracker = Tracker(cfg.wandb, f"{name} {shard.name}".strip(), folder, warn)
+        with tracker, manifest_of(folder, manifest, store, started) as manifest_path:
             begun(cfg)
             tracker.start(manifest)
             with out_of_memory("making a record", SMALLER_STEPS):
-                records = request.kind.evaluate(run, shard, store)
-                shown = samples if group else shard
-                estimate = request.kind.estimate(run, shard, store.done, request.part)
+                records = request.kind.evaluate(run, own_samples, store)
+                counted = samples if group else own_samples
+                estimate = request.kind.estimate(run, own_samples, store.done, request.part)
                 failures: list[Failure] = []
-                for record in with_progress(records, run, shown, store, failures, estimate, group):
+                for record in with_progress(records, run, counted, store, failures, estimate, group):
                     tracker.record(record)
             failed, stopped = {failure.key: str(failure) for failure in failures}, []
             if group and not group.first:
@@ -110,7 +110,7 @@ def make_records(
                 return folder
             if group:
                 stopped = join(group, failed)
-            write_again(its_path, manifest)
+            write_again(manifest_path, manifest)
             report_if_complete(request, run, samples, store, tracker, {*failed})
             if failed:
                 first = next(iter(failed.values()))
@@ -121,7 +121,7 @@ def make_records(
 
 
 def join(group: Group, failed: dict[str, str]) -> list[str]:
-    """Add what other processes could not make to `failed`; a line for each process that an error ended."""
+    """Add the failures of other processes to `failed`. Returns a line for each process that an error ended."""
     stopped = []
     for rank, outcome in group.outcomes.items():
         failed |= outcome.failures
@@ -133,7 +133,7 @@ def join(group: Group, failed: dict[str, str]) -> list[str]:
 
 
 def load_inputs(request: Request) -> tuple[AnyModel, list[Sample]]:
-    """Load the model, or find its engines, and make the samples."""
+    """Load the model, or connect its engines, and make the samples."""
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     name = request.spec.name
@@ -148,9 +148,9 @@ def load_inputs(request: Request) -> tuple[AnyModel, list[Sample]]:
 def report_if_complete(
     request: Request, run: AnyRun, samples: Sequence[Sample], store: Store, tracker: Tracker, failed: set[str]
 ) -> None:
-    """Write tables and figures, without the records that `failed`, once no shard has records left to make.
+    """Write tables and figures, without the records that `failed`, if no shard has records left to make.
 
-    Raises Incomplete where stored records have disappeared.
+    Raises Incomplete if stored records have disappeared.
     """
     folder = store.path.parent
     requested = requested_keys(run, samples) - failed

@@ -1,4 +1,4 @@
-"""The figures of a run, where matplotlib is installed: without it a line says so; records and tables are the same."""
+"""The figures of a run. Without matplotlib, which draws them, a line names it; records and tables are the same."""
 
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -13,7 +13,7 @@ from kvbench.utils.extras import lacking
 
 
 def drawing(draw: Callable[..., list[Path]]) -> Callable[..., list[Path]]:
-    """`draw`, which returns its files; none, and a line, where matplotlib is not installed."""
+    """`draw`, which returns its files; if matplotlib is not installed, a function that warns and returns none."""
 
     @wraps(draw)
     def drawn(*args: object, **options: object) -> list[Path]:

@@ -22,16 +22,7 @@ compared with the scores stored there. A record that was edited is an error.
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = _parser().parse(arguments)
-    run(options.folder, options.e, options.out)
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        "score",
-        "Score LongBench predictions with the official metrics.",
-        more=EPILOG,
-    )
+    parser = Parser("score", "Score LongBench predictions with the official metrics.", more=EPILOG)
     parser.add_argument(
         "folder", metavar="FOLDER", type=Path, help="a folder with TASK.jsonl files, or the folder of a kvbench run"
     )
@@ -46,12 +37,13 @@ def _parser() -> Parser:
         metavar="FILE",
         help="write the scores as JSON in the format of the official result.json (for a kvbench run, by setting)",
     )
-    return parser
+    options = parser.parse(arguments)
+    run(options.folder, options.e, options.out)
 
 
 def run(folder: Path, extended: bool, out: Path | None) -> None:
-    """Score a folder, print the table and what it compares with, write the scores."""
-    # behind the parser: this brings torch, which --help need not wait for
+    """Score a folder, print the table and the differences from existing scores, write the scores."""
+    # after the parser: this imports torch, which --help need not wait for
     from kvbench.evaluation import rescore as predictions
     from kvbench.records.store import record_files
     from kvbench.report.tables import rescored
@@ -69,10 +61,10 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
         frame, notes = rescored.table(scored), rescored.compare_records(scored)
     else:
         files, extended = predictions.find(folder, extended)
-        known = predictions.published(folder)
+        published = predictions.published(folder)
         scored = predictions.from_files(files, extended)
         result = predictions.official_form(scored)
-        frame, notes = rescored.compare_published(rescored.table(scored, known), known, predictions.RESULT)
+        frame, notes = rescored.compare_published(rescored.table(scored, published), published, predictions.RESULT)
     if out is not None:
         with on_disk(f"write --out {out}"):
             write_atomically(out, json.dumps(result, ensure_ascii=False, indent=4) + "\n")

@@ -1,4 +1,4 @@
-"""Which samples a run evaluates, and the keys of the records that they make."""
+"""The samples that a run evaluates, and the keys of their records."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from kvbench.records.store import shard_name
 
 def first_of_each_task(samples: Sequence[Sample], limit: int | None) -> list[Sample]:
     """The first `limit` samples of every task, in their order; all for None."""
-    seen: Counter[str | None] = Counter()
+    counts: Counter[str | None] = Counter()
     chosen = []
     for sample in samples:
-        seen[task := sample.meta.get("task")] += 1
-        if limit is None or seen[task] <= limit:
+        counts[task := sample.meta.get("task")] += 1
+        if limit is None or counts[task] <= limit:
             chosen.append(sample)
     return chosen
 
@@ -30,15 +30,15 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """Of the process's own files."""
+        """The name of the process's own files."""
         return shard_name(self.number, self.count)
 
     def samples(self, samples: Sequence[Sample], question: str) -> list[Sample]:
-        """Its part of the samples: those that may share a context are in one shard."""
+        """Its part of the samples; samples that may share a context are in one shard."""
         groups = together(samples, question)[self.number :: self.count]
         return [sample for group in groups for sample in group]
 
 
 def requested_keys(run: AnyRun, samples: Sequence[Sample]) -> set[str]:
-    """The keys of all records that samples and settings make."""
+    """The keys of the records of all samples under all settings."""
     return {run.key(sample, setting) for sample in samples for setting in run.settings}

@@ -20,7 +20,7 @@ STARTING = "starting"
 
 @contextmanager
 def starting(cfg: "Configuration") -> Iterator[None]:
-    """Keep a note of a job that ends within the block, unless `begun` was called, when its folder has a manifest.
+    """Keep a note of a job that ends within the block, unless `begun` was called: then its folder has a manifest.
 
     Only under Slurm, which reports a job of submitit's as COMPLETED even when it raised.
     """

@@ -15,7 +15,7 @@ from kvbench.errors import UserError
 from kvbench.runner.prerequisites import check_machine
 from kvbench.utils.console import err
 
-# What jobs may differ in that write to the same records.
+# Keys in which jobs may differ that write to the same folder of records.
 NOT_IN_FOLDER = (
     "method",
     "engine",
@@ -33,13 +33,13 @@ NOT_IN_FOLDER = (
 
 
 def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
-    """Refuse a sweep with a mistake in any job, while none has been run or submitted."""
+    """Refuse a sweep with a mistake in any job, before one is run or submitted."""
     sweeper = str(config.hydra.sweeper._target_).rpartition(".")[2]
     if sweeper != "BasicSweeper":
         raise UserError(f"hydra.sweeper={sweeper}: -m makes a job for each combination of values: leave it out")
     configs = [resolved_job(config, job) for job in jobs]
-    for one in configs:
-        check_machine(one)
+    for cfg in configs:
+        check_machine(cfg)
 
     from kvbench.runner.request import build_request  # imports torch, which takes seconds
 
@@ -47,11 +47,11 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     launcher = str(config.hydra.launcher._target_).rpartition(".")[2]
     if launcher == "SlurmLauncher" and shutil.which("sbatch") is None:
         raise UserError("this machine has no sbatch: run where jobs are submitted to Slurm")
-    first: dict[str, int] = {}  # the records that a job writes to -> the first job that does
-    for number, one in enumerate(configs, start=1):
-        build_request(one)
-        own = {key: value for key, value in one.plain.items() if key not in NOT_IN_FOLDER}
-        target = json.dumps(own | {"probe": bool(one.probe)}, sort_keys=True)
+    first: dict[str, int] = {}  # a folder of records -> the first job that writes to it
+    for number, cfg in enumerate(configs, start=1):
+        build_request(cfg)
+        of_folder = {key: value for key, value in cfg.plain.items() if key not in NOT_IN_FOLDER}
+        target = json.dumps(of_folder | {"probe": bool(cfg.probe)}, sort_keys=True)
         if first.setdefault(target, number) != number and launcher != "BasicLauncher":
             raise UserError(
                 f"jobs {first[target]} and {number} of the sweep would write to the same records at the same time: "
@@ -67,7 +67,7 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
 
 
 def resolved_job(config: DictConfig, overrides: Sequence[str]) -> Configuration:
-    """The whole configuration of one job of a sweep, without Hydra's own."""
+    """The configuration of one job of a sweep, without Hydra's section."""
     cfg = GlobalHydra.instance().config_loader().load_sweep_config(config, list(overrides))
     with open_dict(cfg):
         del cfg["hydra"]

@@ -1,4 +1,4 @@
-"""What a run's time goes to, from the seconds that its records state."""
+"""The parts of a run's time, from the seconds in its records."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,14 @@ from kvbench.utils.text import duration
 
 # A setting dominates above this share of the time, and above so many times its even share.
 SHARE, TIMES = 0.5, 3
-WORTH = 60.0  # seconds of a run whose parts are worth a line
+WORTH = 60.0  # seconds of a run from which a line states its parts
 
 
 class TimeSpent:
-    """Seconds of prefill, compression and decoding of all records so far: what several share counts once."""
+    """Seconds of prefill, compression and decoding of all records so far; a shared pass counts once."""
 
     def __init__(self) -> None:
-        self.passes: set[float] = set()  # what `prefill_of` tells apart
+        self.passes: set[float] = set()  # counted passes, see `prefill_of`
         self.seconds = {"prefill": 0.0, "compression": 0.0, "decoding": 0.0}
 
     def add(self, record: Mapping[str, Any]) -> None:
@@ -28,26 +28,26 @@ class TimeSpent:
         self.seconds["decoding"] += _decoding(record)
 
     def line(self, elapsed: float) -> str:
-        """Shares of the `elapsed` seconds; empty for a short run, and for records without such times."""
-        known = sum(self.seconds.values())
-        if elapsed < WORTH or not known:
+        """Shares of the `elapsed` seconds; empty for a short run, and for records without times."""
+        stated = sum(self.seconds.values())
+        if elapsed < WORTH or not stated:
             return ""
         parts = [f"{name} {seconds / elapsed:.0%}" for name, seconds in self.seconds.items()]
-        return f"{duration(elapsed)}: {', '.join(parts)}, all else {max(1 - known / elapsed, 0):.0%}"
+        return f"{duration(elapsed)}: {', '.join(parts)}, all else {max(1 - stated / elapsed, 0):.0%}"
 
 
 def dominant(records: Sequence[Mapping[str, Any]]) -> tuple[str, float] | None:
-    """The setting that dominates the time of these records, and its share of it; None where there is none.
+    """The setting that dominates the time of these records, and its share of the time; None: no setting does.
 
     `records` are all of one sample. Settings that share a prefill pass or decode as one batch share its time equally.
     """
     passes: Counter[float | None] = Counter(map(prefill_of, records))
     seconds = {record["setting"]: _seconds(record, passes) for record in records}
-    whole = sum(seconds.values())
-    if not whole:
+    total = sum(seconds.values())
+    if not total:
         return None
     setting = max(seconds, key=seconds.__getitem__)
-    share = seconds[setting] / whole
+    share = seconds[setting] / total
     return (setting, share) if share > max(SHARE, TIMES / len(seconds)) else None
 
 

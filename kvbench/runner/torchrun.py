@@ -1,8 +1,8 @@
 """Processes that torchrun started on one command: each makes a shard of the samples on a GPU of its own.
 
-RANK, WORLD_SIZE and LOCAL_RANK, which torchrun sets, name the process. Process 0 speaks for all: it shows the progress
-of the whole folder, waits for the others, reports what they could not do, and makes the table. They meet in torchrun's
-own key-value store; nothing else of torch.distributed is used.
+torchrun sets RANK, WORLD_SIZE and LOCAL_RANK, which name the process. Process 0 shows the progress of the whole folder,
+waits for the others, reports their failures, and makes the table. Processes communicate through torchrun's key-value
+store; nothing else of torch.distributed is used.
 """
 
 import json
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from kvbench.configuration import Configuration
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-PAUSE = 0.3  # seconds between two looks at the others
+PAUSE = 0.3  # seconds between two checks whether the others have ended
 
 
 @dataclass
 class Outcome:
-    """What a process reports when its shard has ended."""
+    """A process's report when its shard has ended."""
 
-    error: str | None = None  # in one line, where it ended early
+    error: str | None = None  # in one line, if the shard ended early
     failures: dict[str, str] = field(default_factory=dict)  # key of each record that it could not make -> why
 
 
@@ -50,7 +50,7 @@ class Group:
         return self.rank == 0
 
     def shard_of(self, cfg: "Configuration") -> "Configuration":
-        """The configuration of this process's shard, on its own GPU where there is one and no device is chosen."""
+        """The configuration of this process's shard, on its own GPU if there are GPUs and no device is chosen."""
         import torch
 
         if cfg.shards != 1 or cfg.shard != 0:
@@ -95,41 +95,40 @@ class Group:
             self.store = distributed.PrefixStore(f"kvbench/{attempt}", store)
 
     @property
-    def _met(self) -> "PrefixStore":
+    def _shared(self) -> "PrefixStore":
         assert self.store is not None, "a job has not begun"
         return self.store
 
     def hand_over(self, outcome: Outcome) -> None:
-        """Write this process's report for the first one."""
+        """Write this process's report for the first process."""
         with reached():
-            self._met.set(self._key("outcome", self.rank), json.dumps(asdict(outcome)))
+            self._shared.set(self._key("outcome", self.rank), json.dumps(asdict(outcome)))
 
     def made(self, records: int) -> int:
-        """Count records that this process has made; the number that all have."""
+        """Count records that this process has made. Returns the number that all processes have made."""
         with reached():
-            records_of_all: int = self._met.add(self._key("made"), records)
-        return records_of_all
+            return self._shared.add(self._key("made"), records)
 
     def wait(self, meanwhile: Callable[[], None]) -> None:
         """Wait until all other processes have ended; `outcomes` then has their reports by rank."""
         keys = {rank: self._key("outcome", rank) for rank in range(1, self.world)}
         with reached():
-            while not self._met.check(list(keys.values())):
+            while not self._shared.check(list(keys.values())):
                 time.sleep(PAUSE)  # a signal interrupts it
                 meanwhile()
-            self.outcomes = {rank: Outcome(**json.loads(self._met.get(key))) for rank, key in keys.items()}
+            self.outcomes = {rank: Outcome(**json.loads(self._shared.get(key))) for rank, key in keys.items()}
 
     def _key(self, *names: object) -> str:
         return "/".join(map(str, (self.jobs, *names)))
 
 
 class Alone(Incomplete):
-    """torchrun, whose store the processes meet in, is gone."""
+    """torchrun, whose store the processes share, is gone."""
 
 
 @contextmanager
 def reached() -> Iterator[None]:
-    """Raise Alone for what torch.distributed raises where torchrun was killed and its store does not answer."""
+    """Raise Alone for torch.distributed's error when torchrun was killed and its store does not answer."""
     from torch import distributed
 
     try:
@@ -142,7 +141,7 @@ def reached() -> Iterator[None]:
 
 
 def group_of_environment() -> Group | None:
-    """The group that this process belongs to; None where torchrun started no other beside it."""
+    """The group that this process belongs to; None if torchrun started no other process."""
     values = [os.environ.get(name, "") for name in VARIABLES]
     if not all(value.isdecimal() for value in values) or values[1] in ("0", "1"):
         return None
@@ -153,7 +152,7 @@ def group_of_environment() -> Group | None:
 def one_speaks(group: Group | None) -> Iterator[None]:
     """Silence every process but the first, which gets their errors, and let them end with exit code 0.
 
-    torchrun stops all processes as soon as one of them fails, so only the first one may. A signal keeps its exit code.
+    torchrun stops all processes as soon as one fails, so only the first may fail. A signal keeps its exit code.
     """
     if group is None or group.first:
         yield

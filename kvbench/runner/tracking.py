@@ -1,4 +1,4 @@
-"""Weights & Biases, where a configuration requests it. Never required, and never a reason for a run to stop or wait."""
+"""Weights & Biases, if a configuration requests it. It never stops a run or makes it wait."""
 
 import atexit
 import contextlib
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import wandb
 
 _WAIT = 30  # seconds for a server that does not answer, at the start and again at the end of a run
-_EXIT = 10  # seconds for W&B's own process to end, once all is over
+_EXIT = 10  # seconds for W&B's own process to end after the run
 
 
 class Tracker:
@@ -43,7 +43,7 @@ class Tracker:
             self.close(failed=kind is not None)
 
     def start(self, manifest: dict[str, Any]) -> None:
-        """Begin or resume the W&B run, with the manifest as its configuration; nothing where it is disabled."""
+        """Begin or resume the W&B run, with the manifest as its configuration; does nothing if it is disabled."""
         if self.options.mode == "disabled":
             return
         with self._unharmed():
@@ -75,7 +75,7 @@ class Tracker:
         return self.run is not None
 
     def record(self, record: dict[str, Any]) -> None:
-        """Count a record in, and log the mean scores of its setting so far."""
+        """Count a record, and log the mean scores of its setting so far."""
         if self.run is None:
             return
         means = {}
@@ -117,9 +117,9 @@ class Tracker:
 
 @contextlib.contextmanager
 def bounded_exit() -> Iterator[None]:
-    """W&B is started within. At exit the interpreter would wait for its process without end: here for _EXIT seconds.
+    """Start W&B within the block. At exit the interpreter would wait for W&B's process without end: now _EXIT seconds.
 
-    Exit functions run in reverse order, so that this one, registered after W&B's own, runs before it.
+    Exit functions run in reverse order, so this one, registered after W&B's own, runs before it.
     """
     try:
         yield
@@ -129,7 +129,7 @@ def bounded_exit() -> Iterator[None]:
 
 
 def _end_service() -> None:
-    """End W&B's process, by an alarm where it takes long. A thread could not be started at exit (Python 3.12)."""
+    """End W&B's process, by an alarm if it takes long. A thread cannot be started at exit (Python 3.12)."""
     import psutil
     import wandb
 

@@ -19,7 +19,7 @@ class Setting:
     default: Any
     several: bool  # whether each NAME=VALUE adds to a list; else the last one counts
 
-    def of(self, texts: Sequence[str]) -> Any:
+    def value(self, texts: Sequence[str]) -> Any:
         values = [self.read(text) for text in texts]
         if self.several:
             return [item for value in values for item in value]
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
     """An argparse parser of `kvbench COMMAND`, for `parse`. Raises UserError for wrong arguments."""
 
     def __init__(self, command: str, about: str, more: str | Callable[[], str] = "", **options: Any):
-        """`more` stands below the arguments as it is; a function is called where help is printed."""
+        """`more` is printed unchanged below the arguments; a function is called when help is printed."""
         super().__init__(
             prog=f"kvbench {command}".strip(),
             description=fill(about, WIDTH),
@@ -52,22 +52,22 @@ class Parser(argparse.ArgumentParser):
         """Take a value of the command's own as NAME=VALUE, such as `example`. Call `overrides` first."""
         name = example.partition("=")[0]
         self.settings[name] = Setting(read, default, several)
-        # for the help: `overrides` is greedy and leaves none of the arguments to it
+        # for the help only: `overrides` is greedy and takes all arguments
         self.add_argument(name, nargs="?", metavar=example, help=about)
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """The values of all arguments, in whatever order options and others are."""
+        """The values of all arguments; options and other arguments may come in any order."""
         texts: dict[str, list[str]] = {name: [] for name in self.settings}
-        rest = []
+        others = []
         for argument in arguments:
             name, equals, value = argument.partition("=")
             if equals and name in texts:
                 texts[name].append(value)
             else:
-                rest.append(argument)
-        options = self.parse_intermixed_args(rest)
+                others.append(argument)
+        options = self.parse_intermixed_args(others)
         for name, setting in self.settings.items():
-            setattr(options, name, setting.of(texts[name]))
+            setattr(options, name, setting.value(texts[name]))
         return options
 
     def format_help(self) -> str:

@@ -1,4 +1,4 @@
-"""Chat templates, which come with a model and are programs: rendered within limits of size and of work."""
+"""Chat templates, which are programs that come with a model: rendered within limits of size, steps and memory."""
 
 import re
 import resource
@@ -17,11 +17,11 @@ from kvbench.utils.tokenizer import Tokenizer
 
 LARGEST = 1_000_000  # characters
 STEPS = 5_000_000  # lines of the compiled template and of what it calls; real ones take some thousands
-FACTOR = 1_000_000  # of a multiplication, which repeats a text
+FACTOR = 1_000_000  # largest in a multiplication, which may repeat a text
 ROOM = 2**30  # bytes for one prompt: a text that doubles itself needs few steps
 PAGES = Path("/proc/self/statm")
 
-# Stands in for a text to find what the template writes around it; no text contains it.
+# A text that no other contains: in its place, it shows what the template writes around a text.
 MARK = "\ue000"
 RAW = "(model.chat_template=none gives the model raw text)"
 
@@ -30,7 +30,7 @@ RAW = "(model.chat_template=none gives the model raw text)"
 def check_template(name: str, template: str) -> None:
     """Refuse a template that is too large to compile, and powers and products that are too large to compute.
 
-    Raises UserError, and jinja2's TemplateError where it is no template. transformers' sandbox has no such limits.
+    Raises UserError, and jinja2's TemplateError if it is no template. transformers' sandbox has no such limits.
     """
     if len(template) > LARGEST:
         raise UserError(f"the chat template of {name} has {len(template):,} characters, more than {LARGEST:,} {RAW}")
@@ -44,31 +44,30 @@ def check_template(name: str, template: str) -> None:
 
 
 def user_turn(tokenizer: Tokenizer, text: str) -> str:
-    """A user's message and the header of the answer as the tokenizer's template writes them; the text without one."""
+    """A user's message and the answer's header in the tokenizer's template; the text if there is no template."""
     if not tokenizer.chat_template:
         return text
     name, turn = str(tokenizer.name_or_path), [{"role": "user", "content": text}]
     check_template(name, tokenizer.get_chat_template())
     with bounded(name):
-        written: str = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
-    return written
+        return tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
 
 
 def _without_generation(template: str) -> str:
-    """Without transformers' own tag, which marks what the assistant writes."""
+    """The template without transformers' own tag, which marks the assistant's text."""
     return re.sub(r"\{%[-+]?\s*(end)?generation\s*[-+]?%\}", "", template)
 
 
 class _Tracer(Protocol):
-    """A function as `sys.settrace` takes it."""
+    """A function for `sys.settrace`."""
 
     def __call__(self, frame: FrameType, event: str, argument: object, /) -> "_Tracer": ...
 
 
 @contextmanager
 def bounded(name: str, most: int = STEPS) -> Iterator[None]:
-    """Raise UserError within the block after so many lines of Python, since nested loops could run for years, and for
-    a block that takes more than ROOM bytes of memory.
+    """Raise UserError if the block takes more than `most` lines of Python (nested loops could run for years), or more
+    than ROOM bytes of memory.
     """
     left = most
 
@@ -92,7 +91,7 @@ def bounded(name: str, most: int = STEPS) -> Iterator[None]:
 
 @contextmanager
 def _little_memory() -> Iterator[None]:
-    """MemoryError where the block needs more than ROOM bytes of addresses; no limit where there is no /proc."""
+    """Raise MemoryError if the block needs more than ROOM bytes of addresses; without /proc there is no limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = soft
     if PAGES.is_file():

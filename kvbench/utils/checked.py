@@ -1,4 +1,4 @@
-"""Dataclasses that check their fields: constraints stand in the types, and a bad value is one line.
+"""Dataclasses that check their fields: types state the constraints, and a bad value is an error of one line.
 
     @checked
     class WindowAttention(Scoring):
@@ -6,7 +6,7 @@
         pooling: Literal["max", "avg"] = "max"
 
 `WindowAttention(window=0)` raises UserError("window=0 must be an integer of at least 1"). Checks are strict: `true` is
-no number, "8" is no integer, a whole number is a float. What two fields say of each other is for `__post_init__`.
+no number, "8" is no integer; an integer is a float, too. Constraints between two fields belong to `__post_init__`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from kvbench.errors import UserError, unknown
 Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1)]  # of a whole, not none of it
+Share = Annotated[float, Field(gt=0, le=1)]  # unlike a Fraction, never 0
 Fraction = Annotated[float, Field(ge=0, le=1)]
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -34,7 +34,7 @@ def _as_names(value: object) -> list[str]:
     return list(names)
 
 
-# One name stands for a list of one. A validator's ValueError says what would be right, as here.
+# A single name becomes a list. As here, a validator's ValueError names what is allowed.
 Names = Annotated[list[str], BeforeValidator(_as_names)]
 
 _CONFIG = ConfigDict(strict=True, arbitrary_types_allowed=True, extra="forbid")
@@ -60,8 +60,8 @@ _BOUNDS = {
 
 @dataclass_transform(field_specifiers=(Field,))
 def checked(cls: type | None = None, *, prefix: str = "", **options: Any) -> Any:
-    """A dataclass (with `options` as of `dataclasses.dataclass`) that raises UserError for a value that a field's type
-    does not allow. `prefix` stands before the field's name in that line: "benchmark." makes "benchmark.window=0 …".
+    """A dataclass (with the `options` of `dataclasses.dataclass`) that raises UserError for a value that a field's type
+    does not allow. The message has `prefix` before the field's name: "benchmark." makes "benchmark.window=0 …".
     """
 
     def decorate(cls: type) -> type:
@@ -84,25 +84,25 @@ def _one_line(init: Callable[..., Any], form: type[Any], prefix: str) -> Callabl
 
 
 def check_given(form: type[Any], values: Mapping[str, object], prefix: str = "") -> None:
-    """Raise UserError for the first of `values` that a field of a checked dataclass does not allow; fields that are
-    left out are no mistake.
+    """Raise UserError for the first of `values` that a field of a checked dataclass does not allow. Missing fields are
+    no mistake.
     """
     try:
-        form.__init__.__wrapped__(object.__new__(form), **values)  # pydantic's own
+        form.__init__.__wrapped__(object.__new__(form), **values)  # pydantic's __init__
     except ValidationError as error:
-        wrong = [each for each in error.errors() if each["type"] != "missing"]
-        if wrong:
-            raise explained(wrong, form, prefix) from None
+        mistakes = [mistake for mistake in error.errors() if mistake["type"] != "missing"]
+        if mistakes:
+            raise explained(mistakes, form, prefix) from None
 
 
 def explained(mistakes: Sequence[Any], form: type[Any], prefix: str = "") -> UserError:
     """The first of pydantic's mistakes in the arguments of a dataclass, as kvbench reports mistakes."""
-    errors = [each | {"loc": _named(form, each["loc"])} for each in mistakes]
+    errors = [mistake | {"loc": _named(form, mistake["loc"])} for mistake in mistakes]
     first = errors[0]
     if isinstance(cause := first.get("ctx", {}).get("error"), UserError):
         return cause  # raised by a __post_init__
     field, *inner = first["loc"] or (form.__name__,)
-    same_field = [each for each in errors if each["loc"][:1] == first["loc"][:1]]  # one for each part of a union
+    same_field = [error for error in errors if error["loc"][:1] == first["loc"][:1]]  # one for each part of a union
     name, value = f"{prefix}{field}", first["input"]
     if first["type"] == "missing":
         return UserError(f"{name} is missing")
@@ -116,18 +116,18 @@ def explained(mistakes: Sequence[Any], form: type[Any], prefix: str = "") -> Use
     texts = _literals(form, str(field))
     if first["type"] == "literal_error" and len(same_field) == 1 and texts:
         return unknown(name, str(value), texts)
-    wanted = list(dict.fromkeys(_wanted(each, form) for each in same_field))
-    # of int | float under the same bounds, "a number" includes the integer
-    integers = [text for text in wanted if text.startswith("an integer")]
-    wanted = [text for text in wanted if text not in integers or text.replace("an integer", "a number") not in wanted]
+    allowed = list(dict.fromkeys(_allowed(error, form) for error in same_field))
+    # for int | float under the same bounds, "a number" is enough
+    wider = {text: text.replace("an integer", "a number") for text in allowed if text.startswith("an integer")}
+    allowed = [text for text in allowed if wider.get(text) not in allowed]
     annotation = form.__dataclass_fields__[field].type if field in form.__dataclass_fields__ else None
     if item is None and NoneType in get_args(annotation):
-        wanted.append("null")
-    return UserError(f"{name}={value!r} must be {' or '.join(wanted)}")
+        allowed.append("null")
+    return UserError(f"{name}={value!r} must be {' or '.join(allowed)}")
 
 
 def _named(form: type[Any], loc: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The place of an error, with the field's name for a positional argument's number."""
+    """The place of an error, with a field's name in place of a positional argument's index."""
     fields = _fields(form)
     return (fields[loc[0]], *loc[1:]) if loc and isinstance(loc[0], int) and loc[0] < len(fields) else loc
 
@@ -137,7 +137,7 @@ def _fields(form: type[Any]) -> list[str]:
 
 
 def _literals(form: type[Any], field: str) -> list[str]:
-    """The texts that a field of Literal type allows; empty where it allows anything else but null."""
+    """The texts that a field of Literal type allows; empty if it allows anything else besides null."""
     parts = _annotations(form, (field,))
     values = [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
     if not all(isinstance(value, str) for value in values):
@@ -145,8 +145,8 @@ def _literals(form: type[Any], field: str) -> list[str]:
     return [*values, "null"] if NoneType in parts else values
 
 
-def _wanted(error: dict[str, Any], form: type[Any]) -> str:
-    """The values that are right in the place of an error."""
+def _allowed(error: dict[str, Any], form: type[Any]) -> str:
+    """The values that are allowed in the place of an error."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]

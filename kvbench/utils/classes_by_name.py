@@ -1,4 +1,4 @@
-"""Classes of a package by their names, wherever in its files they stand: a new file needs no line in its package."""
+"""Classes of a package by name, in whatever file they are: a new file needs no line in its package's `__init__`."""
 
 import re
 import sys
@@ -12,9 +12,9 @@ CLASS = re.compile(r"^class ([A-Z]\w*)", re.MULTILINE)
 
 
 def class_below(package: str, name: str) -> Any:
-    """What a package's `__getattr__` returns: the class `name` of one of its files, which is imported.
+    """The class `name` of one of a package's files, which is imported: for the package's `__getattr__`.
 
-    AttributeError where no file has it, or where several have one.
+    Raises AttributeError if no file has it, or if several have one.
     """
     modules = places(package).get(name, [])
     if len(modules) == 1:
@@ -26,10 +26,10 @@ def class_below(package: str, name: str) -> Any:
 @cache
 def places(package: str) -> dict[str, list[str]]:
     """The modules below a package that define each class whose name begins with a capital; none is imported."""
-    found: dict[str, list[str]] = {}
+    modules: dict[str, list[str]] = {}
     for folder in map(Path, sys.modules[package].__path__):
         for path in sorted(folder.rglob("*.py")):
             module = ".".join([package, *path.relative_to(folder).with_suffix("").parts]).removesuffix(".__init__")
             for name in CLASS.findall(path.read_text(encoding="utf-8")):
-                found.setdefault(name, []).append(module)
-    return found
+                modules.setdefault(name, []).append(module)
+    return modules

@@ -11,7 +11,7 @@ DESCRIPTIONS = ("about", "title", "help_group", "colour")
 
 
 def check_folder(folder: Path, groups: Iterable[str]) -> None:
-    """Raise UserError for the first file GROUP/….yaml that cannot be read, or whose keys or descriptions are none."""
+    """Raise UserError for the first GROUP/….yaml that cannot be read, or whose keys or descriptions are not texts."""
     for group in groups:
         for path in sorted((folder / group).rglob("*.yaml")):
             _check(path)
@@ -20,8 +20,8 @@ def check_folder(folder: Path, groups: Iterable[str]) -> None:
 def _check(path: Path) -> None:
     contents = read_yaml(path)
     if not isinstance(contents, Mapping):
-        what = "is empty" if contents is None else f"is {contents!r:.60}"
-        raise UserError(f"{path} {what}: a file of choices has lines KEY: VALUE")
+        form = "is empty" if contents is None else f"is {contents!r:.60}"
+        raise UserError(f"{path} {form}: a file of choices has lines KEY: VALUE")
     for key in contents:
         if not isinstance(key, str):
             raise UserError(f"{path}: the key {key!r} is not a text")

@@ -21,8 +21,8 @@ _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd"
 class SafeConsole(Console):
     """A rich console over SafeStream that prints no control characters but rich's own.
 
-    Names and texts from data come as they are: markup is off, so that "[/x]" is text, and whatever rich takes for
-    markup of its own accord (`status`, a progress bar's columns) is given as `Text`.
+    Names and texts from data are printed unchanged: markup is off, so that "[/x]" is text. Where rich always reads
+    markup (`status`, a progress bar's columns), pass `Text`.
     """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
@@ -84,12 +84,12 @@ err = SafeConsole(stderr=True, markup=False)
 
 
 def print_line(line: str) -> None:
-    """A line on standard output: printed as it is and never wrapped."""
+    """Print a line on standard output, unchanged and never wrapped."""
     out.print(line, highlight=False, soft_wrap=True)
 
 
 def warn(line: str) -> None:
-    """A line on standard error, beside what the command prints."""
+    """Print a line on standard error, apart from the command's output."""
     err.print(line, highlight=False, soft_wrap=True)
 
 
@@ -113,7 +113,7 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
 
 
 def in_cell() -> Callable[[str], None]:
-    """A line of its own in the output of a notebook's cell, and the function that replaces its text."""
+    """Add a line to the output of a notebook's cell; returns the function that replaces its text."""
     from IPython.display import display
 
     line = display({"text/plain": ""}, raw=True, display_id=True)

@@ -1,11 +1,11 @@
-"""The CPU's name: what /proc, or on a Mac the kernel, calls it."""
+"""The CPU's name, from /proc or, on a Mac, from the kernel."""
 
 import platform
 import subprocess
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
-# Linux on ARM names a CPU by two numbers: who made it (Arm's Main ID Register), and which part it is.
+# Linux on ARM names a CPU by two numbers of Arm's Main ID Register: maker and part.
 MAKERS = {
     "0x41": "ARM",
     "0x46": "Fujitsu",
@@ -48,7 +48,7 @@ def _of_proc() -> str:
 
 
 def _of_mac() -> str:
-    """What macOS calls the CPU, such as Apple M2; elsewhere empty."""
+    """The CPU's name in macOS, such as Apple M2; elsewhere empty."""
     if platform.system() != "Darwin":
         return ""
     command = ["sysctl", "-n", "machdep.cpu.brand_string"]

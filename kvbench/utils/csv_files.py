@@ -1,4 +1,4 @@
-"""CSV files that spreadsheets open as what they are: text stays text."""
+"""CSV files whose text stays text in spreadsheets."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:
-    """The frame without its index, written atomically as UTF-8; every line ends with a line feed."""
+    """Write the frame without its index, atomically and as UTF-8; every line ends with a line feed."""
     write_atomically(path, csv_text(frame))
 
 

@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 class TooLong(OSError):
-    """A call did not end in time; `strerror` says after how long."""
+    """A call did not end in time; the message states the limit."""
 
     def __init__(self, seconds: float):
         super().__init__(f"no whole answer within {seconds:g} seconds")
@@ -18,24 +18,24 @@ class TooLong(OSError):
 
 @dataclass(frozen=True)
 class _Raised:
-    """In the place of a result: what the call raised."""
+    """The call's error, in place of a result."""
 
     error: BaseException
 
 
 def within(seconds: float, call: Callable[[], Result]) -> Result:
-    """What `call` returns or raises. Raises TooLong after so many seconds; the call is then left to itself."""
-    done: queue.SimpleQueue[Result | _Raised] = queue.SimpleQueue()
+    """Return or raise what `call` does. Raises TooLong after so many seconds; the call then continues unattended."""
+    results: queue.SimpleQueue[Result | _Raised] = queue.SimpleQueue()
 
     def work() -> None:
         try:
-            done.put(call())
+            results.put(call())
         except BaseException as error:
-            done.put(_Raised(error))
+            results.put(_Raised(error))
 
-    threading.Thread(target=work, daemon=True).start()  # a daemon: it does not keep the process from ending
+    threading.Thread(target=work, daemon=True).start()  # a daemon does not keep the process from ending
     try:
-        result = done.get(timeout=seconds)
+        result = results.get(timeout=seconds)
     except queue.Empty:
         raise TooLong(seconds) from None
     if isinstance(result, _Raised):

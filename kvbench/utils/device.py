@@ -43,11 +43,9 @@ def device_peak(model: PreTrainedModel) -> int | None:
 
 
 def free_bytes(device: str) -> int:
-    """Memory of a device that new tensors can take, in bytes; on a GPU with what torch's allocator holds for them."""
+    """Memory of a device that new tensors can take, in bytes; on a GPU this includes unused memory that torch holds."""
     gpu = torch.device(device)
-    if gpu.type == "cuda":
-        kept = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
-        free: int = torch.cuda.mem_get_info(gpu)[0] + kept
-    else:
-        free = free_memory()
-    return free
+    if gpu.type != "cuda":
+        return free_memory()
+    unused = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
+    return torch.cuda.mem_get_info(gpu)[0] + unused

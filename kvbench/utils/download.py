@@ -1,7 +1,7 @@
 """Published files: fetched once into kvbench's cache, verified by their SHA-256, and read from there afterwards.
 
-By hand rather than with pooch, whose `retrieve` knows one URL and one hash: mirrors with hashes of their own would need
-this loop around it, and it neither syncs the file nor leaves it readable to other users of a shared cache.
+pooch's `retrieve` would not do: it takes one URL and one hash, so mirrors with other hashes would need this loop, too,
+and it neither syncs the file nor leaves it readable to other users of a shared cache.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ DEADLINE = 600  # seconds for a whole file, of a few megabytes
 def fetched(name: str, published: Mapping[str, str], otherwise: str) -> Path:
     """The path of the file `name` in the cache, downloaded from the first URL of `published` that works.
 
-    `published` maps each URL to the SHA-256 of the file there. Raises UserError, with the reason for each URL and
-    `otherwise`, the user's alternative, if none works; and where the cache cannot be written.
+    `published` maps each URL to the SHA-256 of its file. Raises UserError if none works, with the reason for each URL
+    and `otherwise`, the user's alternative; and if the cache cannot be written.
     """
     path = cache_root() / "downloads" / name
     if path.is_file() and file_hash(path) in published.values():
@@ -49,5 +49,4 @@ def fetched(name: str, published: Mapping[str, str], otherwise: str) -> Path:
 
 def _data(url: str) -> bytes:
     with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
-        data: bytes = response.read()
-    return data
+        return response.read()

@@ -19,7 +19,7 @@ PACKAGES = (
     "torch transformers tokenizers datasets accelerate hydra-core omegaconf gguf rouge-score fuzzywuzzy "
     "numpy numba pydantic pandas matplotlib"
 ).split()
-# Variables that choose the instructions, threads and precision of what torch and Numba compute on a CPU.
+# Variables that choose instructions, threads and precision of torch and Numba on a CPU.
 VARIABLES = ("ATEN_", "DNNL_", "KMP_", "MKL_", "NUMBA_", "OMP_", "ONEDNN_")
 
 
@@ -61,12 +61,12 @@ def hardware() -> dict[str, Any]:
 
 
 def git_commit() -> str | None:
-    """Commit of the checkout this code runs from, with `-dirty` for uncommitted changes; None elsewhere."""
-    here = Path(__file__).resolve().parents[2]
-    if not (here / ".git").exists():
+    """Commit of the checkout that this code runs from, with `-dirty` for uncommitted changes; None elsewhere."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
         return None
     try:
-        git = ["git", "--no-optional-locks", "-C", str(here)]  # a kill then leaves no lock behind
+        git = ["git", "--no-optional-locks", "-C", str(root)]  # a kill then leaves no lock behind
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
         status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

@@ -1,10 +1,10 @@
-"""Packages that a plain installation does not have: each is part of an extra, which errors name."""
+"""Packages that a plain installation lacks: each is part of an extra, which errors name."""
 
 from importlib.util import find_spec
 
 from kvbench.errors import UserError
 
-# extra of pyproject.toml -> modules; `all` has all of them
+# extra of pyproject.toml -> modules; the extra `all` has all
 EXTRAS = {
     "longbench": ("fuzzywuzzy", "jieba", "rouge", "rouge_score"),
     "ruler": ("nltk", "wonderwords"),
@@ -19,7 +19,7 @@ EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in mod
 
 
 def lacking(*modules: str) -> str:
-    """The first of these modules that is not installed, and how to install it; empty where all are."""
+    """The first of these modules that is not installed, and how to install it; empty if all are installed."""
     missing = next((module for module in modules if find_spec(module) is None), None)
     if missing is None:
         return ""
@@ -27,6 +27,6 @@ def lacking(*modules: str) -> str:
 
 
 def require(what: str, *modules: str) -> None:
-    """Raise UserError where `what` needs one of these modules that is not installed."""
+    """Raise UserError if one of these modules, which `what` needs, is not installed."""
     if missing := lacking(*modules):
         raise UserError(f"{what} needs {missing}")

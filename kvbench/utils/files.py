@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# How work in progress is named. Its process holds a lock on it, so that what a killed process left can be told apart.
+# Names of work in progress. Its process holds a lock on it, which shows whether a killed process left it behind.
 WORK = ".kvbench-work"
 MAKING = ".making-"
 
@@ -31,7 +31,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """The whole text or the file as it was; its folder is made where it is missing."""
+    """Write the whole text, or leave the file as it was. A missing folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as work:
         work.write_text(text, encoding="utf-8")
@@ -39,11 +39,11 @@ def write_atomically(path: Path, text: str) -> None:
 
 @contextmanager
 def appearing(target: Path) -> Iterator[Path]:
-    """A folder to fill that becomes `target` at the end; gone where that fails, or where another process was faster."""
+    """A folder to fill, which becomes `target` at the end; removed on failure, or if another process was faster."""
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(target.parent, f"{MAKING}*")
     work = Path(tempfile.mkdtemp(dir=target.parent, prefix=MAKING))
-    with _locked(lambda: os.open(_made(work), os.O_RDONLY), work):
+    with _locked(lambda: _opened_folder(work), work):
         try:
             yield work
             work.chmod(0o755)
@@ -55,14 +55,14 @@ def appearing(target: Path) -> Iterator[Path]:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _made(folder: Path) -> Path:
+def _opened_folder(folder: Path) -> int:
     folder.mkdir(exist_ok=True)
-    return folder
+    return os.open(folder, os.O_RDONLY)
 
 
 @contextmanager
 def _locked(open_work: Callable[[], int], work: Path) -> Iterator[None]:
-    """Hold a lock on a file or folder in progress; without one where the file system has no locks."""
+    """Hold a lock on a file or folder in progress, if the file system has locks."""
     while True:
         descriptor = open_work()
         with suppress(OSError):
@@ -72,7 +72,7 @@ def _locked(open_work: Callable[[], int], work: Path) -> Iterator[None]:
                 break
         except FileNotFoundError:
             pass
-        os.close(descriptor)  # another process took it for abandoned before it was locked
+        os.close(descriptor)  # before it was locked, another process removed it as abandoned
     try:
         yield
     finally:
@@ -80,7 +80,7 @@ def _locked(open_work: Callable[[], int], work: Path) -> Iterator[None]:
 
 
 def remove_abandoned(folder: Path, pattern: str) -> None:
-    """Remove the work in progress that killed processes left in a folder: that on which nobody holds a lock."""
+    """Remove the work in progress that killed processes left in a folder, which no process has locked."""
     for path in folder.glob(pattern):
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for its writer
@@ -105,5 +105,5 @@ def cache_root() -> Path:
 
 
 def folder_name(text: str) -> str:
-    """A text as part of a folder's name: what separates folders, or cannot be printed, becomes "-"."""
+    """A text as part of a folder's name: separators and unprintable characters become "-"."""
     return "".join(character if character.isprintable() and character not in "/\\" else "-" for character in text)

@@ -11,9 +11,9 @@ from kvbench.utils.regular_files import open_regular
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 of a file, which is remembered because weights take long to read.
+    """SHA-256 of a file, remembered in the cache because weights take long to read.
 
-    It counts as the same file by path, inode, size and times. The change time (ctime) cannot be set back as mtime can.
+    Path, inode, size and times identify the file. Unlike mtime, the change time (ctime) cannot be set back.
     """
     stat = path.stat()
     mark = f"{path.resolve()}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ctime_ns}"

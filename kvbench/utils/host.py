@@ -20,6 +20,6 @@ def free_memory() -> int:
 
 
 def cores() -> int | None:
-    """Cores, each with one thread or several; where only threads are known, these."""
+    """The number of cores, each with one thread or several; if only threads are known, their number."""
     siblings = {path.read_text(encoding="utf-8") for path in CPUS.glob("cpu[0-9]*/topology/core_cpus_list")}
     return len(siblings) or os.cpu_count()

@@ -1,4 +1,4 @@
-"""Where Hydra finds the files of plug-ins, in every configuration that it composes."""
+"""Plug-ins' files in the search path of every configuration that Hydra composes."""
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.plugins import Plugins
@@ -16,5 +16,5 @@ class Folders(SearchPathPlugin):
 
 
 def look_into_plugins() -> None:
-    """Have Hydra ask Folders whenever it sets out to compose; a second call changes nothing."""
+    """Make Hydra use Folders whenever it composes; a second call changes nothing."""
     Plugins.instance().register(Folders)

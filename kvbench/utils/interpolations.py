@@ -1,7 +1,7 @@
-"""`${…}` in configurations: what may be resolved while one is composed, and texts that hold any afterwards.
+"""`${…}` in configurations: which are resolved while a configuration is composed, and that none is left afterwards.
 
-A configuration is recorded, shown and handed on. So nothing in it is resolved to what its machine holds, and once it is
-composed, a text with `${` is refused: whatever reads the text again would take it for more than a text.
+A configuration is recorded, shown and passed on, so nothing in it may resolve to the machine's contents. Once it is
+composed, a text with `${` is refused: another reader of the text would resolve it again.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kvbench.errors import UserError
 
 MARK = "${"
-# Another key, `${model.name}`, alone or by one of these functions, which read the configuration and their arguments.
+# Besides another key, as in `${model.name}`, a text may name these functions of the configuration and their arguments.
 FUNCTIONS = ("oc.select", "model_name")
 _ALLOWED = re.compile(rf"\$\{{\s*([\w.\[\]-]+\s*\}}|({'|'.join(map(re.escape, FUNCTIONS))})\s*:)")
 SHOWN = 80  # characters of a text that an error quotes
@@ -23,7 +23,7 @@ class Written(NamedTuple):
 
 
 def marked(node: object, path: str = "") -> Iterator[Written]:
-    """The texts of a configuration with `${`, keys too, each with the dotted key at which it stands."""
+    """The texts of a configuration with `${`, including keys, each with its dotted key."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             place = f"{path}.{key}".lstrip(".")
@@ -38,8 +38,8 @@ def marked(node: object, path: str = "") -> Iterator[Written]:
 
 
 def resolvable(text: str) -> bool:
-    """Whether every `${` in a text as written, an escaped one too, names another key or one of FUNCTIONS."""
-    return all(_ALLOWED.match(text, found.start()) for found in re.finditer(re.escape(MARK), text))
+    """Whether every `${` in a text as written, even an escaped one, names another key or one of FUNCTIONS."""
+    return all(_ALLOWED.match(text, mark.start()) for mark in re.finditer(re.escape(MARK), text))
 
 
 def check_resolvable(node: object, where: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Rows of JSON-lines files, checked before anything is run: a fault is one line that names file and row."""
+"""Rows of JSON-lines files, checked before anything is run: an error is one line that names file and row."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from typing import Any
 from kvbench.errors import UserError
 from kvbench.utils.regular_files import open_regular
 
-# What a field may be: str, int, float, bool, list, dict, list[str] and the like, None, or a tuple of these.
+# Types of a field: str, int, float, bool, list, dict, list[str] and the like, None, or a tuple of these.
 FieldType = type | GenericAlias | None
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
 _WORDS |= {dict: "an object", NoneType: "null"}
@@ -26,12 +26,11 @@ def read_rows(
     unique: str | None = None,
     check: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """The rows of a UTF-8 file with one JSON object a line; blank lines are passed over.
+    """The rows of a UTF-8 file with a JSON object in each line; blank lines are skipped.
 
-    Every row has `fields` with values of these types, other fields may stand beside them. Texts and lists in
-    `filled` are not empty, values of `unique` (one of the fields) other than null occur once, and `check` raises
-    ValueError for a row that will not do. Raises UserError that names the file and, counting lines from 1, the
-    row; it never repeats the row.
+    Every row must have `fields` with values of these types; it may have other fields. Texts and lists in `filled` must
+    not be empty, values of the field `unique` other than null may occur once, and `check` raises ValueError for a wrong
+    row. Raises UserError that names the file and, counting lines from 1, the row; it never repeats the row.
     """
     return checked_rows(path, _rows(Path(path)), fields, filled=filled, unique=unique, check=check)
 
@@ -47,7 +46,7 @@ def checked_rows(
 ) -> list[dict[str, Any]]:
     """The rows of a file of any form, each with its number, after the checks that `read_rows` describes."""
     rows: list[dict[str, Any]] = []
-    seen: dict[str, int] = {}
+    first_rows: dict[str, int] = {}
     for number, row in numbered:
         try:
             _check(row, fields, filled)
@@ -56,7 +55,7 @@ def checked_rows(
         except ValueError as error:
             raise UserError(f"{path}, row {number}: {error}") from None
         if unique is not None and row[unique] is not None:
-            first = seen.setdefault(str(row[unique]), number)
+            first = first_rows.setdefault(str(row[unique]), number)
             if first != number:
                 raise UserError(f"{path}, row {number}: {unique} {_short(row[unique])} is also that of row {first}")
         rows.append(row)
@@ -87,7 +86,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    """One row; ValueError says what is wrong with it without repeating it."""
+    """One row. Raises ValueError that states the mistake without repeating the row."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -100,7 +99,7 @@ def _parse(line: bytes) -> dict[str, Any]:
         raise ValueError("broken JSON: nested too deeply") from None
     if not isinstance(row, dict):
         raise ValueError(f"not a JSON object but {_kind(row)}")
-    if _SURROGATE.search(line):  # half of a surrogate pair is no character and could not be written to a record
+    if _SURROGATE.search(line):  # half of a surrogate pair is no character and cannot be written to a record
         try:
             json.dumps(row, ensure_ascii=False).encode()
         except UnicodeEncodeError:
@@ -114,32 +113,32 @@ def _check(row: dict[str, Any], fields: Mapping[str, Any], filled: Collection[st
             raise ValueError(f"field {name!r} is missing")
         allowed = allowed if isinstance(allowed, tuple) else (allowed,)
         if not any(_is(row[name], kind) for kind in allowed):
-            wanted = " or ".join(map(_words, allowed))
-            raise ValueError(f"field {name!r} is {_kind(row[name])}, not {wanted}")
+            kinds = " or ".join(map(_words, allowed))
+            raise ValueError(f"field {name!r} is {_kind(row[name])}, not {kinds}")
     for name in filled:
         value = row[name]
         if not (value.strip() if isinstance(value, str) else value):
             raise ValueError(f"field {name!r} is empty")
 
 
-def _is(value: object, wanted: FieldType) -> bool:
-    """Whether a JSON value is of a type; true is no number, and a whole number will do for any number."""
-    if isinstance(wanted, GenericAlias):
-        (item,) = wanted.__args__
+def _is(value: object, kind: FieldType) -> bool:
+    """Whether a JSON value is of a type; true is no number, and an integer is a float, too."""
+    if isinstance(kind, GenericAlias):
+        (item,) = kind.__args__
         return isinstance(value, list) and all(_is(part, item) for part in value)
-    if wanted is float:
+    if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
-    return type(value) is (NoneType if wanted is None else wanted)
+    return type(value) is (NoneType if kind is None else kind)
 
 
-def _words(wanted: FieldType) -> str:
-    if isinstance(wanted, GenericAlias):
-        return f"a list in which each item is {_words(wanted.__args__[0])}"
-    return _WORDS[NoneType if wanted is None else wanted]
+def _words(kind: FieldType) -> str:
+    if isinstance(kind, GenericAlias):
+        return f"a list in which each item is {_words(kind.__args__[0])}"
+    return _WORDS[NoneType if kind is None else kind]
 
 
 def _kind(value: object) -> str:
-    """A value by its type; a list tells what its items are."""
+    """The type of a value in words, for a list with the types of its items."""
     if not isinstance(value, list) or not value:
         return "an empty list" if value == [] else _WORDS[type(value)]
     return "a list with " + " and ".join(sorted({_WORDS[type(part)] for part in value}))

@@ -1,4 +1,4 @@
-"""Links in folders of data: a file that a folder names and does not hold is not read into samples or pages."""
+"""Links in folders of data: a file outside of a folder that links to it is not read into samples or pages."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ from kvbench.errors import UserError
 
 
 def held(path: Path, folder: Path) -> Path:
-    """The path of a file of `folder`, itself. Raises UserError for a link to a file outside of the folder.
+    """`path`, a file of `folder`. Raises UserError for a link to a file outside of the folder.
 
-    The folder itself may be a link, and one of the hub's cache has its files in the repository's `blobs`.
+    The folder itself may be a link. In the hub's cache, files may also be in the repository's `blobs`.
     """
     top, real = folder.resolve(), path.resolve()
     roots = [top, *(parent.parent / "blobs" for parent in top.parents if parent.name == "snapshots")]

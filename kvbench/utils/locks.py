@@ -1,7 +1,7 @@
 """Locks that the kernel releases with their process: flock on a file.
 
-On a shared file system flock must reach other nodes. `filelock` has no probe that leaves a lock as it was and needs
-no right to write, which `kvbench status` needs for the folders of others: so these functions stay.
+On a shared file system flock must reach other nodes. `filelock` is not used because it cannot probe a lock without
+taking it and without the right to write, as `kvbench status` does in other people's folders.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ NOTICE = 5.0  # seconds after which a wait is reported
 
 
 def open_lock(path: Path) -> IO[str]:
-    """The file of a lock, made where it is missing, and open to `take`. Raises OSError, also for a pipe or a device."""
+    """The file of a lock, open for `take` and made if missing. Raises OSError, also for a pipe or a device."""
     return open(path, "r+", encoding="utf-8", opener=_opened)
 
 
@@ -34,9 +34,9 @@ def _opened(path: str, flags: int) -> int:
 
 
 def take(file: IO[str], patience: float = 0.5) -> None:
-    """Lock an open file until it is closed; BlockingIOError when another process keeps it.
+    """Lock an open file until it is closed. Raises BlockingIOError if another process keeps it.
 
-    Waits `patience` seconds, in which a probe of `held` may have the lock.
+    Waits `patience` seconds, since a probe by `held` may briefly have the lock.
     """
     deadline = time.monotonic() + patience
     while not _taken(file):
@@ -48,18 +48,18 @@ def take(file: IO[str], patience: float = 0.5) -> None:
 def wait_for(file: IO[str], tell: Callable[[str], object], notice: float = NOTICE) -> None:
     """Lock an open file until it is closed, however long another process keeps it.
 
-    After `notice` seconds, and after twice that again and so on, `tell` gets a line about who holds the lock.
+    After `notice` seconds, and each time the wait has doubled, `tell` gets a line that names the holder.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     while not _taken(file):
-        if time.monotonic() - begun >= notice:
+        if time.monotonic() - started >= notice:
             notice *= 2
             tell(f"waiting for {file.name}, which {holder(file)} holds")
         time.sleep(PAUSE)
 
 
 def holder(file: IO[str]) -> str:
-    """Who took a lock last, as that process wrote into the file."""
+    """The process that took a lock last, as it wrote into the file."""
     with suppress(OSError, ValueError):
         file.seek(0)
         if written := file.read(200).strip():
@@ -68,12 +68,12 @@ def holder(file: IO[str]) -> str:
 
 
 def _taken(file: IO[str]) -> bool:
-    """Lock a file, and write into it who has it; False where another process has."""
+    """Lock a file, and write this process into it; False if another process has the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    with suppress(OSError):  # a full disk; the lock is there all the same
+    with suppress(OSError):  # a full disk; the lock holds nevertheless
         file.seek(0)
         file.truncate()
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
@@ -82,7 +82,7 @@ def _taken(file: IO[str]) -> bool:
 
 
 def held(path: Path) -> bool | None:
-    """Whether a living process has taken the lock; None where the file may not be read or has no locks (ENOLCK)."""
+    """Whether a living process has taken the lock; None if the file may not be read or has no locks (ENOLCK)."""
     try:
         with open_regular(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

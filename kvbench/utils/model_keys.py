@@ -1,3 +1,3 @@
-"""Keys of conf/model that are part of what identifies records, in the runs that set them."""
+"""Keys of conf/model that are part of the records' identity in runs that set them."""
 
 IDENTIFYING = ("template_args", "load_args", "stop_tokens")

@@ -15,7 +15,7 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def model_name(path: str | None, hub_id: str | None) -> str | None:
-    """What a model of model=hf is called: the hub's id, or the name of its folder or file."""
+    """The name of a model of model=hf: the hub's id, or the name of its folder or file."""
     if not path:
         return hub_id
     place = Path(path).expanduser().resolve()
@@ -26,7 +26,7 @@ OmegaConf.register_new_resolver("model_name", model_name, replace=True)
 
 
 def expanded(overrides: Sequence[str]) -> list[str]:
-    """The overrides, each short form as the keys of model=hf that it stands for."""
+    """The overrides, with keys of model=hf in place of a short form."""
     return [part for override in overrides for part in _expanded(override)]
 
 

@@ -1,4 +1,4 @@
-"""A preset's `shape`: which network its name stands for, compared with config.json before any weights are read."""
+"""A preset's `shape`, the network that its name means, compared with config.json before any weights are read."""
 
 import json
 from collections.abc import Mapping
@@ -23,20 +23,20 @@ def model_shape(shape: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_gguf(path: str | Path) -> bool:
-    """Whether a model's path is that of a GGUF file, by its name; else it is a folder."""
+    """Whether a model's path is a GGUF file, by its name; else it is a folder."""
     return Path(path).suffix.lower() == ".gguf"
 
 
 def check_folder(path: str) -> None:
-    """Raise UserError where a model's folder is not in the hub's layout."""
+    """Raise UserError if a model's folder is not in the hub's layout."""
     if not (Path(path) / "config.json").is_file():
         raise UserError(f"model.path={path!r} must be a folder with a config.json, or a .gguf file")
 
 
 def check_model_folder(name: str, path: str, shape: Mapping[str, Any] | None) -> None:
-    """Raise UserError for a folder without a model, and where its config.json has another shape than `shape`.
+    """Raise UserError for a folder without a model, and if its config.json has another shape than `shape`.
 
-    A config.json that cannot be read is for loading to report.
+    A config.json that cannot be read is reported when the model is loaded.
     """
     if is_gguf(path) and Path(path).expanduser().is_file():
         return  # its numbers are compared when it is loaded
@@ -52,15 +52,15 @@ def check_model_folder(name: str, path: str, shape: Mapping[str, Any] | None) ->
 
 
 def check_shape(name: str, shape: Mapping[str, Any], config: Mapping[str, Any], source: str) -> None:
-    """Raise UserError where a network's configuration has another shape than the preset `name`.
+    """Raise UserError if a network's configuration has another shape than the preset `name`.
 
-    What a configuration leaves out is not compared.
+    Numbers that a configuration leaves out are not compared.
     """
     numbers = shape_of(config)
     differences = [
-        f"{key} {numbers[key]}, not {wanted}"
-        for key, wanted in model_shape(shape).items()
-        if numbers.get(key) not in (None, wanted)
+        f"{key} {numbers[key]}, not {expected}"
+        for key, expected in model_shape(shape).items()
+        if numbers.get(key) not in (None, expected)
     ]
     if differences:
         local = Path(source).is_dir()
@@ -72,7 +72,7 @@ def check_shape(name: str, shape: Mapping[str, Any], config: Mapping[str, Any], 
 
 
 def shape_of(config: Mapping[str, Any]) -> dict[str, int | None]:
-    """NUMBERS of a config.json, or of its text model; None where it has no such number; and OF_LATENTS that it has."""
+    """The NUMBERS of a config.json, or of its text model, None for missing ones; and the OF_LATENTS that it has."""
     text = config.get("text_config")
     config = text if isinstance(text, Mapping) else config
     numbers: dict[str, Any] = {name: config.get(name) for name in NUMBERS}
@@ -90,7 +90,7 @@ def stores_latents(shape: Mapping[str, Any]) -> bool:
 
 
 def token_numbers(shape: Mapping[str, Any]) -> int:
-    """Numbers that FullKV stores of a token in a layer of this shape."""
+    """How many numbers FullKV stores of a token in a layer of this shape."""
     if stores_latents(shape):
         return sum(shape[name] for name in OF_LATENTS)
     return int(2 * shape["num_key_value_heads"] * shape["head_dim"])

@@ -1,4 +1,4 @@
-"""What other tools call kvbench's keys (kvpress, KVCache-Factory, lm-evaluation-harness), for people who type these."""
+"""Other tools' names of kvbench's keys (kvpress, KVCache-Factory, lm-evaluation-harness), for hints in errors."""
 
 WORDS = {
     "compression_ratio": "kvpress's share to remove; ratio= is the share to keep: compression_ratio=0.8 is ratio=0.2",

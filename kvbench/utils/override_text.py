@@ -1,16 +1,16 @@
-"""Values as texts in Hydra's grammar of overrides, which reads them back as they are."""
+"""Values as texts in Hydra's grammar of overrides, from which Hydra reads the same values."""
 
 import re
 from collections.abc import Mapping
 
-_BARE = re.compile(r"[A-Za-z_./][\w./-]*", re.ASCII)  # a text that Hydra reads as such without quotes
+_BARE = re.compile(r"[A-Za-z_./][\w./-]*", re.ASCII)  # a text that needs no quotes
 _WORDS = {"null", "true", "false", "yes", "no", "on", "off", "nan", "inf"}
 
 
 def override_text(value: object) -> str:
-    """The text after the `=` of an override; `value` is of the kinds that JSON has."""
+    """The text after the `=` of an override, for a `value` of JSON's types."""
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{override_text(one)}" for key, one in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{override_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return f"[{','.join(map(override_text, value))}]"
     if value is None or isinstance(value, bool):

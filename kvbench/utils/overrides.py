@@ -1,4 +1,4 @@
-"""Overrides as typed, KEY=VALUE: what cannot be read is refused in words of ours, before Hydra reads it."""
+"""Overrides as typed, KEY=VALUE: unreadable ones are refused with kvbench's messages before Hydra reads them."""
 
 from collections.abc import Collection, Sequence
 
@@ -11,15 +11,15 @@ CLOSING = {"[": "]", "{": "}", "(": ")"}
 
 
 def check_overrides(overrides: Sequence[str], experiments: Collection[str] = (), several: bool = True) -> None:
-    """Raise UserError for the first override that Hydra cannot read, or that means something else than it says.
+    """Raise UserError for the first override that Hydra cannot read, or that would not do what it seems to.
 
-    `experiments` are named when one stands without its key. `several`: a key may have several values, a run for each.
+    `experiments`: names that may be typed without their key. `several`: a key may have several values, a run for each.
     """
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals and not override.startswith("~"):
-            meant = f": write +experiment={override}" if override in experiments else ", such as ratio=0.2"
-            raise UserError(f"{override!r} is not KEY=VALUE{meant}")
+            hint = f": write +experiment={override}" if override in experiments else ", such as ratio=0.2"
+            raise UserError(f"{override!r} is not KEY=VALUE{hint}")
         if key == "experiment" and value != "null":
             if value not in experiments:
                 raise unknown("experiment", value, experiments)

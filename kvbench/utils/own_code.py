@@ -1,4 +1,4 @@
-"""Where an error comes from: the line of the user's own code or of a plug-in's that raised it, or the library."""
+"""The origin of an error: the line of the user's or a plug-in's code that raised it, or the library."""
 
 import sys
 import sysconfig
@@ -15,9 +15,9 @@ _FOLDERS = [_PACKAGE, *map(Path, (sys.prefix, sys.base_prefix, *_INSTALLED))]
 
 
 def own_line(error: BaseException) -> str | None:
-    """The innermost line of a method, a metric or a benchmark of the user's: "KeyError in my_metric.py, line 3: 'x'".
+    """The innermost line of the user's method, metric or benchmark: "KeyError in my_metric.py, line 3: 'x'".
 
-    For a plug-in's, the distribution stands behind the file. None where the error passed through no such code.
+    For a plug-in, the distribution follows the file. None if the error passed through no such code.
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
     return described(error, frames[-1]) if frames else None
@@ -30,7 +30,7 @@ def described(error: BaseException, frame: traceback.FrameSummary) -> str:
 
 
 def raised_in(error: BaseException) -> str:
-    """The package whose code raised an error, Python's own aside."""
+    """The package whose code raised an error, apart from Python's own."""
     names = (
         str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in traceback.walk_tb(error.__traceback__)
     )

@@ -1,10 +1,10 @@
 """Plug-ins: installed packages that add names to those of conf/, and classes that a configuration may name.
 
-A distribution declares its package as an entry point of GROUP. What the package brings stands in its folder conf/, so
-that kvbench lists all of it without importing anything of the package.
+A distribution declares its package as an entry point of GROUP. The package's folder conf/ names all that it adds, so
+that kvbench can list it without importing the package.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -17,14 +17,14 @@ from kvbench.utils.config_folder import check_folder
 from kvbench.utils.yaml_files import read_yaml
 
 GROUP = "kvbench.plugins"
-# Groups of plug-ins alone, with the key that says what is run: a module whose main(arguments) is a command, and a
-# function that scores a prediction against its answers.
+# Groups that only plug-ins have, with the key that names their code: a module whose main(arguments) is a command, and
+# a function that scores a prediction against its answers.
 DECLARED = {"command": "module", "metric": "function"}
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """An installed package of somebody else's that extends kvbench."""
+    """An installed package that extends kvbench."""
 
     package: str  # as Python imports it
     distribution: str  # as pip installs it
@@ -41,7 +41,7 @@ class Plugin:
 
 @cache
 def plugins() -> tuple[Plugin, ...]:
-    """The installed plug-ins, by name. Raises UserError for one whose package or conf/ is not there."""
+    """The installed plug-ins, by name. Raises UserError if a package or its conf/ is missing."""
     return tuple(sorted(map(_plugin, entry_points(group=GROUP)), key=str))
 
 
@@ -75,7 +75,7 @@ def versions_of(targets: Iterable[str]) -> dict[str, str]:
 
 
 def check_files(conf: Path) -> None:
-    """Check the files of all plug-ins against those of kvbench's own folder `conf` and each other's.
+    """Check the files of all plug-ins against those of kvbench's own folder `conf` and of other plug-ins.
 
     Raises UserError for a group that kvbench does not have, a file that cannot be read, and a name that is taken.
     """
@@ -99,18 +99,17 @@ def check_files(conf: Path) -> None:
                     raise UserError(f"{owner} and the plug-in {plugin} both have a {group} of the name {path.stem!r}")
 
 
-def declared(group: str, taken: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-    """The files of all plug-ins in a group of DECLARED, by name. Raises UserError for a name of kvbench's, `taken`."""
-    return dict(_declared(group, {*taken}))
-
-
-def _declared(group: str, taken: set[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def declared(group: str, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+    """The files of all plug-ins in a group of DECLARED, by name. Raises UserError for one of kvbench's `names`."""
+    files: dict[str, Mapping[str, Any]] = {}
+    kvbench_names = {*names}
     for plugin in plugins():
         for path in sorted((plugin.conf / group).glob("*.yaml")):
             contents, key = read_yaml(path), DECLARED[group]
-            if path.stem in taken:
+            if path.stem in kvbench_names:
                 raise UserError(f"kvbench and the plug-in {plugin} both have a {group} of the name {path.stem!r}")
             if not isinstance(contents, Mapping) or plugin_of(str(contents.get(key))) != plugin:
                 raise UserError(f"the plug-in {plugin}: {path} needs {key}: a {key} of {plugin.package}")
             about = f"{contents.get('about', '')} ({plugin.distribution})".strip()
-            yield path.stem, {**contents, "about": about}
+            files[path.stem] = {**contents, "about": about}
+    return files

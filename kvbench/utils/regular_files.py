@@ -1,4 +1,4 @@
-"""Files that are read to their end: only regular ones, since a pipe or a device may never end or never begin."""
+"""Reading of regular files only: a pipe or a device may never end, or never begin."""
 
 import errno
 import io
@@ -42,5 +42,5 @@ def read_text(path: str | Path, encoding: str = "utf-8") -> str:
 
 
 def is_special(path: Path) -> bool:
-    """Whether a path is there and neither a regular file nor a folder."""
+    """Whether a path exists and is neither a regular file nor a folder."""
     return path.exists() and not path.is_file() and not path.is_dir()

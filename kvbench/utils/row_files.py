@@ -19,11 +19,10 @@ def read_file(
     filled: Collection[str] = (),
     unique: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The rows of a file, checked as by `kvbench.utils.jsonl.read_rows`; its ending says which form it has.
+    """The rows of a file, checked as by `kvbench.utils.jsonl.read_rows`; its ending names its form.
 
-    A .json file is an array of objects or, as .jsonl, one object a line. Raises UserError that names the file.
+    A .json file is an array of objects or, like .jsonl, an object in each line. Raises UserError that names the file.
     """
-
     if path.suffix in (".parquet", ".arrow"):
         return checked_rows(path, enumerate(_table(path), 1), fields, filled=filled, unique=unique)
     if path.suffix == ".json" and _is_array(path):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-Handler = Callable[[int, FrameType | None], Any] | int | None  # as of signal.getsignal
+Handler = Callable[[int, FrameType | None], Any] | int | None  # what signal.getsignal returns
 
 # The last two are a batch system's warning before the time limit: `sbatch --signal`, and submitit's SIGUSR2.
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -22,24 +22,24 @@ class Stopped(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """What a shell reports of a process that died of the signal."""
+        """A shell's exit code for a process that died of the signal."""
         return 128 + self.signal
 
 
 # Signals belong to the process, and so does this state.
-_heard: int | None = None
+_received: int | None = None
 _holding = False
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Within, the first of STOPS raises Stopped; later ones change nothing, but a second Ctrl-C gives up at once.
+    """Within the block the first of STOPS raises Stopped. Later ones are ignored, but a second Ctrl-C stops at once.
 
-    When the run has ended, the signal goes on to a handler that was there before: submitit's requeues the job.
+    After the run the signal is passed to the previous handler: submitit's requeues the job.
     """
-    previous = {signum: signal.getsignal(signum) for signum in _ours()}
+    previous = {signum: signal.getsignal(signum) for signum in _handled()}
     for signum in previous:
-        signal.signal(signum, _hear)
+        signal.signal(signum, _receive)
     try:
         yield
     except Stopped as stop:
@@ -61,14 +61,14 @@ def unbroken() -> Iterator[None]:
         yield
     finally:
         _holding = outer
-    if _heard is not None and not outer:
-        raise Stopped(_heard)
+    if _received is not None and not outer:
+        raise Stopped(_received)
 
 
-def _ours() -> list[int]:
-    """The signals to listen to: not those ignored, and not a SIGTERM that has a handler already.
+def _handled() -> list[int]:
+    """The signals to handle: not ignored ones, and not a SIGTERM that has a handler already.
 
-    submitit ignores SIGTERM: with preemption its own signal follows.
+    submitit ignores SIGTERM, since its own signal follows in a preemption.
     """
     if threading.current_thread() is not threading.main_thread():
         return []  # Python lets no other thread set handlers
@@ -77,10 +77,10 @@ def _ours() -> list[int]:
     return [s for s, handler in handlers.items() if handler in free or (callable(handler) and s != signal.SIGTERM)]
 
 
-def _hear(signum: int, frame: object) -> None:
-    global _heard
-    if _heard is None:
-        _heard = signum
+def _receive(signum: int, frame: object) -> None:
+    global _received
+    if _received is None:
+        _received = signum
         if not _holding:
             raise Stopped(signum)
     elif signum == signal.SIGINT:
@@ -88,7 +88,7 @@ def _hear(signum: int, frame: object) -> None:
 
 
 def _restore(previous: Mapping[int, Handler]) -> None:
-    global _heard
+    global _received
     for signum, handler in previous.items():
         signal.signal(signum, handler)
-    _heard = None
+    _received = None

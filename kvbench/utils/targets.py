@@ -1,7 +1,7 @@
-"""Classes that configurations name as `_target_`: found, checked against what stands in their place, then built.
+"""Classes that configurations name as `_target_`: looked up, checked against the type of their place, then built.
 
-Finding a class imports its module, which a configuration of the user's asks for; no function is ever called. Values are
-plain: a text is a text, whatever it says.
+Looking up a class imports its module, as the user's configuration requests; functions are never called. Values are
+plain: a text stays a text, whatever it contains.
 """
 
 import sys
@@ -20,21 +20,21 @@ from kvbench.utils.plugins import plugin_of
 from kvbench.utils.text import in_one_line
 
 TARGET = "_target_"
-# Other keys that are no parameters. `_convert_: all` says what holds for every node, and is in the keys of records.
+# Keys that are no parameters. `_convert_: all` changes nothing, but stays because it is in the keys of records.
 SPECIAL = frozenset({TARGET, "_convert_"})
-# Keys of a YAML file that describe it, and are no parameters of what it builds.
-# help_group is a method's in `kvbench --help method`, colour a method's or an engine's in figures; thinking is a
-# benchmark's, for presets of models whose chat template has a switch.
+# Keys of a YAML file that describe it, and are no parameters of its class. help_group is a method's group in
+# `kvbench --help method`, colour a method's or an engine's in figures, and thinking a benchmark's wish for models whose
+# chat template has a switch.
 DESCRIBING = frozenset({*DESCRIPTIONS, "thinking"})
 MOST = 12  # classes of a module that an error lists
 
 Built = TypeVar("Built")
-Find = Callable[[str], object]  # from module.Class to what has that name
+Find = Callable[[str], object]  # from module.Class to the object of that name
 
 
 @dataclass(frozen=True)
 class Part:
-    """A class that a configuration names, with the values and the further parts that it is built with."""
+    """A class that a configuration names, with its arguments: values and further parts."""
 
     kind: type[Any]
     arguments: dict[Any, object]
@@ -65,7 +65,7 @@ def imported(name: str) -> object:
 
 
 def named_classes(node: object) -> Iterator[str]:
-    """The classes that a node and all inside it name, those of an experiment's patches included."""
+    """The classes that a node and all nodes inside it name, those of an experiment's patches included."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             if str(key).startswith(TARGET):
@@ -79,8 +79,8 @@ def named_classes(node: object) -> Iterator[str]:
 def build(config: Mapping[str, Any], what: str, base: type[Built], find: Find = imported) -> Built:
     """An object of a configuration's `_target_`, a subclass of `base`.
 
-    `find` looks up the names of classes: what strangers wrote may only name known ones. Raises UserError, which begins
-    with `what`, for any other target, which is not called, and where it fails.
+    `find` looks up the names of classes: strangers' files may only name known ones. Raises UserError, which begins with
+    `what`, for any other target, which is not called, and if building fails.
     """
     part = part_of({key: value for key, value in config.items() if key not in DESCRIBING}, what, base, find=find)
     try:
@@ -98,8 +98,8 @@ def class_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = impo
 def part_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = imported) -> Part:
     """The class that a node names, a subclass of one of `bases`, and so for every node inside it.
 
-    What a node inside must be is said by the annotation of the parameter that it is given for. Raises UserError, which
-    begins with `what`, for anything else; nothing has been called then.
+    An inner node must fit the annotation of the parameter whose value it is. Raises UserError, which begins with
+    `what`, for anything else; nothing has been called then.
     """
     if TARGET not in node:
         raise UserError(f"{what} has no {TARGET}: its YAML must name a class")
@@ -136,33 +136,33 @@ def _look_up(name: object, what: str, find: Find) -> object:
         return find(name)
     except UserError as error:
         raise UserError(f"{what}: {error}") from error
-    except Exception as error:  # a module of the user's raises what it will
+    except Exception as error:  # a user's module may raise anything
         place, plugin = own_line(error), plugin_of(name)
-        why = f"{name} cannot be imported: {place}" if place else _missing(name)
-        if plugin and f"of {plugin}" not in why:
-            why = f"the plug-in {plugin}: {why}"
-        raise UserError(f"{what}: {why}") from error
+        reason = f"{name} cannot be imported: {place}" if place else _missing(name)
+        if plugin and f"of {plugin}" not in reason:
+            reason = f"the plug-in {plugin}: {reason}"
+        raise UserError(f"{what}: {reason}") from error
 
 
 def _missing(name: str) -> str:
     """The missing part of module.Class, and the names that exist in its place."""
-    module, _, wanted = name.rpartition(".")
+    module, _, class_name = name.rpartition(".")
     if not module:
         return f"{name} must be a class as module.Class"
     if module not in sys.modules:
         return f"{name}: there is no module {module!r} in this folder, and none is installed"
-    there = sys.modules[module]
-    classes = {key: value for key, value in vars(there).items() if isclass(value)}
+    namespace = sys.modules[module]
+    classes = {key: value for key, value in vars(namespace).items() if isclass(value)}
     defined = [key for key, value in classes.items() if value.__module__.startswith(module)]
-    defined += [key for key in dir(there) if key not in vars(there)]  # imported on demand
-    near = get_close_matches(wanted, defined, n=1, cutoff=0.5)
+    defined += [key for key in dir(namespace) if key not in vars(namespace)]  # imported on demand
+    near = get_close_matches(class_name, defined, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    its = "" if len(defined) > MOST else f" It has {', '.join(defined) or 'none'}"
-    return f"{module} has no class {wanted!r}.{hint}{its}"
+    listed = "" if len(defined) > MOST else f" It has {', '.join(defined) or 'none'}"
+    return f"{module} has no class {class_name!r}.{hint}{listed}"
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:
-    """Annotations of the parameters, by name; none where they cannot be resolved."""
+    """Annotations of the parameters, by name; none if they cannot be resolved."""
     try:
         return get_type_hints(kind if is_dataclass(kind) else kind.__init__)
     except (NameError, AttributeError, TypeError):
@@ -170,13 +170,13 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 
 def _classes(hint: object) -> list[type]:
-    """The classes that an annotation consists of, except those of every object and of None."""
+    """The classes in an annotation, except `object` and that of None."""
     if parts := get_args(hint):
-        return [each for part in parts for each in _classes(part)]
+        return [inner for part in parts for inner in _classes(part)]
     return [hint] if isclass(hint) and hint not in (object, NoneType) else []
 
 
 def _public_name(base: type) -> str:
-    """Where a class is imported from: those of kvbench from their package."""
+    """The name under which a class is imported: kvbench's own from their package."""
     module = base.__module__.split(".")
     return ".".join([*(module[:2] if module[0] == "kvbench" else module), base.__name__])

@@ -8,12 +8,12 @@ def count(n: int, what: str) -> str:
 
 
 def first_line(error: BaseException | str) -> str:
-    """Where an error's message, or a text, begins; its kind where it has none."""
+    """The first line of an error's message, or of a text; the name of its type if it is empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def in_one_line(error: BaseException) -> str:
-    """The whole of an error's message; its kind where it has none."""
+    """An error's whole message as one line; the name of its type if it is empty."""
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -1,7 +1,7 @@
 """Versions of the classes and functions that shape results. A change of what one computes takes the next integer.
 
-A version above 1 is part of a record's key, so that a corrected method, benchmark or metric does not resume among the
-records of the one before. tests/data/golden has the results of each, and changing them takes a new version.
+A version above 1 is part of a record's key, so that a corrected method, benchmark or metric does not continue among the
+records of its earlier version. tests/data/golden has the results of each; changed results need a new version.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,6 +34,6 @@ def parts(*objects: object) -> Iterator[Versioned]:
 
 
 def raised(versions: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """The entry of a record's key: the versions above 1, none for what never changed, as before there were versions."""
+    """The versions above 1 as an entry of a record's key. Without any there is none, as before there were versions."""
     above = {name: version for name, version in versions.items() if version != 1}
     return {"versions": above} if above else {}

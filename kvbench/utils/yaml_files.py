@@ -1,4 +1,4 @@
-"""YAML files of the user's: read whole, within limits, and with a fault as one line that names file and line."""
+"""The user's YAML files: read within limits; an error is one line that names file and line."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from kvbench.utils.regular_files import read_bytes
 from kvbench.utils.text import in_one_line
 
 LARGEST = 2**20  # bytes
-MOST = 100_000  # values, each one counted as often as it is named: aliases of aliases can stand for billions
+MOST = 100_000  # values, each counted as often as an alias repeats it: aliases of aliases can mean billions
 
 
 class _Loader(yaml.SafeLoader):
@@ -18,8 +18,8 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in known if not tag.endswith(":timestamp")]
-    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    character: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for character, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*\.?|\.\d)[\d_]*[eE][-+]?\d+$"), list("-+.0123456789")
@@ -43,19 +43,19 @@ def read_yaml(path: Path) -> object:
 
 
 def yaml_fault(error: Exception) -> str:
-    """What is wrong with a YAML file, in one line with the line's number where that is known."""
+    """The mistake in a YAML file, in one line with the line's number if that is known."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None)
     return f"line {mark.line + 1}: {problem}" if mark and problem else in_one_line(error)
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
-    seen = set()
+    keys = set()
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-            if key.value in seen:
+            if key.value in keys:
                 raise ValueError(f"line {key.start_mark.line + 1}: the key {key.value!r} occurs twice")
-            seen.add(key.value)
+            keys.add(key.value)
 
 
 def _check_nodes(root: yaml.Node | None) -> None:
@@ -64,9 +64,9 @@ def _check_nodes(root: yaml.Node | None) -> None:
 
     def size(node: yaml.Node) -> int:
         if id(node) in sizes:
-            if (known := sizes[id(node)]) is None:
+            if (counted := sizes[id(node)]) is None:
                 raise ValueError(f"line {node.start_mark.line + 1}: a value that contains itself")
-            return known
+            return counted
         sizes[id(node)] = None
         parts = node.value if isinstance(node, yaml.CollectionNode) else []
         if isinstance(node, yaml.MappingNode):

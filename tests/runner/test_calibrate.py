@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kvbench.benchmarks import NeedleInAHaystack
-from kvbench.evaluation.retrieval_scores import of_layer, retrieval_scores, tokens_of
+from kvbench.evaluation.retrieval_scores import layer_scores, retrieval_scores, tokens_of
 from kvbench.methods import WholeHeads
 from kvbench.methods.heads.head_scores import read_head_scores
 from tests.support.command import kvbench
@@ -19,7 +19,7 @@ def test_a_heads_score_is_its_attention_to_the_needle_among_what_it_attends_to_m
     layer = random_layer(6, 2, 30, window=3)
     needle = torch.tensor([4, 5, 20])
     logits = layer.queries @ layer.keys.repeat_interleave(3, 0).mT * layer.scaling
-    for head, score in enumerate(of_layer(layer, 3, needle).tolist()):
+    for head, score in enumerate(layer_scores(layer, 3, needle).tolist()):
         total = 0.0
         for row in range(3):
             weights = logits[head, row, : 28 + row].softmax(-1)

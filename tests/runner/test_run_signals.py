@@ -110,7 +110,7 @@ def test_handlers_are_what_they_were_afterwards_and_one_that_was_there_gets_the_
     try:
         handlers = {signum: signal.getsignal(signum) for signum in STOPS}
         with pytest.raises(Stopped), stoppable():
-            assert signal.getsignal(signal.SIGUSR2) is signals._hear
+            assert signal.getsignal(signal.SIGUSR2) is signals._receive
             os.kill(os.getpid(), signal.SIGUSR2)
         assert heard == [signal.SIGUSR2]
         assert {signum: signal.getsignal(signum) for signum in STOPS} == handlers

@@ -1,4 +1,4 @@
-"""Conditions that a measured time depends on: clocks, temperature, and how busy the machine is."""
+"""Conditions that a measured time depends on: clocks, temperature, and the machine's load."""
 
 import os
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def _cpu_mhz() -> float | None:
 
 
 def _gpus() -> list[dict[str, Any]] | None:
-    """Every GPU, named as nvidia-smi names these values; None without NVIDIA's driver."""
+    """The values of every GPU under nvidia-smi's names; None without NVIDIA's driver."""
     import pynvml
 
     try:
@@ -63,7 +63,7 @@ def _gpu(handle: object) -> dict[str, Any]:
 
 
 def _read(query: Callable[..., Any], *arguments: object) -> Any:
-    """The answer of NVML, or None where the driver has none."""
+    """NVML's answer, or None if the driver has none."""
     import pynvml
 
     try:

@@ -43,18 +43,17 @@ class MemoryLimit:
         self.bytes = everything if memory_gib is None else int(memory_gib * 2**30)
         self.share = min(self.bytes / everything, 1.0)
 
-    def holds(self, batch: int, one: Footprint) -> bool:
-        """Whether a batch of sequences like `one` fits by counted bytes; on GPUs only such a batch is tried."""
-        found: bool = self.weights + one.peak_of(batch) <= self.bytes
-        return found
+    def holds(self, batch: int, footprint: Footprint) -> bool:
+        """Whether a batch of sequences of this footprint fits by counted bytes; on GPUs only such a batch is tried."""
+        return self.weights + footprint.peak_of(batch) <= self.bytes
 
-    def largest(self, ids: Tensor, setting: Setting, new_tokens: int, one: Footprint, engine: str) -> int:
+    def largest(self, ids: Tensor, setting: Setting, new_tokens: int, footprint: Footprint, engine: str) -> int:
         """The largest batch of a setting that decodes `new_tokens` tokens after the prompt ids [n]."""
 
         def fits(batch: int) -> bool:
-            if not self.holds(batch, one):
+            if not self.holds(batch, footprint):
                 return False
-            return not self.gpus or attempt(self.model, ids, setting, batch, new_tokens, one, engine) is not None
+            return not self.gpus or attempt(self.model, ids, setting, batch, new_tokens, footprint, engine) is not None
 
         return largest(fits)
 
@@ -72,5 +71,4 @@ class MemoryLimit:
 
 def total(device: torch.device) -> int:
     """All memory of a GPU in bytes."""
-    found: int = torch.cuda.get_device_properties(device).total_memory
-    return found
+    return torch.cuda.get_device_properties(device).total_memory

@@ -1,4 +1,4 @@
-"""Measures one setting once, with no cache of another one alive: prefill, compress, decode as a batch."""
+"""Measures one setting once, while no other setting has caches: prefill, compress, decode as a batch."""
 
 import gc
 import time
@@ -31,8 +31,8 @@ class Footprint:
     """Counted bytes of one sequence's keys and values, compressed or not."""
 
     full: int  # FullKV of the prompt
-    prefilled: int  # held once the prompt is compressed
-    kept: int  # of the prompt, also where a method compresses it only while decoding: the numerator of r_bytes
+    prefilled: int  # held after the prompt is compressed
+    kept: int  # of the prompt, even if a method compresses it only while decoding: the numerator of r_bytes
     decoded: int  # held after the last token
     peak: int  # at the largest moment of prefill and compression
     on_gpus: Mapping[torch.device, int] = field(default_factory=dict)  # where `prefilled` lies
@@ -50,7 +50,7 @@ class Measurement:
 
     prefill_seconds: float  # of one sequence, with the observations that the method reads
     compress_seconds: float  # of one sequence
-    allocation_seconds: float | None  # of one sequence: how many tokens each layer gets; None: the method has no rule
+    allocation_seconds: float | None  # of one sequence: to compute each layer's tokens; None: the method has no rule
     decode_seconds: float  # of the batch, for `decode_steps` passes
     decode_steps: int  # each gives every sequence one token; the first token comes from prefill
     tokens: tuple[tuple[int, ...], ...]  # of each sequence
@@ -59,7 +59,7 @@ class Measurement:
     memory: str  # stream: layers were compressed one after the other during prefill; shared: all at its end
     figures: DecodeFigures  # of one sequence
     engine: str  # graph, fused or eager, see `Generation.engine`
-    stacked_layers: int  # that answer the batch with one attention; the others answer each sequence in turn
+    stacked_layers: int  # layers that attend once for the whole batch; the others attend sequence by sequence
     peak_device_bytes: int | None  # of the allocator, model included; None on a CPU
 
 
@@ -80,7 +80,7 @@ def measure(
     """
     collect(model)
     method, budget = setting.method, setting.budget_at(len(ids), num_layers(model, len(ids)), new_tokens)
-    with taken({} if beside is None else beside.on_gpus, batch - 1):
+    with allocated({} if beside is None else beside.on_gpus, batch - 1):
         compressed = compress(model, ids, method, budget)
         compressed.live = Beside()  # one setting alone: nothing holds the uncompressed prompt
         tokens = first_decode(model, compressed) if method.compress_at == "first_decode" else ()
@@ -142,8 +142,7 @@ def attempt(
 ) -> Measurement | None:
     """`measure`, or None where a GPU runs out of memory."""
     try:
-        found: Measurement | None = measure(model, ids, setting, batch, new_tokens, beside, engine)
-        return found
+        return measure(model, ids, setting, batch, new_tokens, beside, engine)
     except torch.OutOfMemoryError:
         return None
 
@@ -153,8 +152,7 @@ def compress(model: PreTrainedModel, ids: Tensor, method: Method, budget: int | 
     plan = method.plan(len(ids), num_layers(model, len(ids)), budget)
     if method.streams:
         return StreamedPass(model, ids, plan).compress(method, budget)
-    found: Compressed = SharedPass(model, ids, plan, method.needs).compress(method, budget)
-    return found
+    return SharedPass(model, ids, plan, method.needs).compress(method, budget)
 
 
 def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int]:
@@ -174,7 +172,7 @@ def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int]:
 
 
 def allocation_seconds(method: Method, budget: int | float, n: int, num_layers: int) -> float | None:
-    """Of the rule alone that says how many tokens each layer gets; part of the time to compress."""
+    """The time of the rule alone that allocates tokens to layers, a part of the time to compress; None: no rule."""
     if not isinstance(method, Eviction) or not method.layerwise or budget >= n:
         return None
     started = time.perf_counter()
@@ -191,14 +189,14 @@ def collect(model: PreTrainedModel) -> None:
 
 
 def by_gpu(tensors: Sequence[Tensor]) -> dict[torch.device, int]:
-    """Bytes of the storages behind tensors, by the GPU they lie on."""
-    there = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
-    return {device: storage_bytes(t for t in tensors if t.device == device) for device in there}
+    """Bytes of the storages of tensors on each GPU."""
+    devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
+    return {device: storage_bytes(t for t in tensors if t.device == device) for device in devices}
 
 
 @contextmanager
-def taken(bytes_on: Mapping[torch.device, int], times: int) -> Iterator[None]:
-    """Memory that stands for `times` other sequences."""
+def allocated(bytes_on: Mapping[torch.device, int], times: int) -> Iterator[None]:
+    """Hold memory in the place of `times` other sequences."""
     ballast = [torch.empty(times * n, dtype=torch.uint8, device=device) for device, n in bytes_on.items() if times]
     try:
         yield

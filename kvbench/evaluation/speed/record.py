@@ -15,20 +15,20 @@ from kvbench.records.schema import build
 DECIMALS = 6
 
 
-def times(one: Measurement, batch: int) -> dict[str, float | None]:
+def times(measurement: Measurement, batch: int) -> dict[str, float | None]:
     """Seconds of one measurement by name.
 
     first_token is of one sequence: prefill and compression. latency is of the whole batch, whose prompts would be
     prefilled one after the other.
     """
-    first = one.prefill_seconds + one.compress_seconds
+    first = measurement.prefill_seconds + measurement.compress_seconds
     return {
-        "prefill": one.prefill_seconds,
-        "compress": one.compress_seconds,
-        "allocation": one.allocation_seconds,
+        "prefill": measurement.prefill_seconds,
+        "compress": measurement.compress_seconds,
+        "allocation": measurement.allocation_seconds,
         "first_token": first,
-        "decode": one.decode_seconds,
-        "latency": batch * first + one.decode_seconds,
+        "decode": measurement.decode_seconds,
+        "latency": batch * first + measurement.decode_seconds,
     }
 
 
@@ -50,11 +50,11 @@ def record(
 ) -> dict[str, Any]:
     """The record of a setting from its `measurements` with `batch` sequences and its `first` one of one sequence.
 
-    No measurements: the batch does not fit. No first one: not even one sequence does. `more` are further fields.
+    No measurements: the batch does not fit. No first measurement: not even one sequence fits. `more`: other fields.
     """
-    every = [times(one, batch) for one in measurements]
-    names = [name for name in (every[0] if every else {}) if every[0][name] is not None]
-    measured = {name: [value for each in every if (value := each[name]) is not None] for name in names}
+    repeated = [times(measurement, batch) for measurement in measurements]
+    names = [name for name in (repeated[0] if repeated else {}) if repeated[0][name] is not None]
+    measured = {name: [value for seconds in repeated if (value := seconds[name]) is not None] for name in names}
     repeats = {name: [round(value, DECIMALS) for value in values] for name, values in measured.items()}
     spreads = {name: spread(values) for name, values in measured.items()}
     seconds = {f"{name}_seconds": spreads[name]["median"] if name in spreads else None for name in TIMES}
@@ -92,24 +92,24 @@ def _counted(first: Measurement | None, setting: Setting, n: int) -> dict[str, A
     """What one sequence holds, as in every record of kvbench."""
     if first is None:
         return {}
-    one = first.footprint
-    ratio = ReserveRatio.of(first.layers, one.kept - one.windows, one.full - one.windows)
+    footprint = first.footprint
+    ratio = ReserveRatio.of(first.layers, footprint.kept - footprint.windows, footprint.full - footprint.windows)
     return {
         "floored": setting.floored(n, len(first.layers)),
         "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
-        **ratio.fields(one.windows),
-        **present(state_bytes=one.states or None),
-        "stored_bytes": one.kept,
-        "full_bytes": one.full,
+        **ratio.fields(footprint.windows),
+        **present(state_bytes=footprint.states or None),
+        "stored_bytes": footprint.kept,
+        "full_bytes": footprint.full,
         "memory": first.memory,
     }
 
 
 def _held(first: Measurement | None, batch: int) -> dict[str, Any]:
     """What a batch holds; nothing where it does not fit."""
-    one = first.footprint if first is not None and batch else None
+    footprint = first.footprint if first is not None and batch else None
     return {
-        "prefilled_bytes": one and batch * one.prefilled,
-        "decoded_bytes": one and batch * one.decoded,
-        "peak_cache_bytes": one and one.peak_of(batch),
+        "prefilled_bytes": footprint and batch * footprint.prefilled,
+        "decoded_bytes": footprint and batch * footprint.decoded,
+        "peak_cache_bytes": footprint and footprint.peak_of(batch),
     }

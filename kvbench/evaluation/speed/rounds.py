@@ -20,7 +20,7 @@ from kvbench.evaluation.speed.record import record
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
 
-# Tokens decoded in a warm-up round: by then everything is made that is made at its first use.
+# Tokens decoded in a warm-up round, enough to make everything that is made at its first use.
 WARM_TOKENS = 8
 
 
@@ -44,7 +44,7 @@ class Series:
 
 
 def evaluate(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any]]:
-    """Make and store every missing record, one point of the grid at a time; yields each once it is on the disk.
+    """Make and store every missing record, one point of the grid at a time; yields each once it is on disk.
 
     All repeats of a record come from one process: a killed run measures unfinished points of the grid again.
     """
@@ -53,10 +53,10 @@ def evaluate(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterato
     with limit.enforced(), little_to_collect():
         for sample in samples:
             settings = [setting for setting in run.settings if run.key(sample, setting) not in store.done]
-            for made in rounds(run, limit, sample, settings, firsts) if settings else []:
+            for fields in rounds(run, limit, sample, settings, firsts) if settings else []:
                 with unbroken():
-                    store.append(made)
-                yield made
+                    store.append(fields)
+                yield fields
 
 
 def rounds(
@@ -84,26 +84,26 @@ def rounds(
     for number in range(benchmark.warmup + benchmark.repeats):
         warm = number < benchmark.warmup
         tokens = min(new_tokens, WARM_TOKENS) if warm else new_tokens
-        for place, one in enumerate(rotated(series, number)):
-            if not one.batch:
+        for place, item in enumerate(rotated(series, number)):
+            if not item.batch:
                 continue
             counted = f"round {number - benchmark.warmup + 1} of {benchmark.repeats}"
-            run.stage.text = f"{sample.id} · {one.setting.label}, {'warm-up' if warm else counted}"
-            measured = attempt(model, ids, one.setting, one.batch, tokens, one.first.measurement.footprint, engine)
+            run.stage.text = f"{sample.id} · {item.setting.label}, {'warm-up' if warm else counted}"
+            measured = attempt(model, ids, item.setting, item.batch, tokens, item.first.measurement.footprint, engine)
             if measured is None:
-                one.batch = 0
-                one.measurements.clear()
+                item.batch = 0
+                item.measurements.clear()
             elif not warm:
-                one.measurements.append(measured)
-                one.places.append(place)
+                item.measurements.append(measured)
+                item.places.append(place)
     shared = {
         "largest_how": limit.how,
         "conditions": {"before": before, "after": conditions()},
         "beside": [setting.label for setting in settings],
     }
-    for one in series:
-        more = {"largest_batch": one.first.largest, "places": one.places, **shared}
-        yield record(run, sample, one.setting, one.batch, one.first.measurement, one.measurements, more)
+    for item in series:
+        more = {"largest_batch": item.first.largest, "places": item.places, **shared}
+        yield record(run, sample, item.setting, item.batch, item.first.measurement, item.measurements, more)
 
 
 def first_measurement(
@@ -124,13 +124,13 @@ def _speed(run: MethodRun) -> Speed:
     return run.benchmark
 
 
-def batch_of(limit: MemoryLimit, wanted: int | Literal["largest"], first: FirstMeasurement) -> int:
+def batch_of(limit: MemoryLimit, requested: int | Literal["largest"], first: FirstMeasurement) -> int:
     """Sequences to measure with; 0 if they do not fit."""
     if first.measurement is None:
         return 0
-    if wanted == "largest":
+    if requested == "largest":
         return first.largest or 0
-    return wanted if limit.holds(wanted, first.measurement.footprint) else 0
+    return requested if limit.holds(requested, first.measurement.footprint) else 0
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Methods of kvbench in transformers' `generate`: a cache that compresses the prompt, and a block that hands it in."""
+"""Methods of kvbench in transformers' `generate`: a cache that compresses the prompt, and a block that inserts it."""
 
 from kvbench.integrations.generate.block import compress
 from kvbench.integrations.generate.cache import CompressedCache

@@ -16,16 +16,16 @@ from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.cache_argument import NAMES, name_of
 from kvbench.models.probe import ropes_of
 
-# Of the model's forward pass.
+# The positional and keyword arguments of the model's forward pass.
 Arguments = tuple[object, ...]
 Keywords = dict[str, Any]
 
-OPEN: WeakSet[PreTrainedModel] = WeakSet()  # models in a block
+OPEN: WeakSet[PreTrainedModel] = WeakSet()  # models that are in a block
 
 
 @dataclass
 class Compression:
-    """What a block yields: the cache of each prompt, the latest last."""
+    """The value of a block: the caches of its prompts, the latest last."""
 
     caches: list[CompressedCache] = field(default_factory=list)
 
@@ -50,34 +50,34 @@ def compress(
             output = model.generate(**inputs, max_new_tokens=100)
         compression.cache.ratio["r_bytes"]
 
-    method      a name of conf/method, or an object of a class of one's own.
+    method      a name of conf/method, or an object of a method's class.
     ratio       share of the prompt's tokens to keep, or
     budget      tokens per layer and head.
     overrides   KEY=VALUE as on the command line, e.g. ["method.snapkv.scoring.window=16"].
 
-    The model's attention function is kvbench's within the block and its own again afterwards; a forward pre-hook puts
-    the cache in place of an empty one. Nothing in transformers is patched. A model is in one block at a time, whatever
-    the thread. Raises UserError for a wrong setting, before the model runs.
+    Within the block the model's attention function is kvbench's; a forward pre-hook replaces an empty cache. Nothing in
+    transformers is patched. A model can be in one block at a time, across all threads. Raises UserError for a wrong
+    setting, before the model runs.
     """
     if not isinstance(model, PreTrainedModel):
         raise UserError(f"model must be a model of transformers, a PreTrainedModel, not {type(model).__name__}")
     setting = setting_of(method, ratio, budget, overrides)
     compression = Compression()
 
-    def hand_in(_: object, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords] | None:
-        given = next((kwargs[name] for name in NAMES if name in kwargs), None)
-        if isinstance(given, CompressedCache):
-            given.check_model(model)
+    def insert_cache(_: object, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords] | None:
+        cache = next((kwargs[name] for name in NAMES if name in kwargs), None)
+        if isinstance(cache, CompressedCache):
+            cache.check_model(model)
             return None
         if kwargs.get("use_cache") is False:
             raise UserError("use_cache=False: in a kvbench.compress block a prompt is read into a cache; leave it out")
-        if isinstance(given, Cache) and given.get_seq_length() > 0:
+        if isinstance(cache, Cache) and cache.get_seq_length() > 0:
             raise UserError(
                 "a cache from outside the block has tokens already: pass the whole prompt to generate instead"
             )
         compression.caches.append(CompressedCache(model, setting))
-        rest = {name: value for name, value in kwargs.items() if name not in NAMES}
-        return args, rest | {name_of(model): compression.cache}
+        others = {name: value for name, value in kwargs.items() if name not in NAMES}
+        return args, others | {name_of(model): compression.cache}
 
     if model in OPEN:
         raise UserError(
@@ -88,7 +88,7 @@ def compress(
     try:
         model.set_attn_implementation(ATTENTION)
         ropes_of(model)  # reads a token, which the hook would take for a prompt
-        hook = model.register_forward_pre_hook(hand_in, with_kwargs=True)
+        hook = model.register_forward_pre_hook(insert_cache, with_kwargs=True)
         try:
             yield compression
         finally:

@@ -1,4 +1,4 @@
-"""A `Cache` of transformers that compresses the prompt in the pass that reads it, and decodes from what is left."""
+"""A `Cache` of transformers that compresses the prompt in the pass that reads it, and decodes from the rest."""
 
 import sys
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class CompressingLayer(AttendingLayer):
         self._begun(latents.latent).keep_latents(latents)
 
     def _begun(self, new: Tensor) -> AttendingLayer:
-        """The layer that takes new tokens [1, heads, t, …], of the prompt where they are the first."""
+        """The layer that takes new tokens [1, heads, t, …]; the first ones are the prompt."""
         if new.shape[0] != 1:
             raise UserError(f"a batch of {new.shape[0]} sequences: a CompressedCache holds one (no beams, no batch)")
         if self.inner is None:
@@ -92,7 +92,7 @@ class CompressingLayer(AttendingLayer):
 
     @property
     def shape(self) -> NoReturn:
-        """Every attention function but kvbench's asks for it first, of what it takes for the keys."""
+        """Raises UserError: any attention function but kvbench's first reads the shape of what it takes for keys."""
         raise UserError(
             "a CompressedCache reached a model whose attention is not kvbench's: hand it to the model that it was made "
             "for, within its kvbench.compress block"
@@ -106,18 +106,17 @@ class CompressingLayer(AttendingLayer):
 
 
 class CompressedCache(Cache):
-    """A cache for `model.generate(…, past_key_values=cache)` that keeps what a method chooses of the prompt. From
-    transformers 5.24 on it can also be passed as `cache=`.
+    """A cache for `model.generate(…, past_key_values=cache)` that keeps the part of the prompt that a method chooses.
+    From transformers 5.24 on it can also be passed as `cache=`.
 
-    The first forward pass reads the prompt with full attention and compresses it, each layer as soon as it was read
-    where the method allows that; the first new token follows from that pass, as in kvbench's harness. What further
-    passes read (new tokens, further turns of a chat) attends to what is left, at true positions. One sequence,
-    without padding.
+    The first forward pass reads the prompt with full attention and compresses it, layer by layer if the method allows
+    it; the first new token follows from that pass, as in kvbench's harness. Later passes (new tokens, turns of a chat)
+    attend to the compressed prompt, at true positions. A cache holds one sequence, without padding.
 
-    The model's attention must be kvbench's, one of transformers' attention functions: `kvbench.compress` sets it for a
-    block; `model.set_attn_implementation("kvbench")`, or loading with it, for good.
+    The model must use kvbench's attention function: `kvbench.compress` sets it for a block,
+    `model.set_attn_implementation("kvbench")`, or loading with it, permanently.
 
-    setting   the method with its ratio or budget, of kvbench.integrations.generate.setting_of.
+    setting   the method with its ratio or budget, see `kvbench.integrations.generate.setting_of`.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class CompressedCache(Cache):
             )
         self.setting = method if isinstance(method, Setting) else setting_of(method, ratio, budget, overrides)
         self._compressed: Compressed | None = None
-        self._placed: list[StoredLayer] | None = None  # the caches of all layers, once the prompt was read
+        self._placed: list[StoredLayer] | None = None  # the caches of all layers; None before the prompt was read
         self._model = model
         ropes_of(model)  # before the model runs
         forget_lengths(model)
@@ -155,10 +154,10 @@ class CompressedCache(Cache):
 
     @property
     def compressed(self) -> Compressed | None:
-        """The compressed prompt, with what its layers hold; None before it was read.
+        """The compressed prompt with its layers' contents; None before it was read.
 
-        Made after the pass over the prompt and before the next: states of fixed size may come after the last layer that
-        attends.
+        It is made after the whole pass over the prompt: layers with states of fixed size may come after the last layer
+        that attends.
         """
         if self._compressed is None and self._placed is not None:
             full = self._full_bytes + self._state.other_bytes
@@ -192,33 +191,33 @@ class CompressedCache(Cache):
         self._stream = Stream(method, layers, self._budget, self._span) if method.streams else None
         make = partial(CaptureLayer, method.needs, self._stream)
         self._prompt = PromptLayers(model, n, method.needs, make)
-        for at, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.layers):
             if isinstance(layer, CompressingLayer):
-                layer.inner = self._prompt.all[at]
+                layer.inner = self._prompt.all[index]
             else:
-                self._prompt.others[at] = layer
-        self._left = sum(kind.attends for kind in self._prompt.kinds)
+                self._prompt.others[index] = layer
+        self._unread = sum(kind.attends for kind in self._prompt.kinds)
 
     def attended(self) -> None:
-        """Count a layer that has attended; the last one to attend to the prompt has it compressed."""
+        """Count a layer that has attended to the prompt; after the last one, the prompt is compressed."""
         if self._prompt is not None:
-            self._left -= 1
-            if not self._left:
+            self._unread -= 1
+            if not self._unread:
                 self.compress()
 
     def compress(self) -> None:
-        """Make the layer caches, now that every layer that attends has read the prompt."""
+        """Make the layer caches; every layer that attends has read the prompt."""
         assert self._prompt is not None, "`begin` made its layers"
         state = self._prompt.state(torch.empty(0), [])
         if self._stream is not None:
             self._stream.layers.finish(self._stream.count)
-            made, full = self._stream.layers.caches, self._stream.full_bytes
+            caches, full = self._stream.layers.caches, self._stream.full_bytes
         else:
             for layer in state.layers:
                 layer.context = self._span
-            made, full = self.setting.method.compress(state, as_given(self._budget)), state.nbytes
+            caches, full = self.setting.method.compress(state, as_given(self._budget)), state.nbytes
         self._state, self._full_bytes = replace(state, layers=[]), full
-        self._placed = state.placed(made, state.others)
+        self._placed = state.placed(caches, state.others)
         for layer, cache in zip(self.layers, self._placed, strict=True):
             if isinstance(layer, CompressingLayer) and isinstance(cache, LayerCache):
                 layer.inner = cache
@@ -226,8 +225,10 @@ class CompressedCache(Cache):
 
     @property
     def ratio(self) -> dict[str, Any]:
-        """What is kept of the prompt: r, r1 to r3, r_bytes and r_bytes_16, as in a record. UserError before it was
-        read."""
+        """The share of the prompt that is kept: r, r1 to r3, r_bytes and r_bytes_16, as in a record.
+
+        Raises UserError before the prompt was read.
+        """
         if (compressed := self.compressed) is None:
             raise UserError("this cache has read no prompt yet")
         ratio = compressed.ratio(self.caches).fields(compressed.window_bytes)
@@ -235,9 +236,9 @@ class CompressedCache(Cache):
 
 
 def chunk_of_prefill() -> int | None:
-    """The prefill_chunk_size of the `generate` that is under way; None without one.
+    """The prefill_chunk_size of the running `generate`; None without one.
 
-    `generate` hands it to no cache and to no hook, so it is read where it is used: in the frame of its prefill.
+    `generate` passes it to no cache and no hook, so it is read from the stack frame that uses it, that of its prefill.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

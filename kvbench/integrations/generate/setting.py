@@ -1,4 +1,4 @@
-"""One method with one ratio or budget, from what a Python program passes."""
+"""One method with one ratio or budget, from the arguments of a Python program."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,8 @@ def setting_of(
 ) -> Setting:
     """`method` is a name of conf/method or an object; `overrides` are KEY=VALUE of the command line.
 
-    Raises UserError for an unknown name, a bad value, and more or less than one of ratio and budget where the method
-    takes them.
+    Raises UserError for an unknown name, a bad value, and unless exactly one of ratio and budget is given to a method
+    that takes them.
     """
     for name, value, kinds in (("ratio", ratio, (int, float)), ("budget", budget, (int,))):
         if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
@@ -49,12 +49,12 @@ def setting_of(
 def check_plan(setting: Setting, n: int, layers: int, budget: int | float) -> None:
     """Raise UserError for a method that needs more than the forward pass that `generate` makes over the prompt."""
     needs = setting.method.needs
-    other = None
+    need = None
     if setting.method.plan(n, layers, budget) != FullPrefill():
-        other = "drops tokens within its own forward pass"
+        need = "drops tokens within its own forward pass"
     elif needs.reconstructions:
-        other = "reads the context a second time"
+        need = "reads the context a second time"
     elif needs.hidden_similarity:
-        other = "compares hidden states"
-    if other:
-        raise UserError(f"{setting.label} {other}, which generate cannot do: run it in the harness")
+        need = "compares hidden states"
+    if need:
+        raise UserError(f"{setting.label} {need}, which generate cannot do: run it in the harness")

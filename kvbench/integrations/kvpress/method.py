@@ -14,7 +14,7 @@ from kvbench.methods.base.method import Method
 from kvbench.prefill import LayerState, PrefillState
 from kvbench.utils.checked import checked
 
-# Against float noise: kvpress keeps int(n · (1 - ratio)) tokens, one too few where the product comes out just below.
+# Against float noise: kvpress keeps int(n · (1 - ratio)) tokens, one too few if the product is just below an integer.
 NOISE = 1e-9
 
 
@@ -27,9 +27,9 @@ class KVPress(Method):
                  {NAME: {its arguments}}.
     attention    transformers' attention during that prefill: sdpa, or eager for presses that read its weights.
 
-    A press without a compression ratio runs once. What a press drops is gone. What it keeps in its
-    cache and hides from attention with a mask, head by head, is dropped here, which attention cannot tell apart.
-    What it zeroes (ThinKPress's channels) is stored and counted in full.
+    A press without a compression ratio runs once. Tokens that a press drops are gone. Tokens that it keeps in its cache
+    and hides with a mask, head by head, are dropped here, which makes no difference to attention. Channels that it
+    zeroes (ThinKPress) are stored and counted in full.
     """
 
     press: str | None

@@ -33,22 +33,20 @@ class PressedPrefill(PrefillPlan):
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
         """Presses compress while the pass runs, so `needs` is empty and no layer can be released early."""
-        found: PrefillState = pressed_prefill(model, input_ids, self)
-        return found
+        return pressed_prefill(model, input_ids, self)
 
 
 @dataclass
 class PressedLayer(LayerState):
-    """A layer as a press left it: n is what it holds, `prompt` the tokens there were."""
+    """A layer as a press left it: n tokens of a prompt of `prompt` tokens."""
 
     masked: Tensor | None = None  # bool [num_key_value_heads, n]: held by kvpress, hidden from attention
-    next_position: int = 0  # where decoding goes on
+    next_position: int = 0  # at which decoding continues
 
     @property
     def nbytes(self) -> int:
         heads, _, width = self.keys.shape
-        found: int = heads * self.prompt * (width + self.values.shape[2]) * self.keys.itemsize
-        return found
+        return heads * self.prompt * (width + self.values.shape[2]) * self.keys.itemsize
 
 
 # Not inference mode: presses that look at gradients could not use its tensors.
@@ -56,7 +54,7 @@ class PressedLayer(LayerState):
 def pressed_prefill(model: PreTrainedModel, input_ids: Tensor, plan: PressedPrefill) -> PrefillState:
     """Run `model` over input_ids [n] under a press, with transformers' own attention and cache.
 
-    Raises UserError with what the press complains about, and for a prompt beyond a sliding window.
+    Raises UserError with the press's complaint, and for a prompt beyond a sliding window.
     """
     kinds = kinds_of(model.config)
     if any(kind.keeps != "own" or kind.readers or kind.latent for kind in kinds):
@@ -86,7 +84,7 @@ def pressed_prefill(model: PreTrainedModel, input_ids: Tensor, plan: PressedPref
                 use_cache=True,
                 logits_to_keep=1,
             )
-        watch.count()  # some compress only now
+        watch.count()  # some presses compress only now
     position = cache.get_seq_length() if rerotates(press) else n
     layers = [
         PressedLayer(
@@ -104,27 +102,27 @@ def pressed_prefill(model: PreTrainedModel, input_ids: Tensor, plan: PressedPref
 
 
 class Watch:
-    """Counts the most bytes that a cache takes, with the whole of the layer that is being compressed."""
+    """Counts the peak bytes of a cache, including all tokens of the layer that is being compressed."""
 
     def __init__(self, cache: DynamicCache):
         self.cache = cache
-        self.whole: list[Tensor] = []
+        self.uncompressed: list[Tensor] = []
         self.peak_bytes = 0
 
     def arrived(self, module: nn.Module, *_: object) -> None:
-        """To be called before the press's hook."""
+        """Runs before the press's hook."""
         layer = self.cache.layers[module.layer_idx]
-        self.whole = [layer.keys, layer.values]
+        self.uncompressed = [layer.keys, layer.values]
         self.count()
 
     def compressed(self, module: nn.Module, *_: object) -> None:
-        """To be called after the press's hook."""
+        """Runs after the press's hook."""
         self.count()
-        self.whole = []
+        self.uncompressed = []
 
     def count(self) -> None:
         held = [x for layer in self.cache.layers for x in (layer.keys, layer.values)]
-        self.peak_bytes = max(self.peak_bytes, storage_bytes(self.whole + held))
+        self.peak_bytes = max(self.peak_bytes, storage_bytes(self.uncompressed + held))
 
 
 @contextmanager
@@ -148,7 +146,7 @@ def own_attention(model: PreTrainedModel, name: str) -> Iterator[None]:
 
 
 def take_mask(module: nn.Module, keys: Tensor) -> Tensor | None:
-    """Which of keys [1, heads, n, head_dim] the press left in place but masks while decoding: bool [heads, n]."""
+    """The keys [1, heads, n, head_dim] that the press left in place but masks while decoding: bool [heads, n]."""
     indices = getattr(module, "masked_key_indices", None)
     module.masked_key_indices = None
     if indices is None:

@@ -1,4 +1,4 @@
-"""The presses of an installed kvpress: found by name, built from plain values, their errors as one line."""
+"""The presses of an installed kvpress: looked up by name, built from plain values, with errors as one line."""
 
 import importlib.util
 import inspect
@@ -20,28 +20,30 @@ from kvbench.utils.text import first_line
 INSTALL = "pip install -c constraints-kvpress.txt 'kvbench[kvpress]', in an environment of its own"
 # kvpress's base classes, which compress nothing.
 _ABSTRACT = {"BasePress", "ScorerPress"}
-# After these kvpress's own pipeline goes on at the position behind what the cache still holds.
+# After these, kvpress's own pipeline continues at the position after the tokens that the cache still holds.
 _REROTATING = ("KeyRerotationPress", "FinchPress", "RestoreKVPress")
 
 
 @cache
 def kvpress() -> ModuleType:
-    """The installed kvpress. UserError where there is none, or transformers is too new for it.
+    """The installed kvpress. Raises UserError if there is none, or if transformers is too new for it.
 
-    Importing it wraps every attention function that transformers knows in one that reads tensors; kvbench's own,
-    which are handed cache layers, are put back.
+    Importing it wraps every attention function of transformers in one that reads tensors; kvbench's functions, which
+    take cache layers, are put back.
     """
     if importlib.util.find_spec("kvpress") is None:
         raise UserError(f"method=kvpress needs the package kvpress, which is not installed: {INSTALL}")
     for text in metadata.requires("kvpress") or []:
-        wanted = Requirement(text)
-        if wanted.name == "transformers" and not wanted.specifier.contains(have := metadata.version("transformers")):
-            raise UserError(f"kvpress {version()} needs {wanted}, but transformers {have} is installed: {INSTALL}")
+        requirement = Requirement(text)
+        installed = metadata.version("transformers")
+        if requirement.name == "transformers" and not requirement.specifier.contains(installed):
+            raise UserError(
+                f"kvpress {version()} needs {requirement}, but transformers {installed} is installed: {INSTALL}"
+            )
     import kvpress
 
     ALL_ATTENTION_FUNCTIONS.update(REGISTERED)
-    module: ModuleType = kvpress
-    return module
+    return kvpress
 
 
 def version() -> str:
@@ -56,7 +58,7 @@ def names() -> list[str]:
 
 
 def build_press(name: str, arguments: Mapping[str, Any]) -> Any:
-    """The press `name` with `arguments`, in which a press may stand for itself: by its name, or as {NAME: arguments}.
+    """The press `name` with `arguments`, in which a press is its name or {NAME: arguments}.
 
     Raises UserError for an unknown press, an unknown or missing argument, and values that the press itself refuses.
     """
@@ -80,7 +82,7 @@ def _value(value: object) -> object:
 
 
 def _named(value: object) -> tuple[str, Mapping[str, Any]] | None:
-    """Name and arguments of a press that stands among arguments, if it is one."""
+    """Name and arguments of an argument that is a press; else None."""
     if isinstance(value, str) and value in names():
         return value, {}
     if isinstance(value, Mapping) and len(value) == 1 and (name := next(iter(value))) in names():
@@ -96,7 +98,7 @@ def title(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def takes_ratio(press: Any) -> bool:
-    """Whether the press has a compression ratio that can be set; others have one in their parts, or none."""
+    """Whether the press has a compression ratio that can be set; others have none, or one in their parts."""
     if not hasattr(type(press), "compression_ratio"):
         return False
     try:
@@ -107,12 +109,12 @@ def takes_ratio(press: Any) -> bool:
 
 
 def rerotates(press: Any) -> bool:
-    """Whether the press gives the tokens new positions, so that the next one comes right behind them."""
+    """Whether the press gives tokens new positions, so that the next token comes right after them."""
     return type(press).__name__ in _REROTATING and getattr(press, "rerotate_keys", True)
 
 
 def refuse_decoding(press: Any) -> None:
-    """Refuse what acts on generated tokens: kvbench's caches decode without kvpress."""
+    """Refuse a press that acts on generated tokens: kvbench's caches decode without kvpress."""
     module = kvpress()
     if isinstance(press, module.DecodingPress | module.PrefillDecodingPress) or getattr(press, "decoding", False):
         raise UserError(

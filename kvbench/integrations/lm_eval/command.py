@@ -1,7 +1,7 @@
 """`kvbench lm_eval`: the command line of lm-evaluation-harness with kvbench's models, `--model kvbench`.
 
-lm-eval 0.4.13 keeps its models in a registry of its own that no entry point of another package reaches, so its
-command runs from here.
+No entry point of another package reaches the registry in which lm-eval 0.4.13 keeps its models, so its command runs
+from here.
 """
 
 import sys

@@ -26,11 +26,11 @@ from kvbench.models import load
 from kvbench.prefill import ContextFrame
 from kvbench.utils.text import first_line
 
-# Arguments that lm-eval's own Hugging Face model takes and this one, too.
+# Arguments of lm-eval's Hugging Face model that this model takes, too.
 HARNESS = (
     "add_bos_token chat_template_args enable_thinking max_length prefix_token_id think_end_token truncation".split()
 )
-# Generation options that change nothing where decoding is greedy.
+# Generation options that change nothing in greedy decoding.
 IDLE = {"attention_mask", "do_sample", "temperature", "top_k", "top_p", "min_p"}
 
 
@@ -42,10 +42,10 @@ class KVBenchLM(HFLM):
     model                   a model of kvbench; or `pretrained`, a folder or hub id.
     KEY=VALUE               any other setting of kvbench: method.snapkv.scoring.window=16, press=KnormPress, …
 
-    Tokens, chat templates, stops and windows are lm-eval's own. The context is compressed, with the question in it;
-    what is generated or scored goes on from the compressed caches. Where answers are scored, the last token of the
-    context is not compressed but read through them, so that no token of an answer is predicted from what was evicted.
-    Greedy, one context at a time.
+    Tokens, chat templates, stops and windows are lm-eval's own. The context is compressed with the question in it;
+    answers are generated or scored from the compressed caches. If answers are scored, the context's last token is not
+    compressed but read through the caches, so that no token of an answer is predicted from evicted tokens. Decoding is
+    greedy, one context at a time.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class KVBenchLM(HFLM):
         if trust_remote_code:
             raise UserError("trust_remote_code=True: kvbench runs no code from a model's repository")
         harness = {key: more.pop(key) for key in HARNESS if key in more}
-        here = torch.cuda.is_available() or "cuda" not in str(device)  # lm-eval's default is a GPU, there or not
+        available = torch.cuda.is_available() or "cuda" not in str(device)  # lm-eval's default is a GPU
         request = {"method": method, "model": model, "ratio": ratio, "budget": budget, "model.dtype": dtype}
-        options = request | {"model.device": (here and device) or "auto"} | more
+        options = request | {"model.device": (available and device) or "auto"} | more
         cfg = configured([f"{key}={rendered(value)}" for key, value in options.items()])
         self.setting = one_setting(cfg)
         self.loaded = load(replace(cfg.model, **elsewhere(pretrained)) if pretrained else cfg.model)
@@ -81,10 +81,10 @@ class KVBenchLM(HFLM):
             **{"max_length": self.loaded.spec.max_length} | harness,
         )
         self.pretrained = self.loaded.source
-        self.ratios: list[dict[str, Any]] = []  # one for each context
+        self.ratios: list[dict[str, Any]] = []  # of each context
 
     def _model_generate(self, context: Tensor, max_length: int, stop: list[str], **options: Any) -> Tensor:
-        """The ids [1, n] of a context and what is generated after it, up to one of the texts `stop`."""
+        """The ids [1, n] of a context and of the answer after it, which ends at one of the texts `stop`."""
         for key, value in options.items():
             if key not in IDLE or (key == "do_sample" and value):
                 raise UserError(f"{key}={value}: kvbench decodes greedily")
@@ -105,15 +105,14 @@ class KVBenchLM(HFLM):
         return torch.cat([context, context.new_tensor([output.tokens])], dim=1)
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
-        """Refused unless nothing is compressed: every token of a text would be scored before it could be."""
+        """Refused unless nothing is compressed: each token of a text would be scored before it could be compressed."""
         method = self.setting.method
         if not (isinstance(method, FullKV) and isinstance(method.storage, Dense)):
             raise UserError(
                 f"{self.setting.label} cannot run tasks with rolling log-likelihood (perplexity), "
                 "which have no context to compress: only method=full can"
             )
-        found: list[float] = super().loglikelihood_rolling(requests, disable_tqdm)
-        return found
+        return super().loglikelihood_rolling(requests, disable_tqdm)
 
     def _loglikelihood_tokens(
         self,
@@ -121,14 +120,14 @@ class KVBenchLM(HFLM):
         disable_tqdm: bool = False,
         override_bs: int | None = None,
     ) -> list[tuple[float, bool]]:
-        """For each (texts, context ids, continuation ids): log p(continuation), and whether it is the greedy one.
+        """For each (texts, context ids, continuation ids): log p(continuation), and whether it is greedy.
 
-        Continuations of one context share its prefill and its compression. The context's last token is held back and
-        read through the compressed caches, from which the first token of a continuation is then predicted, too.
+        Continuations of one context share its prefill and compression. The context's last token is held back and read
+        through the compressed caches, so that they predict the first token of a continuation, too.
         """
         groups: dict[tuple[int, ...], list[int]] = {}
-        for index, (_, whole, continuation) in enumerate(requests):
-            groups.setdefault(self._fitted(whole, continuation), []).append(index)
+        for index, (_, tokens, continuation) in enumerate(requests):
+            groups.setdefault(self._fitted(tokens, continuation), []).append(index)
         answers: list[Any] = [None] * len(requests)
         with tqdm(total=len(requests), disable=disable_tqdm, desc="Running loglikelihood requests") as bar:
             for context, members in groups.items():
@@ -145,7 +144,7 @@ class KVBenchLM(HFLM):
         return answers
 
     def _fitted(self, context: Sequence[int], continuation: Sequence[int]) -> tuple[int, ...]:
-        """The end of the context that the model can read with its continuation, whose last token it never reads."""
+        """The end of the context that fits the model with its continuation, whose last token is never read."""
         room = self.max_length + 1 - len(continuation)
         if room < 1:
             raise UserError(f"a continuation of {len(continuation)} tokens exceeds max_length={self.max_length}")
@@ -154,9 +153,9 @@ class KVBenchLM(HFLM):
     def _score(
         self, logits: Tensor, caches: list[StoredLayer], last: Sequence[int], continuation: Sequence[int]
     ) -> tuple[float, bool]:
-        """Log-probability and greediness of a continuation behind the caches and the tokens `last`.
+        """Log-probability of a continuation after the caches and the tokens `last`, and whether it is greedy.
 
-        logits [vocab_size] predict its first token where `last` is empty.
+        logits [vocab_size] predict its first token if `last` is empty.
         """
         ids = torch.tensor(continuation, device=logits.device)
         rows = logits[None][len(last) :]  # last is one token or none
@@ -167,15 +166,14 @@ class KVBenchLM(HFLM):
         return float(chosen.sum()), bool((rows.argmax(dim=-1) == ids).all())
 
     def _compress(self, ids: Tensor, new_tokens: int) -> Compressed:
-        """The compressed caches of a context [n], behind which at most `new_tokens` will be read or generated."""
+        """The compressed caches of a context [n], after which at most `new_tokens` will be read or generated."""
         model, method, layers = self.loaded.model, self.setting.method, num_layers(self.loaded.model, len(ids))
         budget = self.setting.budget_at(len(ids), layers, new_tokens)
         plan = method.plan(len(ids), layers, budget)
-        found: Compressed = SharedPass(model, ids, plan, method.needs, self._frame).compress(method, budget)
-        return found
+        return SharedPass(model, ids, plan, method.needs, self._frame).compress(method, budget)
 
     def _frame(self) -> ContextFrame:
-        """A context of any text: where a chat template in it ends is not known."""
+        """The frame of any text: where a chat template in it ends is unknown."""
         plain_tokens = self.loaded.plain_tokens
         return ContextFrame(suffix=tuple(plain_tokens(NO_TEMPLATE)), encode=plain_tokens)
 
@@ -184,16 +182,15 @@ class KVBenchLM(HFLM):
         self.ratios.append(compressed.ratio(compressed.caches).fields(compressed.window_bytes))
 
     def get_model_info(self) -> dict[str, Any]:
-        """What lm-eval writes beside its results: the model, the setting, and the means of what it kept."""
-        ours: dict[str, Any] = {"kvbench_setting": self.setting.label, "kvbench_parameters": self.setting.parameters}
+        """For lm-eval's results: the model, the setting, and means of the ratios that it kept."""
+        entries: dict[str, Any] = {"kvbench_setting": self.setting.label, "kvbench_parameters": self.setting.parameters}
         if self.ratios:
-            ours |= {f"kvbench_{name}": fmean(ratio[name] for ratio in self.ratios) for name in ("r", "r_bytes")}
-        found: dict[str, Any] = super().get_model_info() | ours
-        return found
+            entries |= {f"kvbench_{name}": fmean(ratio[name] for ratio in self.ratios) for name in ("r", "r_bytes")}
+        return super().get_model_info() | entries
 
 
 def rendered(value: object) -> str:
-    """A value as Hydra's command line has it."""
+    """A value in the grammar of Hydra's command line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {rendered(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -215,11 +212,11 @@ def elsewhere(source: str) -> dict[str, Any]:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False).get_text_config()
     except (OSError, ValueError) as error:
         raise UserError(f"pretrained={source}: {first_line(error)}") from error
-    here = Path(source).is_dir()
+    local = Path(source).is_dir()
     return {
         "name": source,
-        "path": source if here else None,
-        "hub_id": None if here else source,
+        "path": source if local else None,
+        "hub_id": None if local else source,
         "embedded": None,
         "shape": None,
         "parameters": None,
