@@ -1,7 +1,7 @@
 """The style of all figures: marks that differ without colour, captions that are never cut off, atomic files."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from kvbench.papers.colours import colour, places
+from kvbench.papers.colours import looks
 from kvbench.utils.files import replacing
 
 # The caption's size in points, the width of its letters and the height of its lines in inches; a figure's least width.
@@ -23,30 +23,34 @@ SCALE = "cividis"
 PUBLISHED: dict[str, Any] = {"color": "0.55", "linestyle": (0, (5, 2.5)), "linewidth": 1.2, "markerfacecolor": "white"}
 THRESHOLD: dict[str, Any] = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1.2}
 
-_MARKERS = "osD^vPX<>*hp"
+# In the order of the page's marks (plot.js), so that a method's is the same.
+_MARKERS = "osD^vPX<>*d"
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (8, 2)))
 _HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo", "||||", "**")
 
 
-def line_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The colour of each method, with marker and dashes, which alone distinguish any 60."""
-    styles = {}
-    for name, place in places(names, len(_MARKERS) * len(_DASHES)).items():
-        turn = place // len(_MARKERS)  # each turn pairs the markers with other dashes
-        styles[name] = {
-            "color": colour(name),
-            "marker": _MARKERS[place % len(_MARKERS)],
-            "linestyle": _DASHES[(place + turn) % len(_DASHES)],
-        }
-    return styles
-
-
-def bar_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The colour of each method, and a hatch that distinguishes any ten without it."""
-    hatches = places(names, len(_HATCHES))
+def line_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The colour and marker of each method, and dashes: marker and dashes alone distinguish any 55, of any colours."""
     return {
-        name: {"facecolor": colour(name, full="0.85"), "hatch": _HATCHES[place], "edgecolor": "black", "linewidth": 0.6}
-        for name, place in hatches.items()
+        name: {
+            "color": look.colour or "black",
+            "marker": _MARKERS[look.mark],
+            "linestyle": _DASHES[(look.mark + look.turn) % len(_DASHES)],
+        }
+        for name, look in looks(names, len(_MARKERS)).items()
+    }
+
+
+def bar_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The colour of each method, and a hatch that distinguishes any ten without it."""
+    return {
+        name: {
+            "facecolor": look.colour or "0.85",
+            "hatch": _HATCHES[look.mark],
+            "edgecolor": "black",
+            "linewidth": 0.6,
+        }
+        for name, look in looks(names, len(_HATCHES)).items()
     }
 
 
