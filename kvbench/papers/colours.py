@@ -69,8 +69,8 @@ def colour(name: str, full: str = "#000000") -> str:
 def looks(names: Iterable[str], marks: int) -> dict[str, Look]:
     """A look for each name of one picture that has so many marks or hatches; the order of the names does not matter.
 
-    Each has its method's colour and, where it can, the mark that is its own, of those that fewest others have. Where more
-    than `marks` names have one colour, the others have the next one of the palette.
+    Each has its method's colour and its own mark where that is free, else the next of those that fewest others have.
+    Where more than `marks` names have one colour, the others have the next one of the palette.
     """
     stated = _stated()
     own = {name: _own(name, stated) for name in dict.fromkeys(names)}

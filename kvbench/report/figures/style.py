@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
-from matplotlib.transforms import Bbox
+from matplotlib.transforms import Bbox, ScaledTranslation, Transform
 
 from kvbench.papers.colours import looks
 from kvbench.utils.files import replacing
@@ -21,6 +21,7 @@ _CAPTION, _LETTER, _LINE, _NARROWEST = 8, 0.062, 0.135, 5.5
 # Light to dark in grey as well as in colour.
 SCALE = "cividis"
 PUBLISHED: dict[str, Any] = {"color": "0.55", "linestyle": (0, (5, 2.5)), "linewidth": 1.2, "markerfacecolor": "white"}
+ACROSS: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}  # a line at FullKV's score
 THRESHOLD: dict[str, Any] = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1.2}
 
 # In the order of the page's marks (plot.js), so that a method's is the same.
@@ -102,6 +103,13 @@ def legend_below(body: SubFigure, handles: Sequence[Artist], width: float) -> No
     longest = max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), int(width / (0.55 + _LETTER * longest))))
     body.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+
+
+def side_by_side(axis: Axes, place: int, count: int) -> Transform:
+    """Where the intervals of one of several lines are drawn: beside those of the others at the same x."""
+    figure = axis.get_figure(root=True)
+    assert figure is not None, "new_figure made the axes"
+    return axis.transData + ScaledTranslation(1.5 * (place - (count - 1) / 2) / 72, 0, figure.dpi_scale_trans)
 
 
 def grid_lines(axis: Axes) -> None:
