@@ -18,6 +18,7 @@ from kvbench.utils.files import replacing
 
 # The caption's size in points, the width of its letters and the height of its lines in inches; a figure's least width.
 _CAPTION, _LETTER, _LINE, _NARROWEST = 8, 0.062, 0.135, 5.5
+_DPI = 150  # of a PNG, for which the layout is made: letters are wider at one resolution than at another
 # Light to dark in grey as well as in colour.
 SCALE = "cividis"
 PUBLISHED: dict[str, Any] = {"color": "0.55", "linestyle": (0, (5, 2.5)), "linewidth": 1.2, "markerfacecolor": "white"}
@@ -63,7 +64,7 @@ def new_figure(width: float, height: float, caption: str) -> tuple[Figure, SubFi
     width = max(width, _NARROWEST)
     lines = textwrap.wrap(caption, int((width - 0.2) / _LETTER))
     room = (len(lines) + 1) * _LINE
-    figure = Figure(figsize=(width, height + room), layout="constrained")
+    figure = Figure(figsize=(width, height + room), dpi=_DPI, layout="constrained")
     parts: list[SubFigure] = figure.subfigures(2, 1, squeeze=False, height_ratios=[height, room])[:, 0].tolist()
     body, foot = parts
     foot.text(0.1 / width, 0.5 / (len(lines) + 1), "\n".join(lines), size=_CAPTION, va="bottom", linespacing=1.2)
@@ -134,7 +135,7 @@ def save(figure: Figure, path: Path) -> list[Path]:
         for file in written:
             suffix = file.suffix[1:]
             with replacing(file) as work:
-                figure.savefig(work, format=suffix, dpi=150, metadata=metadata[suffix])
+                figure.savefig(work, format=suffix, dpi=_DPI, metadata=metadata[suffix])
     return written
 
 
