@@ -72,11 +72,12 @@ def units(records: pd.DataFrame) -> pd.Series:
 
 
 class Measure(NamedTuple):
-    """The bounds of a measure, whether smaller is better, and FullKV's value where it is known by definition."""
+    """A measure: its bounds and unit, whether smaller is better, and FullKV's value where it is known by definition."""
 
     bounds: Interval
     smaller_is_better: bool = False
     of_full: float | None = None  # None: FullKV is measured too
+    unit: str = ""
 
 
 FULL = "full"  # the method of FullKV in records
@@ -84,12 +85,12 @@ POSITIVE = Interval(0.0, inf)
 # The measures of a record's `distance` (kvbench.evaluation.distance, kvbench.engines.distance) in the order of tables.
 MEASURES = {
     "top1": Measure(OF_SCORES, of_full=1.0),
-    "kl": Measure(POSITIVE, smaller_is_better=True, of_full=0.0),
-    "kl_at_least": Measure(POSITIVE, smaller_is_better=True, of_full=0.0),
+    "kl": Measure(POSITIVE, smaller_is_better=True, of_full=0.0, unit="nats per token"),
+    "kl_at_least": Measure(POSITIVE, smaller_is_better=True, of_full=0.0, unit="nats per token"),
     "agreed": Measure(OF_SCORES, of_full=1.0),
-    "answer_loglik": Measure(UNBOUNDED, of_full=0.0),
+    "answer_loglik": Measure(UNBOUNDED, of_full=0.0, unit="nats"),
     "bits_per_byte": Measure(POSITIVE, smaller_is_better=True),
-    "nll": Measure(POSITIVE, smaller_is_better=True),
+    "nll": Measure(POSITIVE, smaller_is_better=True, unit="nats per token"),
 }
 DISTANCES = tuple(MEASURES)
 AGREEMENT = tuple(name for name, measure in MEASURES.items() if measure.of_full == 1)  # with FullKV, on any prompt
@@ -102,6 +103,14 @@ def bounds(metric: str, full: bool = False) -> Interval:
     if full and measure.of_full is not None:
         return Interval(measure.of_full, measure.of_full)
     return measure.bounds
+
+
+def described(metric: str) -> str:
+    """A metric with its unit, or the bounds of a score, and which way is better."""
+    measure = MEASURES.get(metric, Measure(OF_SCORES))
+    unit = "0 to 1" if measure.bounds == OF_SCORES else measure.unit
+    better = "less is better" if measure.smaller_is_better else "more is better"
+    return f"{metric} ({', '.join(filter(None, (unit, better)))})"
 
 
 def with_distances(records: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

@@ -1,10 +1,13 @@
-"""A colour for each method in every figure and on every page, by its name and never by its order."""
+"""A colour and a mark for each method in every figure and on every page, by its name and never by its order."""
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from kvbench.config import file_of, stated, titled
+from kvbench.config import file_of, titled
+from kvbench.config import stated as described
 from kvbench.errors import UserError
 
 # What a file of conf/method or conf/engine may state as its colour: apart in hue and lightness, on white and on black.
@@ -38,54 +41,83 @@ PALETTE = {
 COLOURS = tuple(PALETTE.values())
 
 
-def slot(name: str) -> int | None:
-    """A number of the method whose name, preset, title or label this is: its colour is COLOURS[slot % 24].
+class Look(NamedTuple):
+    """What tells a method from all others of one picture: no two of them have the same colour and mark."""
 
-    None for FullKV, which has the colour of the text. A method's presets have its colour, since their titles begin with
-    its own. Where no file states a colour for a name, its number depends on the name alone.
-    """
-    plain = _plain(titled(name))
-    if plain in ("full", "fullkv"):
-        return None
-    numbers = _stated()
-    if beginnings := [method for method in numbers if plain.startswith(method)]:
-        return numbers[max(beginnings, key=len)]
-    return zlib.crc32(_plain(name.partition(" ")[0]).encode()) % (len(COLOURS) * 1000)
+    colour: str | None  # #rrggbb; None for FullKV, which has the colour of the text
+    mark: int
+    turn: int  # how many others of the picture have had the mark: each turn goes with another line
 
 
-def _stated() -> dict[str, int]:
-    """The number in PALETTE of each colour that a file states, by the plain name and title of its method or engine."""
-    order = [*PALETTE]
-    numbers: dict[str, int] = {}
-    for group in ("method", "engine"):
-        titles = stated(group, "title")
-        for name, colour in stated(group, "colour").items():
-            if colour and colour not in PALETTE:
-                raise UserError(f"{file_of(group, name)}: colour={colour!r} is none of {', '.join(PALETTE)}")
-            if colour:
-                numbers[_plain(name)] = numbers[_plain(titles[name] or name)] = order.index(colour)
-    return numbers
+class _Own(NamedTuple):
+    """A name's place in PALETTE (None for FullKV), and its number among the methods of that colour."""
+
+    place: int | None
+    number: int
 
 
 def colour(name: str, full: str = "#000000") -> str:
-    """The colour of a method; `full` for FullKV's."""
-    number = slot(name)
-    return full if number is None else COLOURS[number % len(COLOURS)]
+    """The colour of the method whose name, preset, title or label this is; `full` for FullKV's.
 
-
-def places(names: Iterable[str], count: int) -> dict[str, int]:
-    """A place among `count` marks or hatches for each name: its slot's, or the next one that no earlier name has.
-
-    Where there are more names than places they begin again.
+    A method's presets have its colour, since their titles begin with its own. Where no file states a colour for a name,
+    it depends on the name alone.
     """
-    chosen: dict[str, int] = {}
-    for number, name in enumerate(dict.fromkeys(names)):
-        taken = set(list(chosen.values())[number // count * count :])
-        place = (slot(name) or 0) % count
-        while place in taken:
-            place = (place + 1) % count
-        chosen[name] = place
-    return chosen
+    place = _own(name, _stated()).place
+    return full if place is None else COLOURS[place]
+
+
+def looks(names: Iterable[str], marks: int) -> dict[str, Look]:
+    """A look for each name of one picture that has so many marks or hatches; the order of the names does not matter.
+
+    Each has its method's colour and its own mark where that is free, else the next of those that fewest others have.
+    Where more than `marks` names have one colour, the others have the next one of the palette.
+    """
+    stated = _stated()
+    own = {name: _own(name, stated) for name in dict.fromkeys(names)}
+    chosen: dict[str, Look] = {}
+    taken: set[tuple[str | None, int]] = set()
+    uses = [0] * marks
+    for name in sorted(own, key=lambda name: (own[name].place or 0, own[name].number, _plain(name), name)):
+        place, number = own[name]
+        first = (place or 0) + number
+        order = [(first + step) % marks for step in range(marks)]
+        pairs = [(each, mark) for each in _from(place) for mark in sorted(order, key=uses.__getitem__)]
+        pair = next((pair for pair in pairs if pair not in taken), pairs[0])
+        taken.add(pair)
+        chosen[name] = Look(*pair, uses[pair[1]])
+        uses[pair[1]] += 1
+    return {name: chosen[name] for name in own}
+
+
+def _from(place: int | None) -> tuple[str | None, ...]:
+    return (None,) if place is None else (*COLOURS[place:], *COLOURS[:place])
+
+
+def _own(name: str, stated: Mapping[str, _Own]) -> _Own:
+    plain = _plain(titled(name))
+    if plain in ("full", "fullkv"):
+        return _Own(None, 0)
+    if beginnings := [method for method in stated if plain.startswith(method)]:
+        return stated[max(beginnings, key=len)]
+    number, place = divmod(zlib.crc32(_plain(name.partition(" ")[0]).encode()), len(COLOURS))
+    return _Own(place, number)
+
+
+def _stated() -> dict[str, _Own]:
+    """What the files of methods and engines state, by the plain name and title of each."""
+    order = [*PALETTE]
+    every: dict[str, _Own] = {}
+    having: Counter[str] = Counter()
+    for group in ("method", "engine"):
+        titles = described(group, "title")
+        for name, colour in described(group, "colour").items():
+            if colour and colour not in PALETTE:
+                raise UserError(f"{file_of(group, name)}: colour={colour!r} is none of {', '.join(PALETTE)}")
+            if colour:
+                mine = _Own(order.index(colour), having[colour])
+                every[_plain(name)] = every[_plain(titles[name] or name)] = mine
+                having[colour] += 1
+    return every
 
 
 def _plain(name: str) -> str:

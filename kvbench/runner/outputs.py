@@ -58,6 +58,7 @@ def report(run: AnyRun, folder: Path) -> Outputs:
     written = write_run_table(summary, metrics, folder, caption)
     if tasks is not None:
         written += write_task_table(tasks, folder, caption)
+    written += run_figures.score(with_all, [*run.benchmark.metrics, *distances], folder / "score", caption)
     if (grid := run.benchmark.heatmap(records)) is not None:
         written += run_figures.heatmaps(grid, folder / "heatmap", caption)
     table = run_table(summary, metrics, caption)

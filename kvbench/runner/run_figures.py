@@ -1,13 +1,16 @@
 """The figures of a run. Without matplotlib, which draws them, a line names it; records and tables are the same."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 
 import pandas as pd
 
 from kvbench.benchmarks.base import Heatmap
+from kvbench.metrics.aggregate import described
 from kvbench.metrics.frontier import Frontier
+from kvbench.records.served_bytes import name_of
+from kvbench.report.tables.run_table import summarise
 from kvbench.utils.console import warn
 from kvbench.utils.extras import lacking
 
@@ -30,6 +33,21 @@ def heatmaps(grid: Heatmap, path: Path, caption: str) -> list[Path]:
     from kvbench.report.figures.needle_heatmap import draw_heatmaps
 
     return draw_heatmaps(grid.cells, grid.metric, path, caption)
+
+
+@drawing
+def score(records: pd.DataFrame, metrics: Sequence[str], path: Path, caption: str) -> list[Path]:
+    """The first metric against bytes, and beside it the divergence from FullKV; none where no record has bytes."""
+    from kvbench.report.figures.score import score_figure
+    from kvbench.report.figures.style import save
+
+    measures = {}
+    for name in dict.fromkeys([metrics[0], *["kl"] * ("kl" in metrics)]):
+        rows = summarise(records, [name])
+        rows = rows.assign(score=rows[name], bytes=rows[name_of(records)]).dropna(subset=["score", "bytes"])
+        if len(rows):
+            measures[described(name)] = rows
+    return save(score_figure(measures, name_of(records), caption), path) if measures else []
 
 
 @drawing

@@ -5,13 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from kvbench.config import titled
 from kvbench.errors import UserError
-from kvbench.leaderboard.ranks import above, within
+from kvbench.leaderboard.ranks import FULL, above, within
 from kvbench.metrics.aggregate import units
 from kvbench.metrics.bootstrap import clustered
 from kvbench.records import load, manifests
+from kvbench.report.figures.needle_heatmap import ink
 from kvbench.report.figures.style import SCALE, new_figure, save, scale
 from kvbench.report.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.environment import now
@@ -74,28 +77,27 @@ def cells(of: pd.DataFrame, method: str) -> list[str]:
 
 
 def figure(parts: Mapping[str, pd.DataFrame], targets: Sequence[float], caption: str):
-    """A panel per part: methods × targets, the score as colour and number."""
+    """A panel per part: methods × targets, the score as colour and number; FullKV's is in the panel's title."""
     grids = {
-        part: pd.DataFrame({f"{target:g}": within(settings, target)["score"] for target in targets})
+        part: pd.DataFrame({f"{target:g}": within(settings, target)["score"].drop(FULL) for target in targets})
         for part, settings in parts.items()
     }
     order = pd.concat(grids).groupby(level=1).mean().mean(axis=1).sort_values(ascending=False).index
+    if any(grid.reindex(order).isna().any(axis=None) for grid in grids.values()):
+        caption += ". White: no setting of the method is within it"
     drawing, body = new_figure(3 + 1.9 * len(grids), 0.22 * len(order) + 1, caption)
     axes = body.subplots(1, len(grids), sharey=True, squeeze=False)[0]
     for axis, (part, grid) in zip(axes, grids.items(), strict=True):
-        values = grid.reindex(order)
-        image = axis.imshow(values, vmin=0, vmax=1, cmap=SCALE, aspect="auto")
-        for y, row in enumerate(values.to_numpy()):
-            for x, score in enumerate(row):
-                colour = "white" if score < 0.5 else "black"
-                axis.text(
-                    x, y, "" if pd.isna(score) else f"{score:.2f}", ha="center", va="center", size=6, color=colour
-                )
-        axis.set_title(part.replace("_", " "), fontsize=8)
+        image = axis.imshow(grid.reindex(order), vmin=0, vmax=1, cmap=SCALE, aspect="auto")
+        for (y, x), score in np.ndenumerate(grid.reindex(order)):
+            if pd.notna(score):
+                axis.text(x, y, f"{score:.2f}", ha="center", va="center", size=6, color=ink(score))
+        full = parts[part].set_index("method").loc[FULL, "score"]
+        axis.set_title(f"{part.replace('_', ' ')}\nFullKV: {full:.2f}", fontsize=8)
         axis.set_xticks(range(len(targets)), grid.columns, fontsize=7)
         axis.set_xlabel("r_bytes, at most", fontsize=8)
-    axes[0].set_yticks(range(len(order)), order, fontsize=7)
-    scale(body, image, axes, "score")
+    axes[0].set_yticks(range(len(order)), map(titled, order), fontsize=7)
+    scale(body, image, axes, "score (0 to 1)")
     return drawing
 
 

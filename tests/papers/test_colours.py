@@ -5,14 +5,18 @@ from itertools import combinations
 import pytest
 from matplotlib.colors import to_rgb
 
-from kvbench.config import choices, file_of, more_configuration, titled
+from kvbench.config import choices, file_of, more_configuration, stated, titled
 from kvbench.errors import UserError
-from kvbench.papers.colours import COLOURS, colour, places, slot
+from kvbench.papers.colours import COLOURS, colour, looks
 
 FRONTIER = (
     "streaming_llm h2o snapkv pyramidkv adakv tova knorm expected_attention kvzip kivi turboquant_2 turboquant_4 "
     "fp8_token"
 ).split()
+
+
+def plain(text: str) -> str:
+    return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
 def lab(hexed: str) -> tuple[float, float, float]:
@@ -25,14 +29,40 @@ def lab(hexed: str) -> tuple[float, float, float]:
 
 
 def test_preset_label_and_title_have_one_colour():
-    for name in choices("method"):
-        assert slot(titled(name)) == slot(name), name
-        file = file_of("method", name)
-        stated = name == "full" or slot(f"{name} 0.2") == slot(name) < len(COLOURS)
-        assert stated, f"{file} states no colour, and its title does not begin with that of a method that does"
-    assert slot("snapkv_paper") == slot("SnapKV") == slot("snapkv") != slot("pyramidkv")
-    assert slot("full") is slot("FullKV") is None and colour("FullKV") == "#000000"
-    assert slot("my_own_method") == slot("MyOwnMethod 0.5") != slot("another")
+    for name in set(choices("method")) - {"full"}:
+        assert colour(titled(name)) == colour(name) == colour(f"{name} 0.2"), name
+    assert colour("snapkv_paper") == colour("SnapKV") == colour("snapkv") != colour("pyramidkv")
+    assert colour("full") == colour("FullKV") == "#000000" and looks(["full"], 11)["full"].colour is None
+    assert colour("my_own_method") == colour("my_own_method 0.5")
+
+
+def test_every_preset_states_a_colour_or_begins_with_the_title_of_a_method_that_does():
+    titles = stated("method", "title")
+    with_colour = {name for name, colour in stated("method", "colour").items() if colour}
+    begun = tuple(plain(word) for name in with_colour for word in (name, titles[name] or name))
+    for name in set(choices("method")) - {"full"}:
+        assert plain(titled(name)).startswith(begun), file_of("method", name)
+
+
+def test_no_two_that_can_stand_together_look_alike():
+    """Every preset and engine with every other one, and all of them in one picture."""
+    names = [*choices("method"), *choices("engine")]
+    for count in (10, 11):  # hatches, marks
+        for pair in combinations(names, 2):
+            assert len({look[:2] for look in looks(pair, count).values()}) == 2, pair
+        assert len({look[:2] for look in looks(names, count).values()}) == len(names)
+    methods = [name for name, colour in stated("method", "colour").items() if colour]
+    alone = {name: looks([name], 11)[name] for name in methods}
+    assert len(set(alone.values())) == len(methods)  # and in pictures of their own
+
+
+def test_marks_alone_distinguish_as_many_as_there_are():
+    eleven = looks(FRONTIER[:11], 11)
+    assert sorted(look.mark for look in eleven.values()) == [*range(11)]
+    assert looks(reversed(FRONTIER), 11) == looks(FRONTIER, 11)
+    assert list(looks(["h2o", "snapkv", "h2o"], 11)) == ["h2o", "snapkv"]
+    many = looks([f"snapkv 0.{i}" for i in range(300)], 10)
+    assert len({look[:2] for look in many.values()}) == 240  # all pairs, and the others begin again
 
 
 def test_a_file_of_ones_own_states_a_colour_of_the_palette(tmp_path):
@@ -56,11 +86,3 @@ def test_colours_can_be_told_apart():
     assert all(35 <= lab(one)[0] <= 80 for one in COLOURS)  # seen on white and on black
     compared = [colour(name) for name in FRONTIER]
     assert len({*compared}) == 13
-
-
-def test_places_differ_and_do_not_move_without_need():
-    assert places(["snapkv", "h2o"], 8) == places(["h2o", "snapkv"], 8)
-    many = places([f"m{i}" for i in range(16)], 8)
-    assert sorted(many.values()) == sorted([*range(8), *range(8)])
-    assert set(list(many.values())[:8]) == set(range(8))
-    assert places(["a", "b", "a"], 8).keys() == {"a", "b"}

@@ -6,13 +6,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.transforms import ScaledTranslation
 
 from kvbench.config import titled
-from kvbench.report.figures.style import PUBLISHED, grid_lines, legend_below, line_styles, new_figure, panels, rows_of
+from kvbench.report.figures.style import (
+    ACROSS,
+    PUBLISHED,
+    grid_lines,
+    legend_below,
+    line_styles,
+    new_figure,
+    panels,
+    rows_of,
+    side_by_side,
+)
 
 FULL = "full"
-_ACROSS: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}
 # A row of the frames of `curves` is one point of a line in one column of the experiment.
 OUR_COLUMNS = "column line x ratio score low high".split()
 PUBLISHED_COLUMNS = "column line x score".split()
@@ -51,16 +59,12 @@ def curves(
 def _draw_ours(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, dict[str, Any]]) -> None:
     for line, points in frame.groupby("line", sort=False):
         if line == FULL:
-            axis.axhline(points["score"].iloc[0], color="black", **_ACROSS)
+            axis.axhline(points["score"].iloc[0], color="black", **ACROSS)
             continue
         points = points.sort_values(x)
         axis.plot(points[x], points["score"], **styles[line], markersize=4.5, linewidth=1.3, zorder=3)
         known = points.dropna(subset=["low", "high"])
-        # side by side where several lines have a point at one place
-        beside = 1.5 * (list(styles).index(line) - (len(styles) - 1) / 2) / 72
-        figure = axis.get_figure(root=True)
-        assert figure is not None, "new_figure made the axes"
-        moved = axis.transData + ScaledTranslation(beside, 0, figure.dpi_scale_trans)
+        moved = side_by_side(axis, list(styles).index(line), len(styles))
         colour = styles[line]["color"]
         axis.vlines(known[x], known["low"], known["high"], color=colour, linewidth=0.9, zorder=2, transform=moved)
     axis.update_datalim([(point[x], point[end]) for end in ("low", "high") for _, point in frame.iterrows()])
@@ -70,7 +74,7 @@ def _draw_ours(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, dict[s
 def _draw_published(axis: Axes, frame: pd.DataFrame, styles: dict[str, dict[str, Any]]) -> None:
     for line, points in frame.groupby("line", sort=False):
         if line == FULL:
-            axis.axhline(points["score"].iloc[0], color=PUBLISHED["color"], **_ACROSS)
+            axis.axhline(points["score"].iloc[0], color=PUBLISHED["color"], **ACROSS)
             continue
         points = points.sort_values("x")
         axis.plot(points["x"], points["score"], marker=styles[line]["marker"], markersize=4.5, **PUBLISHED)
@@ -89,7 +93,7 @@ def _entries(
     """The legend: our lines, FullKV, the source of the published lines, the intervals."""
     entries = [Line2D([], [], **style, markersize=4.5, label=titled(name)) for name, style in styles.items()]
     if FULL in set(ours["line"]):
-        entries.append(Line2D([], [], color="black", **_ACROSS, label="FullKV"))
+        entries.append(Line2D([], [], color="black", **ACROSS, label="FullKV"))
     if len(published):
         entries.append(Line2D([], [], marker="o", markersize=4.5, **PUBLISHED, label=f"published: {source}"))
     if ours.loc[ours["line"] != FULL, "low"].notna().any():

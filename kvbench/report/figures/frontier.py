@@ -1,7 +1,6 @@
 """Quality against bytes, and against speed: every setting that was tried, its loss, and the Pareto front."""
 
 from collections.abc import Mapping, Sequence
-from statistics import mean
 from typing import Any
 
 import pandas as pd
@@ -12,9 +11,9 @@ from matplotlib.ticker import FuncFormatter
 
 from kvbench.config import titled
 from kvbench.metrics.frontier import Frontier, pareto
+from kvbench.report.figures.direct_labels import Named, name_lines
 from kvbench.report.figures.style import THRESHOLD, grid_lines, legend_below, line_styles, new_figure
 
-_NAME = 0.052  # height of a line's name, of the panel's
 _WHY = {"ha": "right", "va": "center", "fontsize": 7, "color": "0.35"}
 
 
@@ -39,7 +38,7 @@ def frontier_figure(
     axis, bars = axes[:, 0]
     entries = [Line2D([], [], color="black", linewidth=1.2, label="FullKV")]
     points: list[tuple[float, float]] = []
-    labels = []
+    labels: list[Named] = []
     for place, (name, frontier) in enumerate(frontiers.items()):
         style = dict(styles[name]) | ({} if len(frontier.points) > 1 else {"linestyle": "none"})
         shares = [point.bytes for point in frontier.points]
@@ -49,7 +48,7 @@ def frontier_figure(
             ends = [100 * (full + end) for end in (point.low, point.high)]
             axis.vlines(point.bytes, *ends, color=style["color"], linewidth=0.8, zorder=2)
         points += zip(shares, scores, strict=True)
-        labels.append((shares[-1], scores[-1], titled(name), style["color"]))
+        labels.append(Named(shares[-1], scores[-1], titled(name), style["color"]))
         sure, possible = frontier.sure, frontier.possible
         if sure is not None and possible is not None:  # a setting that certainly keeps the score possibly does
             bars.plot([possible.bytes, sure.bytes], [place, place], color=style["color"], linewidth=3)
@@ -58,7 +57,10 @@ def frontier_figure(
             why = "no setting certainly loses as little" if possible else "every setting loses more"
             bars.text(0.99, place, why, transform=bars.get_yaxis_transform(), **_WHY)
     _ring(axis, [points[i] for i in pareto(points)])
-    _name_lines(axis, labels)
+    if labels:
+        least = min(label.x for label in labels)
+        name_lines(axis, labels, least / 1.15)
+        axis.set_xlim(left=least / 3)
     entries.append(Line2D([], [], marker="o", markersize=9, markerfacecolor="none", color="0.35", linewidth=0))
     entries[-1].set_label("Pareto front")
     margin = next(iter(frontiers.values())).margin
@@ -106,34 +108,6 @@ def _decoding(
     axis.tick_params(labelbottom=True)
     axis.set_xlabel("decoded tokens / s (more is better); star: FullKV", fontsize=8)
     grid_lines(axis)
-
-
-def _name_lines(axis: Axes, labels: Sequence[tuple[float, float, str, str]]) -> None:
-    """A name left of each (x, y) in its line's colour, on a level of its own."""
-    if not labels:
-        return
-    ordered = sorted(labels, key=lambda label: label[1])
-    least = min(x for x, *_ in labels)
-    for (x, y, name, colour), level in zip(ordered, levels([y for _, y, *_ in ordered], axis.get_ylim()), strict=True):
-        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3, "relpos": (1, 0.5)}
-        axis.annotate(
-            name, (x, y), (least / 1.15, level), ha="right", va="center", fontsize=7, color=colour, arrowprops=leader
-        )
-    axis.set_xlim(left=least / 3)
-
-
-def levels(heights: Sequence[float], limits: tuple[float, float]) -> list[float]:
-    """Levels for names at these increasing heights: at least _NAME of the panel apart, else as near as can be."""
-    bottom, top = limits
-    step = min(_NAME, 1 / len(heights)) * (top - bottom)
-    pools: list[list[float]] = []  # names next to each other: their shift is the mean of what each would have
-    for i, height in enumerate(heights):
-        pools.append([height - i * step])
-        while len(pools) > 1 and mean(pools[-2]) > mean(pools[-1]):
-            pools[-2:] = [pools[-2] + pools[-1]]
-    free = [mean(pool) for pool in pools for _ in pool]
-    most = top - step / 2 - (len(heights) - 1) * step
-    return [min(max(shift, bottom + step / 2), most) + i * step for i, shift in enumerate(free)]
 
 
 def _ring(axis: Axes, points: Sequence[tuple[float, float]]) -> None:

@@ -1,7 +1,7 @@
 """The style of all figures: marks that differ without colour, captions that are never cut off, atomic files."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,42 +11,48 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
-from matplotlib.transforms import Bbox
+from matplotlib.transforms import Bbox, ScaledTranslation, Transform
 
-from kvbench.papers.colours import colour, places
+from kvbench.papers.colours import looks
 from kvbench.utils.files import replacing
 
 # The caption's size in points, the width of its letters and the height of its lines in inches; a figure's least width.
 _CAPTION, _LETTER, _LINE, _NARROWEST = 8, 0.062, 0.135, 5.5
+_DPI = 150  # of a PNG, for which the layout is made: letters are wider at one resolution than at another
 # Light to dark in grey as well as in colour.
 SCALE = "cividis"
 PUBLISHED: dict[str, Any] = {"color": "0.55", "linestyle": (0, (5, 2.5)), "linewidth": 1.2, "markerfacecolor": "white"}
+ACROSS: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}  # a line at FullKV's score
 THRESHOLD: dict[str, Any] = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1.2}
 
-_MARKERS = "osD^vPX<>*hp"
+# In the order of the page's marks (plot.js), so that a method's is the same.
+_MARKERS = "osD^vPX<>*d"
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (8, 2)))
 _HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo", "||||", "**")
 
 
-def line_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The colour of each method, with marker and dashes, which alone distinguish any 60."""
-    styles = {}
-    for name, place in places(names, len(_MARKERS) * len(_DASHES)).items():
-        turn = place // len(_MARKERS)  # each turn pairs the markers with other dashes
-        styles[name] = {
-            "color": colour(name),
-            "marker": _MARKERS[place % len(_MARKERS)],
-            "linestyle": _DASHES[(place + turn) % len(_DASHES)],
-        }
-    return styles
-
-
-def bar_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The colour of each method, and a hatch that distinguishes any ten without it."""
-    hatches = places(names, len(_HATCHES))
+def line_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The colour and marker of each method, and dashes: marker and dashes alone distinguish any 55, of any colours."""
     return {
-        name: {"facecolor": colour(name, full="0.85"), "hatch": _HATCHES[place], "edgecolor": "black", "linewidth": 0.6}
-        for name, place in hatches.items()
+        name: {
+            "color": look.colour or "black",
+            "marker": _MARKERS[look.mark],
+            "linestyle": _DASHES[(look.mark + look.turn) % len(_DASHES)],
+        }
+        for name, look in looks(names, len(_MARKERS)).items()
+    }
+
+
+def bar_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The colour of each method, and a hatch that distinguishes any ten without it."""
+    return {
+        name: {
+            "facecolor": look.colour or "0.85",
+            "hatch": _HATCHES[look.mark],
+            "edgecolor": "black",
+            "linewidth": 0.6,
+        }
+        for name, look in looks(names, len(_HATCHES)).items()
     }
 
 
@@ -58,7 +64,7 @@ def new_figure(width: float, height: float, caption: str) -> tuple[Figure, SubFi
     width = max(width, _NARROWEST)
     lines = textwrap.wrap(caption, int((width - 0.2) / _LETTER))
     room = (len(lines) + 1) * _LINE
-    figure = Figure(figsize=(width, height + room), layout="constrained")
+    figure = Figure(figsize=(width, height + room), dpi=_DPI, layout="constrained")
     parts: list[SubFigure] = figure.subfigures(2, 1, squeeze=False, height_ratios=[height, room])[:, 0].tolist()
     body, foot = parts
     foot.text(0.1 / width, 0.5 / (len(lines) + 1), "\n".join(lines), size=_CAPTION, va="bottom", linespacing=1.2)
@@ -100,6 +106,13 @@ def legend_below(body: SubFigure, handles: Sequence[Artist], width: float) -> No
     body.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
 
+def side_by_side(axis: Axes, place: int, count: int) -> Transform:
+    """Where the intervals of one of several lines are drawn: beside those of the others at the same x."""
+    figure = axis.get_figure(root=True)
+    assert figure is not None, "new_figure made the axes"
+    return axis.transData + ScaledTranslation(1.5 * (place - (count - 1) / 2) / 72, 0, figure.dpi_scale_trans)
+
+
 def grid_lines(axis: Axes) -> None:
     axis.grid(color="0.85", linewidth=0.6)
     axis.set_axisbelow(True)
@@ -122,7 +135,7 @@ def save(figure: Figure, path: Path) -> list[Path]:
         for file in written:
             suffix = file.suffix[1:]
             with replacing(file) as work:
-                figure.savefig(work, format=suffix, dpi=150, metadata=metadata[suffix])
+                figure.savefig(work, format=suffix, dpi=_DPI, metadata=metadata[suffix])
     return written
 
 

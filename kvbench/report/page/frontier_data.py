@@ -6,7 +6,6 @@ from typing import Any
 import pandas as pd
 
 from kvbench.config import titled
-from kvbench.papers.colours import slot
 from kvbench.report.page.run_tables import number
 from kvbench.utils.console import warn
 
@@ -46,7 +45,6 @@ def _points(frame: pd.DataFrame) -> dict[str, Any]:
                 "label": titled(row["setting"]),
                 "method": row["method"],
                 "title": titled(row["method"]),
-                "slot": slot(row["method"]),
                 "r_bytes": number(row["r_bytes"]),
                 "scores": {"score": [number(100 * (full + row[name])) for name in ("difference", "low", "high")]},
                 "held": bool(row["held"]),

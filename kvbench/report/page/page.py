@@ -6,16 +6,17 @@ The template has five placeholders and neither loops nor conditions: all content
 import hashlib
 import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from kvbench.papers.colours import COLOURS
+from kvbench.papers.colours import looks
 from kvbench.report.page.run_data import kind_of, read_run
 from kvbench.report.page.speed_data import read_speed
 
+MARKS = 11  # of plot.js
 FACTS = ("benchmark", "model", "dtype", "question", "memory")  # of which a run's title has those that distinguish it
 ASSETS = Path(__file__).parent / "assets"
 # Each uses the ones before it.
@@ -28,14 +29,15 @@ SCRIPTS = (
 def page(folders: Sequence[Path]) -> str:
     """The page of one or several runs, those of speed among them."""
     speeds = [read_speed(folder) for folder in folders if kind_of(folder) == "speed"]
-    data, runs = [_block("speeds", speeds)], []
+    data, runs, methods = [_block("speeds", speeds)], [], ["full"]
     for index, folder in enumerate(folder for folder in folders if kind_of(folder) != "speed"):
         run, chunks = read_run(folder)
         runs.append({name: run[name] for name in ("name", "facts")})
+        methods += [one["method"] for one in [*run["settings"], *(run["frontier"] or {"points": []})["points"]]]
         data.append(_block(f"run-{index}", run))
         data += [_block(f"layers-{index}-{number}", chunk) for number, chunk in enumerate(chunks)]
     names = [run["name"] for run in runs]
-    data = [_block("colours", COLOURS), _block("runs", names), _block("titles", titles(runs)), *data]
+    data = [looks_block(methods), _block("runs", names), _block("titles", titles(runs)), *data]
     script = "\n".join(['"use strict";', *((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)])
     style = (ASSETS / "page.css").read_text(encoding="utf-8")
     return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
@@ -73,6 +75,11 @@ def embedded(value: object) -> str:
 def _block(name: str, value: object) -> str:
     """A script element with data, which no browser runs."""
     return f'<script type="application/json" id="{name}">{embedded(value)}</script>'
+
+
+def looks_block(methods: Iterable[str]) -> str:
+    """The colour and mark of each method of a page."""
+    return _block("looks", {name: look._asdict() for name, look in looks(methods, MARKS).items()})
 
 
 def source_hash(text: str) -> str:

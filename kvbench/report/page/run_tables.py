@@ -9,7 +9,6 @@ import pandas as pd
 
 from kvbench.config import titled
 from kvbench.metrics.aggregate import breakdown
-from kvbench.papers.colours import slot
 from kvbench.report.tables.differences import against, notes, pairs
 from kvbench.report.tables.run_table import REMARKS, summarise
 from kvbench.utils.ratios import RATIOS
@@ -36,7 +35,6 @@ def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict[str, Any]
             "label": titled(row["setting"]),
             "method": row["method"],
             "title": titled(row["method"]),
-            "slot": slot(row["method"]),
             "requested": number(row["requested"]),
             **{column: bool(row[column]) for column in REMARKS},
             **{name: number(row[name]) for name in RATIOS},

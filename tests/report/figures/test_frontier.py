@@ -7,7 +7,8 @@ import pytest
 
 from kvbench.metrics.frontier import Point, frontier
 from kvbench.papers.colours import colour
-from kvbench.report.figures.frontier import frontier_figure, levels
+from kvbench.report.figures.direct_labels import levels
+from kvbench.report.figures.frontier import frontier_figure
 
 
 def points(name, *differences):

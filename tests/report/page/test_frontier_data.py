@@ -16,7 +16,7 @@ def test_table_sentence_and_points_are_those_that_were_written(tmp_path):
     assert (made["full"], made["least"]) == (90.0, 85.0)
     first, _, last = made["points"]
     assert first == {
-        **{"label": "SnapKV 0.4", "method": "snapkv", "title": "SnapKV", "slot": 2, "r_bytes": 0.4, "held": True},
+        **{"label": "SnapKV 0.4", "method": "snapkv", "title": "SnapKV", "r_bytes": 0.4, "held": True},
         "scores": {"score": [89.0, 88.0, 90.0]},
     }
     assert last["scores"]["score"] == [60.0, None, None]

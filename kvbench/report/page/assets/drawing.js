@@ -1,7 +1,7 @@
 // The drawing of a chart: axes, lines of methods, marks of settings with their intervals, the Pareto front.
 
 /** dotted: a score with a dotted line; none for null. axes: [key, text, brief] of what may be across. */
-function plot(settings, x, metric, styles, width, announce, dotted, axes = ACROSS) {
+function plot(settings, x, metric, width, announce, dotted, axes = ACROSS) {
   const height = Math.max(280, Math.min(440, width * 0.55));
   const points = settings
     .filter((setting) => setting[x] != null && setting.scores[metric]?.[0] != null)
@@ -22,7 +22,7 @@ function plot(settings, x, metric, styles, width, announce, dotted, axes = ACROS
   const aside = besideEachOther(points, across, Math.min(56, width / 16));
   const drawn = methods.flatMap((group) => {
     const { method, of } = group[0].setting;
-    const { colour, path } = styles.get(method);
+    const { colour, path } = methodStyle(method);
     const place = (point) => ({ ...point, left: across(point.x) + aside.get(point), top: up(point.y), front: front.has(point) });
     const places = group.map(place);
     places.sort((a, b) => a.x - b.x);

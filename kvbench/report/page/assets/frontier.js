@@ -28,7 +28,7 @@ function frontierSection(run, settings) {
     h("p", {}, frontier.sentence),
     table(columns, rows, { label: "frontier" }).node,
     frontier.notes.map((text) => note(text)),
-    chart(points, () => "r_bytes", "score", methodStyles([...run.settings, ...frontier.points]), { name: "bytes-at-equal-quality", run, dotted: frontier.least }).nodes,
+    chart(points, () => "r_bytes", "score", { name: "bytes-at-equal-quality", run, dotted: frontier.least }).nodes,
     note("Dashed line: FullKV's score. Dotted line: the lowest score that keeps the required share of it."),
   );
 }

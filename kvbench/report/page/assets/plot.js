@@ -1,14 +1,18 @@
 // Score against r_bytes or another ratio: a line per method, a point per setting with its interval.
 
+// In the order of the figures' markers (figures/style.py), so that a method's is the same.
 const MARKS = [
   "M-5,0a5,5 0 1 0 10,0a5,5 0 1 0 -10,0", // circle
   "M-4.5,-4.5h9v9h-9z", // square
-  "M0,-5.5L5.5,4.5H-5.5z", // triangle
   "M0,-6L6,0L0,6L-6,0z", // diamond
+  "M0,-5.5L5.5,4.5H-5.5z", // triangle
   "M0,5.5L5.5,-4.5H-5.5z", // triangle on its tip
-  "M-5,-2h3v-3h4v3h3v4h-3v3h-4v-3h-3z", // plus
-  "M-5,-5L0,-2L5,-5L2,0L5,5L0,2L-5,5L-2,0z", // star
-  "M-6,-2.5h12v5h-12z", // bar
+  "M-2,-5.5h4v3.5h3.5v4h-3.5v3.5h-4v-3.5h-3.5v-4h3.5z", // plus
+  "M-5.5,-2.8L-2.8,-5.5L0,-2.7L2.8,-5.5L5.5,-2.8L2.7,0L5.5,2.8L2.8,5.5L0,2.7L-2.8,5.5L-5.5,2.8L-2.7,0z", // cross
+  "M-5.5,0L4.5,-5.5V5.5z", // triangle to the left
+  "M5.5,0L-4.5,-5.5V5.5z", // triangle to the right
+  "M0,-6.5L1.8,-2.1L6.2,-2L2.7,0.9L3.8,5.3L0,2.8L-3.8,5.3L-2.7,0.9L-6.2,-2L-1.8,-2.1z", // star
+  "M0,-6.5L3.4,0L0,6.5L-3.4,0z", // thin diamond
 ];
 const ACROSS = [
   ["r_bytes", "r_bytes (bytes stored)"],
@@ -26,11 +30,10 @@ function plotSection(run, settings, other, others, metric) {
   const points = [...timed(run, settings), ...(other ? timed(other, others).map((setting) => ({ ...setting, of: other.title })) : [])];
   const measured = [run, ...(other ? [other] : [])].flatMap(({ model }) => measuredSpeeds(model));
   const speeds = [...new Map(measured.map(({ key, text, brief }) => [key, [key, text, brief]])).values()];
-  const styles = methodStyles([...run.settings, ...(other?.settings ?? [])]);
   const axes = [...ACROSS, ...speeds];
   const known = axes.filter(([key]) => points.some((setting) => setting[key] != null));
   const x = () => (known.some(([key]) => key === view.across) ? view.across : "r_bytes");
-  const { nodes, draw } = chart(points, x, metric, styles, { name: "score", run, other, axes });
+  const { nodes, draw } = chart(points, x, metric, { name: "score", run, other, axes });
   const radios = known.map(([key, text]) => {
     const pick = () => {
       go({ across: key });
@@ -53,19 +56,10 @@ function timed({ model }, settings) {
   }));
 }
 
-/** Each method's colour, which is its own on every page, and its mark: its own too, or the next that is free. */
-function methodStyles(points) {
-  const colours = data("colours");
-  const taken = new Set();
-  return new Map(
-    [...new Map(points.map(({ method, slot }) => [method, slot]))].map(([method, slot]) => {
-      if (taken.size === MARKS.length) taken.clear();
-      let place = (slot ?? 0) % MARKS.length;
-      while (taken.has(place)) place = (place + 1) % MARKS.length;
-      taken.add(place);
-      return [method, { colour: slot == null ? "var(--ink)" : colours[slot % colours.length], path: MARKS[place] }];
-    }),
-  );
+/** A method's colour and mark, which differ from those of all other methods of the page. */
+function methodStyle(method) {
+  const { colour, mark } = data("looks")[method];
+  return { colour: colour ?? "var(--ink)", path: MARKS[mark] };
 }
 
 /**
@@ -73,12 +67,12 @@ function methodStyles(points) {
  * the run beside: hollow and dashed. dotted: a score with a dotted line. axes: [key, text, brief] of what may be across.
  * Returns {nodes, draw()}.
  */
-function chart(points, x, metric, styles, { name, run, other = null, dotted = null, axes = ACROSS }) {
+function chart(points, x, metric, { name, run, other = null, dotted = null, axes = ACROSS }) {
   const tip = h("p", { class: "tip", role: "status" }, "Point at a mark, or go through them with Tab. Marks at one place stand side by side.");
   const figure = h("div", { class: "plot" });
   const draw = () => {
     const width = figure.clientWidth;
-    figure.replaceChildren(plot(points, x(), metric, styles, width, (text) => (tip.textContent = text), dotted, axes));
+    figure.replaceChildren(plot(points, x(), metric, width, (text) => (tip.textContent = text), dotted, axes));
   };
   new ResizeObserver(draw).observe(figure); // also called with the first width
   const entry = (content, ...words) => {
@@ -86,7 +80,7 @@ function chart(points, x, metric, styles, { name, run, other = null, dotted = nu
     return h("li", {}, svg("svg", box, content), words);
   };
   const legend = [...new Map(points.map(({ method, title }) => [method, title]))].map(([method, title]) => {
-    const { path, colour } = styles.get(method);
+    const { path, colour } = methodStyle(method);
     return entry(svg("path", { d: path, fill: colour }), title);
   });
   legend.push(entry(svg("circle", { class: "front", r: 5.5 }), "Pareto front: no setting is better in both"));
