@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
+from kvbench.runner.next_commands import next_commands, print_next
 from kvbench.runner.prerequisites import check_machine, check_measure, check_typed
 from kvbench.utils.arguments import Parser
 from kvbench.utils.signals import stoppable
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str]) -> None:
     with stoppable():
         folder, scored = search(cfg, names, options.quality, options.measure, options.passes)
     report(folder, scored, options.quality, speed)
+    print_next(next_commands(cfg, folder, ["report"], sys.argv))
 
 
 def share(text: str) -> float:

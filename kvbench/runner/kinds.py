@@ -37,6 +37,7 @@ class Kind(ABC):
 
     folder = ""  # the beginning of the folder's name
     columns: frozenset[str] = OURS  # of its records, which no sample may have
+    goes_on: tuple[str, ...] = ("report", "compare", "frontier")  # commands for what a run of it has made
 
     def stand_in(self, spec: ModelSpec, settings: Sequence[Any], benchmark: Benchmark) -> AnyModel | None:
         """A substitute for the model; None: the model is loaded with its weights."""
@@ -73,6 +74,7 @@ class OfMethods(Kind):
 
 class OfProbes(Kind):
     folder = "probe-"
+    goes_on = ()
 
     def evaluate(self, run: Any, samples: Sequence[Sample], store: Store) -> Records:
         return probes.evaluate(run, samples, store)
@@ -86,6 +88,7 @@ class OfProbes(Kind):
 @dataclass(frozen=True)
 class OfSpeed(Kind):
     experiment: Experiment | None  # its published values stand beside the measured ones
+    goes_on = ("report",)
 
     def evaluate(self, run: Any, samples: Sequence[Sample], store: Store) -> Records:
         return speed.evaluate(run, samples, store)
@@ -98,6 +101,7 @@ class OfSpeed(Kind):
 
 class OfEngines(Kind):
     columns = frozenset(EngineRecord.model_fields)
+    goes_on = ("report", "compare")
 
     def stand_in(self, spec: ModelSpec, settings: Sequence[Any], benchmark: Benchmark) -> AnyModel:
         return connected(spec, list(settings), benchmark)

@@ -24,6 +24,7 @@ from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.records.provenance import dtype
 from kvbench.report.page.labels import with_labels
+from kvbench.report.tables.conclusion import conclusion
 from kvbench.report.tables.differences import against, difference_table, full_of, pairs, write_differences
 from kvbench.report.tables.run_table import run_table, summarise, write_run_table
 from kvbench.report.tables.span_table import span_table
@@ -63,7 +64,8 @@ def report(run: AnyRun, folder: Path) -> Outputs:
         written += run_figures.heatmaps(grid, folder / "heatmap", caption)
     table = run_table(summary, metrics, caption)
     written += write_latex(table, folder / "table.tex")
-    written += write_comparison(with_all, metrics[0], folder)
+    compared = pairs(with_all, metrics[0])
+    written += write_comparison(with_all, compared, metrics[0], folder)
     tables = [table]
     if (spans := span_table(summary)) is not None:
         tables.append(spans)
@@ -73,12 +75,13 @@ def report(run: AnyRun, folder: Path) -> Outputs:
     if tasks is not None:
         out.print(rich_task_table(tasks))
     print_paths(written, folder)
+    for sentence in conclusion(with_all, compared, metrics[0], summary.set_index("setting")[summary["bytes"].iloc[0]]):
+        print_line(sentence)
     return {"settings": summary, **({} if tasks is None else {"tasks": tasks.reset_index()})}, written
 
 
-def write_comparison(records: pd.DataFrame, metric: str, folder: Path) -> list[Path]:
+def write_comparison(records: pd.DataFrame, every: pd.DataFrame, metric: str, folder: Path) -> list[Path]:
     """Any two settings in differences.csv, and FullKV's differences from the others below the run's own table."""
-    every = pairs(records, metric)
     if every.empty:
         return []
     full = full_of(records)

@@ -1,5 +1,6 @@
 """One run: from a configuration to a folder of records, tables and figures."""
 
+import sys
 import time
 import uuid
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from kvbench.ops.operator import use_kernels
 from kvbench.records.samples import write_samples
 from kvbench.records.store import Store, keys_in
 from kvbench.runner.manifest import folder_identity, manifest_of, opening, write_again
+from kvbench.runner.next_commands import next_commands, print_next
 from kvbench.runner.out_of_memory import out_of_memory
 from kvbench.runner.progress import with_progress
 from kvbench.runner.request import Request, build_request, check_longest
@@ -111,7 +113,8 @@ def make_records(
             if group:
                 stopped = join(group, failed)
             write_again(manifest_path, manifest)
-            report_if_complete(request, run, samples, store, tracker, {*failed})
+            if report_if_complete(request, run, samples, store, tracker, {*failed}):
+                print_next(next_commands(cfg, folder, request.kind.goes_on, sys.argv))
             if failed:
                 first = next(iter(failed.values()))
                 raise Incomplete(f"{count(len(failed), 'record')} could not be made; the first: {first}")
@@ -147,15 +150,16 @@ def load_inputs(request: Request) -> tuple[AnyModel, list[Sample]]:
 
 def report_if_complete(
     request: Request, run: AnyRun, samples: Sequence[Sample], store: Store, tracker: Tracker, failed: set[str]
-) -> None:
-    """Write tables and figures, without the records that `failed`, if no shard has records left to make.
+) -> bool:
+    """Write tables and figures, without the records that `failed`, if no shard has records left to make; returns
+    whether they were written.
 
     Raises Incomplete if stored records have disappeared.
     """
     folder = store.path.parent
     requested = requested_keys(run, samples) - failed
     if not requested:
-        return
+        return False
     missing = requested - keys_in(folder)
     if lost := missing & store.done:
         raise Incomplete(
@@ -164,6 +168,7 @@ def report_if_complete(
         )
     if left := len(missing):
         warn(f"{left} of {len(requested)} records are left to other shards; the last one to end writes the report")
-        return
+        return False
     with on_disk(f"write the report to {folder}", "; the records are complete"):
         tracker.finish(*request.kind.report(run, folder))
+    return True

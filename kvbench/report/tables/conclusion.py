@@ -1,0 +1,138 @@
+"""What a run shows, in one or two sentences: the settings that cannot be told from FullKV, and those that are worse.
+
+The intervals of the paired differences decide (`kvbench.report.tables.differences`).
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil, inf
+from typing import NamedTuple
+
+import pandas as pd
+
+from kvbench.config import titled
+from kvbench.metrics.aggregate import MEASURES, SMALLER_IS_BETTER, bounds
+from kvbench.metrics.paired_comparison import units_for_margin
+from kvbench.report.tables.differences import against, floor_note, full_of
+from kvbench.utils.text import count
+
+SIZE = 0.05  # the difference that further samples are counted for
+NAMED = 4  # methods that a sentence names
+
+
+def conclusion(
+    records: pd.DataFrame, every: pd.DataFrame, metric: str, bytes_of: Mapping[str, float] | None = None
+) -> list[str]:
+    """At most two sentences on the rows `every` of `differences.pairs`; none where there is nothing to compare.
+
+    Settings are compared with FullKV. Where FullKV's value is known by definition (top1), or is not there, they are
+    compared with the best of them. `bytes_of` orders the settings of a sentence, the smallest first.
+    """
+    if every.empty:
+        return []
+    full = full_of(records)
+    if full is not None and MEASURES.get(metric, MEASURES["nll"]).of_full is None:
+        compared = _ordered(against(every, full), bytes_of)
+        return _beside_full(compared, metric) if len(compared) else []
+    best = _best(every, metric, full)
+    compared = _ordered(against(every[(every[["setting", "baseline"]] != full).all(axis=1)], best.name), bytes_of)
+    lead = f"nearest to {titled('full')}" if full is not None else "the best"
+    first = f"By {metric}, {at_amount(best.name)} is {lead}: {best[metric]:.3f}."
+    same = compared[_told(compared, metric) == 0] if len(compared) else compared
+    return [first, f"{_not_told(same, 'it', metric)}."] if len(same) else [first]
+
+
+def _beside_full(compared: pd.DataFrame, metric: str) -> list[str]:
+    if note := floor_note(compared, metric):
+        return [f"{note}."]
+    told, full = _told(compared, metric), titled(compared["baseline"].iloc[0])
+    same, worse, better = (compared[told == sign] for sign in (0, -1, 1))
+    lines = [f"{_not_told(same, full, metric)}."] if len(same) else []
+    differ = [(what, rows) for what, rows in (("worse", worse), ("better", better)) if len(rows)]
+    differing = "; ".join(f"{what} than {full}: {_names(rows['setting'])}" for what, rows in differ)
+    return [*lines, f"{differing[0].upper()}{differing[1:]}."] if differ else lines
+
+
+def _told(compared: pd.DataFrame, metric: str) -> pd.Series:
+    """1 for a setting whose whole interval is better than the baseline, -1 for one that is worse, else 0."""
+    sign = -1 if metric in SMALLER_IS_BETTER else 1
+    return sign * ((compared["low"] > 0).astype(int) - (compared["high"] < 0).astype(int))
+
+
+def _not_told(same: pd.DataFrame, baseline: str, metric: str) -> str:
+    samples, units = int(same["samples"].max()), int(same["units"].max())
+    one_by_one = samples == units
+    where = f"{'this' if samples == 1 else 'these'} {count(samples, 'prompt')}"
+    where += "" if one_by_one else f" about {count(units, 'text')}"
+    sentence = f"{_names(same['setting'])} cannot be told from {baseline} by {metric} on {where}"
+    more, at_least = more_units(same, metric)
+    if more:
+        further = f"{'at least' if at_least else 'about'} {more:,} more{'' if one_by_one else ' texts'}"
+        return f"{sentence}; {further} would show a difference of {SIZE:g}"
+    return f"{sentence}, which would show a difference of {SIZE:g}"
+
+
+def more_units(compared: pd.DataFrame, metric: str) -> tuple[int, bool]:
+    """How many further units would show a difference of SIZE in every row of `against`, and whether they are a minimum.
+
+    With the standard error e of the paired difference over u units, a difference d takes n = u·((z₁ + z₂)·e / d)² of
+    them: z₁ = 1.96 is for a two-sided test at the 5 % level, z₂ = 0.84 for a power of 0.8 (normal approximation). Equal
+    pairs have e = 0, and take as many as bring the interval's end to d (`units_for_margin`). The result is n - u for
+    the row that needs most, rounded up to two digits or tens. It is a minimum where a row's e is not known, as a single
+    unit says nothing of the spread.
+    """
+    rows = zip(compared["error"], compared["units"], strict=True)
+    needed = [(units_for_margin(error, units, SIZE, bounds(metric)) or 0) - units for error, units in rows]
+    most = max(*needed, 0)
+    step = 10 ** max(len(str(most)) - 2, 1)
+    return ceil(most / step) * step, bool(compared["error"].isna().any())
+
+
+def _best(every: pd.DataFrame, metric: str, full: str | None) -> pd.Series:
+    """The setting with the best mean, FullKV apart: its name and its mean."""
+    ends = (("setting", "score"), ("baseline", "baseline_score"))
+    means = pd.concat([every[list(names)].set_axis(["setting", metric], axis=1) for names in ends])
+    means = means[means["setting"] != full].groupby("setting", sort=False).mean()
+    place = means[metric].idxmin() if metric in SMALLER_IS_BETTER else means[metric].idxmax()
+    return means.loc[place]
+
+
+def _ordered(compared: pd.DataFrame, bytes_of: Mapping[str, float] | None) -> pd.DataFrame:
+    if compared.empty or bytes_of is None:
+        return compared
+    return compared.sort_values(
+        "setting", key=lambda names: names.map(lambda one: bytes_of.get(one, inf)), kind="stable"
+    )
+
+
+def _names(settings: Iterable[str]) -> str:
+    """The settings in words, each method once with its ratios or budgets: "SnapKV at 0.2 and 0.4, H2O at 0.4"."""
+    amounts: dict[str, list[str]] = {}
+    for setting in settings:
+        parts = split(setting)
+        amounts.setdefault(parts.method, []).append(parts.amount)
+    named = [f"{name} at {_and(found, ' and ')}" if found[0] else name for name, found in list(amounts.items())[:NAMED]]
+    left = sum(len(found) for found in list(amounts.values())[NAMED:])
+    named += [count(left, "further setting")] if left else []
+    return _and(named, ", and " if any(found[1:] for found in amounts.values()) else " and ")
+
+
+def at_amount(setting: str) -> str:
+    """ "SnapKV at 0.4" for "snapkv 0.4"."""
+    return _names([setting])
+
+
+class Parts(NamedTuple):
+    """A setting in words."""
+
+    method: str  # its title, with the parameters that tell it from others
+    amount: str  # ratio or budget, or ""
+
+
+def split(setting: str) -> Parts:
+    matched = re.fullmatch(r"(.+?) (\d[\d.e-]*(?: of \w+)?)( \(.*\))?", titled(setting))
+    return Parts(matched[1] + (matched[3] or ""), matched[2]) if matched else Parts(titled(setting), "")
+
+
+def _and(texts: Sequence[str], last: str) -> str:
+    return last.join(filter(None, [", ".join(texts[:-1]), texts[-1]]))

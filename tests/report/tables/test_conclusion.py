@@ -1,0 +1,105 @@
+"""What a run shows, in one or two sentences."""
+
+import pandas as pd
+import pytest
+
+from kvbench.report.tables.conclusion import conclusion, more_units, split
+from kvbench.report.tables.differences import pairs
+
+
+def said(of: dict[str, list[float]], metric: str = "score", bytes_of=None, **columns) -> list[str]:
+    """The sentences about settings whose samples have these scores; `columns` have a value per sample."""
+    frame = pd.DataFrame(
+        [
+            {"setting": setting, "method": setting.split()[0], "sample": f"s{i}", "scores": {metric: value}}
+            | {name: values[i] for name, values in columns.items()}
+            for setting, values in of.items()
+            for i, value in enumerate(values)
+        ]
+    )
+    return conclusion(frame, pairs(frame, metric), metric, bytes_of)
+
+
+ALL = [1.0] * 10
+NONE = [0.0] * 10
+MOST = [1.0] * 9 + [0.0]
+
+
+def test_equal_scores_of_few_prompts_are_no_proof_and_the_prompts_that_are_are_counted():
+    (sentence,) = said({"full": ALL, "snapkv 0.4": ALL})
+    assert sentence == (
+        "SnapKV at 0.4 cannot be told from FullKV by score on these 10 prompts; about 60 more would show a "
+        "difference of 0.05."
+    )
+    (sentence,) = said({"full": [1.0] * 80, "snapkv 0.4": [1.0] * 80})
+    assert sentence.endswith("on these 80 prompts, which would show a difference of 0.05.")
+
+
+def test_settings_that_differ_are_told_from_those_that_do_not():
+    same, differ = said({"full": MOST, "snapkv 0.4": ALL, "h2o 0.2": NONE, "h2o 0.4": NONE, "streaming_llm 64": NONE})
+    assert same.startswith("SnapKV at 0.4 cannot be told")
+    assert differ == "Worse than FullKV: H2O at 0.2 and 0.4, and StreamingLLM at 64."
+    (better,) = said({"full": [*NONE[:-1], 1.0], "snapkv 0.4": ALL})
+    assert better == "Better than FullKV: SnapKV at 0.4."
+
+
+def test_the_need_is_that_of_the_widest_spread():
+    frame = pd.DataFrame({"error": [0.0, 0.1], "units": [10, 10]})
+    # 10 · (2.8 · 0.1 / 0.05)² = 314 units in all
+    assert more_units(frame, "score") == (310, False)
+    assert more_units(frame.assign(error=[0.0, float("nan")]), "score") == (60, True)
+
+
+def test_one_prompt_tells_nothing():
+    (sentence,) = said({"full": [1.0], "snapkv 0.4": [0.0]})
+    assert "on this 1 prompt; at least 60 more" in sentence
+
+
+def test_prompts_about_one_text_count_once():
+    (sentence,) = said({"full": ALL, "snapkv 0.4": ALL}, unit=[*"aabbccddee"])
+    assert "on these 10 prompts about 5 texts; about 60 more texts would" in sentence
+
+
+def test_the_smallest_settings_are_named_first_and_only_a_few_methods():
+    names = ["snapkv 0.4", "snapkv 0.2", "h2o 0.1", "adakv 0.3", "tova 0.3", "knorm 0.3", "knorm 0.4"]
+    sizes = dict(zip(names, [0.4, 0.2, 0.1, 0.3, 0.31, 0.32, 0.4], strict=True))
+    (sentence,) = said({"full": ALL, **dict.fromkeys(names, ALL)}, bytes_of=sizes)
+    assert sentence.startswith(
+        "H2O at 0.1, SnapKV at 0.2 and 0.4, AdaKV at 0.3, TOVA at 0.3, and 2 further settings cannot be told"
+    )
+
+
+def test_where_fullkv_is_known_by_definition_the_nearest_settings_are_told():
+    near, far = [0.9, 0.8] * 5, [0.2, 0.1] * 5
+    first, second = said({"full": ALL, "snapkv 0.4": near, "h2o 0.4": near, "h2o 0.1": far}, "top1")
+    assert first == "By top1, SnapKV at 0.4 is nearest to FullKV: 0.850."
+    assert second.startswith("H2O at 0.4 cannot be told from it by top1 on these 10 prompts")
+    first, *_ = said({"full": NONE, "snapkv 0.4": far, "h2o 0.4": near}, "kl")
+    assert first == "By kl, SnapKV at 0.4 is nearest to FullKV: 0.150."
+
+
+def test_without_fullkv_the_best_setting_is_named_and_a_single_setting_is_not():
+    first, *_ = said({"h2o 0.4": NONE, "snapkv 0.4": ALL})
+    assert first == "By score, SnapKV at 0.4 is the best: 1.000."
+    assert said({"full": ALL}) == [] == said({"snapkv 0.4": ALL})
+    assert said({"full": ALL, "snapkv 0.4": ALL}, "top1") == ["By top1, SnapKV at 0.4 is nearest to FullKV: 1.000."]
+
+
+def test_a_baseline_at_the_floor_is_what_is_said():
+    (sentence,) = said({"full": NONE, "snapkv 0.4": NONE})
+    assert "FullKV's own score is 0.000: no setting can be worse" in sentence
+
+
+@pytest.mark.parametrize(
+    ("setting", "parts"),
+    [
+        ("snapkv 0.4", ("SnapKV", "0.4")),
+        ("snapkv 128", ("SnapKV", "128")),
+        ("kivi", ("KIVI", "")),
+        ("rkv 0.1 of total", ("R-KV", "0.1 of total")),
+        ("snapkv 0.4 (scoring.window=8)", ("SnapKV (scoring.window=8)", "0.4")),
+        ("llama_cpp q8_0/q8_0", ("llama_cpp q8_0/q8_0", "")),
+    ],
+)
+def test_a_setting_is_a_method_at_an_amount(setting, parts):
+    assert split(setting) == parts
