@@ -1,6 +1,5 @@
 """The record of one sample under one engine."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -11,8 +10,8 @@ from kvbench.engines.settings import EngineSetting
 from kvbench.errors import UserError
 from kvbench.evaluation.record import Failure, Run, identity
 from kvbench.models import TextModel
+from kvbench.records.same_answer import answer_hash, same_answer
 from kvbench.records.schema import build
-from kvbench.utils.hashing import digest
 
 
 class Equality(NamedTuple):
@@ -23,12 +22,9 @@ class Equality(NamedTuple):
 
     @classmethod
     def of(cls, baseline: Mapping[str, Any], text: str, tokens: Sequence[int] | None) -> "Equality":
-        """By tokens where both engines give them, else by text."""
-        theirs = baseline["tokens"]
-        by_tokens = theirs is not None and tokens is not None
-        equal = list(tokens or ()) == theirs if by_tokens else text == baseline["prediction"]
-        answer = digest(json.dumps([baseline["key"], baseline["prediction"], theirs]))
-        return cls(equal, f"{baseline['setting']} {answer[:16]}")
+        """`baseline` is the record of the other answer."""
+        equal = same_answer({"prediction": text, "tokens": tokens}, baseline)
+        return cls(equal, f"{baseline['setting']} {answer_hash(baseline)}")
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ from kvbench.report.page.run_data import find_runs, without_outputs
 from kvbench.utils.console import warn
 
 
-def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, str]:
-    """The records of all runs with distinct settings, and the metric to compare."""
+def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, str | None]:
+    """The records of all runs with distinct settings, and the metric to compare; None where they share none of which
+    more is better.
+    """
     folders = find_runs(runs)
     names = [folder.resolve().name for folder in folders]
     frames, scored = [], []
@@ -37,13 +39,11 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
         prefix = f"{run}: " if len(folders) > 1 else ""
         frames.append(records.assign(setting=prefix + records["label"]))
     shared = [one for one in scored[0] if all(one in others for others in scored)]
-    if not shared:
-        raise UserError("the runs share no metric of which more is better")
     if metric is not None and metric not in shared:
         raise unknown("metric", metric, shared)
     records = pd.concat(frames, ignore_index=True)
     _check_same_samples(records)
-    return records, metric or shared[0]
+    return records, metric or next(iter(shared), None)
 
 
 def _check_same_samples(records: pd.DataFrame) -> None:

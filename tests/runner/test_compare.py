@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvbench.records.same_answer import answer_hash
 from tests.support import records
 from tests.support.command import kvbench
 from tests.support.report_run import manifest, record, write_run
@@ -32,6 +33,26 @@ def mistake(capsys, *arguments) -> str:
 
 def rows(printed: str) -> dict[str, list[str]]:
     return {" ".join(words[:2]): words[2:] for line in printed.splitlines() if len(words := line.split()) > 6}
+
+
+def engine(setting, tokens=lambda i: [i], n=150, kl=0.0, top1=1.0):
+    """Records of an engine's setting that scores 1 everywhere and answers with `tokens`."""
+    return [
+        records.record(
+            "engine",
+            sample=f"s{i}",
+            setting=setting,
+            method=setting,
+            unit=f"u{i}",
+            tokens=tokens(i),
+            distance={"top1": top1, "agreed": top1, "kl_at_least": kl * (1 + i % 2 / 50)},
+        )
+        for i in range(n)
+    ]
+
+
+def line(printed: str, setting: str) -> str:
+    return next(one.rstrip() for one in printed.splitlines() if one.startswith(setting))
 
 
 def test_a_broken_margin_is_exit_code_1_and_named(capsys, tmp_path):
@@ -73,23 +94,24 @@ def test_without_a_margin_there_is_no_verdict(capsys, tmp_path):
     assert "units needed" in printed and "verdict" not in printed
 
 
-def test_too_few_samples_are_undecided_and_fail_only_if_asked(capsys, tmp_path):
+def test_too_few_samples_are_undecided_which_is_no_pass_unless_asked(capsys, tmp_path):
     folder = run(tmp_path / "run", lambda i: float(i != 0), n=8)
-    assert kvbench("compare", folder, "--margin", 0.02) == 0
+    assert kvbench("compare", folder, "--margin", 0.02) == 3
     printed = capsys.readouterr().out
     assert rows(printed)["SnapKV 0.2"][-1] == "undecided"
     assert "undecided, which is not passed: h2o 0.2, over 8 units: a margin of 0.02 takes about 149" in printed
-    assert kvbench("compare", folder, "--margin", 0.02, "--strict") == 3
+    assert kvbench("compare", folder, "--margin", 0.02, "--allow-undecided") == 0
     broken = run(tmp_path / "broken", lambda i: float(i % 2), n=60)  # and h2o is undecided
-    assert kvbench("compare", broken, "--margin", 0.02, "--strict") == 1
+    assert kvbench("compare", broken, "--margin", 0.02) == 1
+    assert kvbench("compare", broken, "--margin", 0.02, "--allow-undecided") == 1
 
 
 def test_what_is_undecided_for_another_reason_than_few_units_is_told(capsys, tmp_path):
     near = run(tmp_path / "near", lambda i: float(i % 50 > 0), n=800)
-    assert kvbench("compare", near, "--margin", 0.02, "--strict") == 3
+    assert kvbench("compare", near, "--margin", 0.02) == 3
     assert "snapkv 0.2, whose difference of -0.020 is too near to -0.02" in capsys.readouterr().out
     one = run(tmp_path / "one", lambda i: 1.0, n=8, unit="a")
-    assert kvbench("compare", one, "--margin", 0.02, "--strict") == 3
+    assert kvbench("compare", one, "--margin", 0.02) == 3
     assert "snapkv 0.2, whose difference over 1 unit has no interval" in capsys.readouterr().out
 
 
@@ -99,6 +121,85 @@ def test_a_baseline_that_finds_nothing_is_a_warning(capsys, tmp_path):
     printed = capsys.readouterr()
     assert "SnapKV 0.2's own score is 0.000: no setting can be worse" in printed.err
     assert "no setting can be worse" in " ".join(printed.out.split())
+
+
+def test_a_baseline_at_the_floor_is_no_pass(capsys, tmp_path):
+    folder = run(tmp_path / "run", lambda i: float(i % 50 == 0), n=400)  # the baseline's mean is the margin
+    assert kvbench("compare", folder, "--baseline", "snapkv 0.2", "--margin", 0.02) == 3
+    printed = capsys.readouterr()
+    assert "full, whose baseline has a score of 0.020: nothing can lose more than 0.02" in printed.out
+    assert rows(printed.out)["H2O 0.2"][-1] == "undecided" and not printed.err
+    better = run(tmp_path / "better", lambda i: float(i % 10 == 0), n=400)
+    assert kvbench("compare", better, "--baseline", "snapkv 0.2", "--margin", 0.02) == 0
+
+
+def test_a_score_that_holds_while_answers_differ_is_not_called_within_alone(capsys, tmp_path):
+    folder = write_run(
+        tmp_path / "run",
+        [*engine("f16"), *engine("q8_0"), *engine("q4_0", lambda i: [i, 7])],
+        manifests=[records.manifest()],
+    )
+    assert kvbench("compare", folder, "--baseline", "f16", "--margin", 0.05) == 0
+    printed = capsys.readouterr().out
+    assert line(printed, "q8_0").endswith(" within") and "150 of 150" in line(printed, "q8_0")
+    assert line(printed, "q4_0").endswith(" within by score") and "0 of 150" in line(printed, "q4_0")
+    assert "within by its score: q4_0, of whose 150 answers 150 are not the baseline's" in printed
+    assert kvbench("compare", folder, "--baseline", "f16", "--margin", 0.05, "--min-equal", 0.9) == 1
+    printed = capsys.readouterr().out
+    assert "the share of equal answers of 0.9 is not kept by q4_0" in printed and "by its score" not in printed
+    assert line(printed, "q4_0").endswith(" broken") and line(printed, "q8_0").endswith(" within")
+
+
+def test_equal_answers_are_judged_by_their_interval(capsys, tmp_path):
+    """By tokens where both have them, else by text."""
+    texts = [one | {"tokens": None} for one in engine("q8_0", n=20)]
+    few = write_run(tmp_path / "few", [*engine("f16", n=20), *texts], manifests=[records.manifest()])
+    assert kvbench("compare", few, "--baseline", "f16", "--min-equal", 0.9) == 3
+    told = capsys.readouterr().out
+    assert "q8_0, whose equal answers of 1 (0.8" in told and "over 20 units cannot be told from 0.9: 0.9 takes" in told
+    assert kvbench("compare", few, "--baseline", "f16", "--min-equal", 0.5) == 0
+    near = write_run(
+        tmp_path / "near",
+        [*engine("f16"), *engine("q8_0", lambda i: [i, 7][: 1 + (i % 10 > 0)])],
+        manifests=[records.manifest()],
+    )
+    assert kvbench("compare", near, "--baseline", "f16", "--min-equal", 0.1) == 3
+    assert "cannot be told from 0.1\n" in capsys.readouterr().out
+
+
+def test_answers_without_a_score_are_compared_alone(capsys, tmp_path):
+    unscored = {"scores": {}, "distance": None}
+    folder = write_run(
+        tmp_path / "run", [one | unscored for one in [*engine("f16"), *engine("q8_0")]], manifests=[records.manifest()]
+    )
+    assert kvbench("compare", folder, "--baseline", "f16", "--min-equal", 0.9) == 0
+    printed = capsys.readouterr().out
+    assert "answers beside those of f16" in printed and line(printed, "q8_0").split()[1:] == "150 of 150 within".split()
+    assert "--margin is about a score" in mistake(capsys, folder, "--baseline", "f16", "--margin", "0.02")
+    assert kvbench("compare", folder, "--baseline", "f16") == 0
+
+
+def test_distances_are_limited_where_they_are_from_the_baseline(capsys, tmp_path):
+    first = engine("f16")
+    near, far = (
+        [one | {"baseline": f"f16 {answer_hash(of)}"} for one, of in zip(made, first, strict=True)]
+        for made in (engine("q8_0", kl=0.01, top1=1.0), engine("q4_0", kl=0.5, top1=0.5))
+    )
+    folder = write_run(tmp_path / "run", [*first, *near, *far], manifests=[records.manifest()])
+    assert kvbench("compare", folder, "--baseline", "f16", "--min-top1", 0.9) == 1
+    assert "the share of top1 of 0.9 is not kept by q4_0\n" in capsys.readouterr().out
+    assert kvbench("compare", folder, "--baseline", "f16", "--max-kl", 0.1) == 1
+    printed = capsys.readouterr().out
+    assert "the limit of kl_at_least of 0.1 is not kept by q4_0\n" in printed
+    assert line(printed, "q8_0").split()[-4:] == ["1.000", "0.01", "–", "within"]
+    other = mistake(capsys, folder, "--baseline", "q8_0", "--max-kl", "0.1")
+    assert "--max-kl: no record has kl from the baseline" in other
+
+
+def test_distances_of_methods_are_from_fullkv(capsys, tmp_path):
+    folder = run(tmp_path / "run", lambda i: 1.0, distance={"top1": 1.0, "kl": 0.0})
+    assert kvbench("compare", folder, "--max-kl", 0.1, "--min-top1", 0.9) == 0  # 0 throughout is the same computation
+    assert "--max-kl: no record has kl" in mistake(capsys, folder, "--baseline", "h2o 0.2", "--max-kl", "0.1")
 
 
 def test_one_setting_of_two_runs_is_compared_on_their_shared_samples(capsys, tmp_path):
@@ -123,10 +224,12 @@ def test_mistakes_are_one_line_with_what_is_allowed(capsys, tmp_path):
     assert "unknown --baseline 'snapkw'" in (told := mistake(capsys, folder, "--baseline", "snapkw"))
     assert "Allowed: full, h2o 0.2, snapkv 0.2" in told
     assert "unknown metric 'f1'" in (told := mistake(capsys, folder, "--metric", "f1")) and "exact, score" in told
-    assert "--margin 2 must be a number from 0 to 1" in mistake(capsys, folder, "--margin", "2")
-    assert "--margin x must be" in mistake(capsys, folder, "--margin", "x")
-    assert "--margin nan must be" in mistake(capsys, folder, "--margin", "nan")
-    assert "--strict needs --margin" in mistake(capsys, folder, "--strict")
+    assert "--margin: 2 must be a number from 0 to 1" in mistake(capsys, folder, "--margin", "2")
+    assert "--margin: x must be" in mistake(capsys, folder, "--margin", "x")
+    assert "--margin: nan must be" in mistake(capsys, folder, "--margin", "nan")
+    assert "--min-equal: 1 must be a number from 0 to below 1" in mistake(capsys, folder, "--min-equal", "1")
+    assert "--max-kl: -1 must be a number of nats" in mistake(capsys, folder, "--max-kl=-1")
+    assert "--min-top1: no record has top1 from the baseline" in mistake(capsys, folder, "--min-top1", "0.9")
     assert "there is no folder" in mistake(capsys, tmp_path / "none")
     other = run(tmp_path / "other", lambda i: 1.0, answers=["other"])
     assert "'s0' has other answers" in mistake(capsys, folder, other, "--baseline", "run: full")

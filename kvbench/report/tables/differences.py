@@ -137,12 +137,17 @@ def notes(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> list[str]
 def floor_note(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> str:
     """A note where the baseline scores so low that nothing can be worse by more than `margin`; else empty."""
     score = compared["baseline_score"].max()
-    if metric in SMALLER_IS_BETTER or not score - bounds(metric).low <= margin + EQUAL:
+    if not at_floor(score, metric, margin):
         return ""
     baseline = titled(compared["baseline"].iloc[0])
     lost = f"lose more than {margin:g}" if margin else "be worse"
     shows = "so these samples do not show that one is as good"
     return f"{baseline}'s own {metric} is {score:.3f}: no setting can {lost}, {shows}"
+
+
+def at_floor(score: float, metric: str, margin: float = 0.0) -> bool:
+    """Whether a baseline with this mean is so low that nothing can be worse by more than `margin`."""
+    return metric not in SMALLER_IS_BETTER and bool(score - bounds(metric).low <= margin + EQUAL)
 
 
 def p_text(value: float) -> str:

@@ -1,0 +1,91 @@
+"""How far settings answer as a baseline does: shares of equal answers, and distances along the baseline's answers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from kvbench.metrics.aggregate import FULL, MEASURES, units
+from kvbench.metrics.bootstrap import OF_SCORES, Interval, clustered
+from kvbench.records.same_answer import answer_hash, same_answer
+from kvbench.report.tables.text_table import MISSING, number
+
+EQUAL = "equal answers"
+DIVERGENCES = ("kl", "kl_at_least")
+BOUNDS = {EQUAL: OF_SCORES, **{name: MEASURES[name].bounds for name in ("top1", *DIVERGENCES)}}
+READ = ("kind", "sample", "setting", "method", "key", "scores", "prediction", "tokens", "baseline")
+DRAWN = ("sample", "task", "context_id", "unit")  # what a sample belongs to
+
+
+class Agreement(NamedTuple):
+    """The mean of a measure over the samples that both settings have, its 95 % interval, and how many there are."""
+
+    mean: float  # over tasks, where there are several
+    interval: Interval
+    total: float  # over samples
+    samples: int
+    units: int
+
+
+Agreements = Mapping[str, Mapping[str, Agreement]]  # by measure, then by setting
+
+
+def agreements(records: pd.DataFrame, baseline: str) -> Agreements:
+    """Every measure of BOUNDS that the records have for settings other than the baseline.
+
+    A distance counts where it was measured from the baseline: from FullKV for methods, and from the very answer for
+    engines. Texts that are scored have no answers.
+    """
+    columns = [name for name in dict.fromkeys((*READ, *DRAWN)) if name in records]
+    rows = [row for row in records[columns].to_dict("records") if isinstance(row.get("prediction"), str)]
+    references = {row["sample"]: row for row in rows if row["setting"] == baseline}
+    values: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for row in rows:
+        reference = references.get(row["sample"])
+        if reference is None or row["setting"] == baseline:
+            continue
+        for measure, value in _measures(row, reference).items():
+            of_sample = {name: row[name] for name in DRAWN if name in row}
+            values.setdefault(measure, {}).setdefault(row["setting"], []).append(of_sample | {"value": value})
+    return {
+        measure: {setting: _agreement(pd.DataFrame(rows), BOUNDS[measure]) for setting, rows in by_setting.items()}
+        for measure, by_setting in values.items()
+    }
+
+
+def _measures(row: Mapping[str, Any], reference: Mapping[str, Any]) -> dict[str, float]:
+    """Of one record beside the baseline's."""
+    measured = from_baseline(row, reference)
+    distances = {name: row["scores"][name] for name in BOUNDS if measured and name in row["scores"]}
+    answered = "nll" not in row["scores"]
+    return ({EQUAL: float(same_answer(row, reference))} if answered else {}) | distances
+
+
+def from_baseline(row: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
+    """Whether a record's distance is one from the baseline's answer."""
+    if row["kind"] != "engine":
+        return bool(reference["method"] == FULL)
+    told = row.get("baseline")
+    return isinstance(told, str) and told.endswith(f" {answer_hash(reference)}")
+
+
+def _agreement(rows: pd.DataFrame, bounds: Interval) -> Agreement:
+    drawn, values = units(rows), rows["value"]
+    tasks = rows["task"].fillna("") if "task" in rows else pd.Series("", index=rows.index)
+    strata = [of_task for _, of_task in values.groupby(tasks)]
+    mean = sum(of_task.mean() for of_task in strata) / len(strata)
+    interval = clustered(strata, [drawn[of_task.index] for of_task in strata], bounds)
+    return Agreement(mean, interval, values.sum(), len(values), drawn.nunique())
+
+
+def cells(agreed: Agreements, settings: Sequence[str]) -> dict[str, list[str]]:
+    """A table's columns, a cell for each setting."""
+    return {measure: [_cell(measure, found.get(one)) for one in settings] for measure, found in agreed.items()}
+
+
+def _cell(measure: str, one: Agreement | None) -> str:
+    if one is None:
+        return MISSING
+    if measure == EQUAL:
+        return f"{one.total:,.0f} of {one.samples:,}"
+    return f"{one.mean:.2g}" if measure in DIVERGENCES else number(one.mean)

@@ -1,0 +1,55 @@
+"""What `kvbench compare` prints: a row per setting beside the baseline."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from kvbench.config import titled
+from kvbench.errors import UserError
+from kvbench.metrics.aggregate import bounds
+from kvbench.metrics.paired_comparison import units_for_margin, units_needed
+from kvbench.report.tables.differences import against, difference_table, pairs
+from kvbench.report.tables.text_table import MISSING, TextTable
+from kvbench.runner.agreement import Agreements, cells
+
+
+def compared_with(
+    baseline: str, records: pd.DataFrame, metric: str | None, agreed: Agreements, margin: float | None
+) -> pd.DataFrame:
+    """`against`'s rows with `needed`, the units that each takes. Without a metric, `setting` alone, of those with
+    answers to compare. Raises UserError where nothing can be compared.
+    """
+    if metric is None:
+        if not agreed:
+            raise UserError("the runs share no metric of which more is better, and no answers to compare")
+        return pd.DataFrame({"setting": list(dict.fromkeys(name for found in agreed.values() for name in found))})
+    compared = against(pairs(records, metric), baseline)
+    if compared.empty:
+        raise UserError(f"no other setting has a sample of {baseline!r}")
+    measured = list(zip(compared["error"], compared["units"], compared["difference"], strict=True))
+    if margin is None:
+        return compared.assign(needed=[units_needed(*one) for one in measured])
+    of = bounds(metric)
+    return compared.assign(needed=[units_for_margin(error, units, margin, of) for error, units, _ in measured])
+
+
+def table(
+    compared: pd.DataFrame,
+    metric: str | None,
+    baseline: str,
+    agreed: Agreements,
+    verdicts: Mapping[str, str],
+    margin: float | None,
+) -> TextTable:
+    """Differences of scores, what is known of the answers, the units needed, and verdicts where there are any."""
+    names = compared["setting"].tolist()
+    columns = cells(agreed, names)
+    if metric is not None:
+        what = "units needed" if margin is None else f"units for {margin:g}"
+        columns[what] = [MISSING if one != one else f"{one:,.0f}" for one in compared["needed"].astype(float)]
+    if verdicts:
+        columns["verdict"] = [verdicts[name] for name in names]
+    if metric is not None:
+        return difference_table(compared, metric, columns, margin or 0.0)
+    rows = [[titled(name), *found] for name, *found in zip(names, *columns.values(), strict=True)]
+    return TextTable(["setting", *columns], rows, f"answers beside those of {titled(baseline)}")

@@ -1,0 +1,88 @@
+"""What a setting is to keep by the options of `kvbench compare`: a margin of its score, and limits of its agreement."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+
+import pandas as pd
+
+from kvbench.errors import UserError
+from kvbench.metrics.bootstrap import equal_pairs_needed
+from kvbench.metrics.paired_comparison import verdict
+from kvbench.report.tables.differences import at_floor
+from kvbench.runner.agreement import DIVERGENCES, EQUAL, Agreement, Agreements
+from kvbench.runner.gate import UNDECIDED, WITHIN, Condition, Judged
+from kvbench.utils.text import count
+
+
+def asked(options: Namespace, compared: pd.DataFrame, metric: str | None, agreed: Agreements) -> list[Condition]:
+    """A condition for each option that was given. Raises UserError where no record has what it is about."""
+    conditions = []
+    if options.margin is not None:
+        if metric is None:
+            raise UserError("--margin is about a score, and the runs share no metric of which more is better")
+        conditions.append(of_margin(compared, metric, options.margin))
+    divergence = next((name for name in DIVERGENCES if name in agreed), DIVERGENCES[0])
+    for option, limit, measure, of in (
+        ("--min-equal", options.min_equal, EQUAL, at_least),
+        ("--min-top1", options.min_top1, "top1", at_least),
+        ("--max-kl", options.max_kl, divergence, at_most),
+    ):
+        if limit is not None:
+            if measure not in agreed:
+                raise UserError(
+                    f"{option}: no record has {measure} from the baseline (distance=true measures distances)"
+                )
+            conditions.append(of(measure, limit, agreed[measure]))
+    return conditions
+
+
+def of_margin(compared: pd.DataFrame, metric: str, margin: float) -> Condition:
+    """A score at most `margin` below the baseline's. `compared` is `against`'s frame with the column `needed`."""
+    judged = {row["setting"]: _by_score(row, metric, margin) for _, row in compared.iterrows()}
+    return Condition(f"the margin of {margin:g}", judged)
+
+
+def _by_score(row: pd.Series, metric: str, margin: float) -> Judged:
+    units = count(row["units"], "unit")
+    if at_floor(row["baseline_score"], metric, margin):
+        floor = f"whose baseline has a {metric} of {row['baseline_score']:.3f}"
+        return Judged(UNDECIDED, f"{floor}: nothing can lose more than {margin:g}")
+    found = verdict(row["low"], row["high"], margin)
+    if found != UNDECIDED:
+        return Judged(found)
+    if row["low"] != row["low"]:
+        return Judged(found, f"whose difference over {units} has no interval")
+    if row["needed"] > row["units"]:
+        return Judged(found, f"over {units}: a margin of {margin:g} takes about {row['needed']:,.0f}")
+    return Judged(found, f"whose difference of {row['difference']:+.3f} is too near to -{margin:g} to be told from it")
+
+
+def at_least(measure: str, limit: float, found: Mapping[str, Agreement]) -> Condition:
+    """A share of at least `limit`, which is below 1."""
+    judged = {}
+    for setting, one in found.items():
+        decided = verdict(one.interval.low, one.interval.high, -limit)
+        needed = equal_pairs_needed(1 - limit) or 0
+        few = f": {limit:g} takes at least {needed:,}" * (needed > one.units)
+        judged[setting] = Judged(decided, _near(measure, one, limit) + few)
+    return Condition(f"the share of {measure} of {limit:g}", judged, of_answers=measure == EQUAL)
+
+
+def at_most(measure: str, limit: float, found: Mapping[str, Agreement]) -> Condition:
+    """A divergence of at most `limit`."""
+    judged = {}
+    for setting, one in found.items():
+        decided = verdict(-one.interval.high, -one.interval.low, limit)
+        # values that do not vary have no interval; a divergence of 0 throughout is the same computation
+        same = one.mean == 0 and one.units > 1
+        judged[setting] = Judged(WITHIN) if same else Judged(decided, _near(measure, one, limit))
+    return Condition(f"the limit of {measure} of {limit:g}", judged)
+
+
+def _near(measure: str, one: Agreement, limit: float) -> str:
+    """Why an agreement is undecided."""
+    units = count(one.units, "unit")
+    if one.interval.low != one.interval.low:
+        return f"whose {measure} over {units} has no interval"
+    low, high = one.interval
+    return f"whose {measure} of {one.mean:.3g} ({low:.3g} to {high:.3g}) over {units} cannot be told from {limit:g}"
