@@ -16,9 +16,10 @@ from omegaconf import DictConfig
 from kvbench.config import check_typed_overrides, more_configuration
 from kvbench.errors import UserError, unknown
 from kvbench.runner.arguments import check_slips, is_word, typed, without_config_dir
+from kvbench.runner.commands import commands
 from kvbench.runner.completion import complete_commands
 from kvbench.runner.failures import one_line_errors
-from kvbench.runner.help import commands, help_text
+from kvbench.runner.help import help_text
 from kvbench.runner.starting_note import starting
 from kvbench.runner.torchrun import group_of_environment, one_speaks
 from kvbench.utils.console import out, print_line
@@ -52,8 +53,8 @@ def dispatch(arguments: Sequence[str]) -> None:
                 raise SystemExit(run_command(*rest))
             options, overrides, for_hydra = typed(rest)
             if options.help:
-                section = next((argument for argument in overrides if is_word(argument)), None)
-                out.print(help_text(section), markup=True, highlight=False, soft_wrap=True)
+                words = [argument for argument in overrides if is_word(argument)]
+                out.print(help_text(*words), markup=True, highlight=False, soft_wrap=True)
             elif options.version:
                 print_line(f"kvbench {__version__}")
             elif complete_commands(rest):

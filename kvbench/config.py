@@ -134,7 +134,7 @@ def options(group: str) -> dict[str, str]:
 
 
 def stated(group: str, key: str) -> dict[str, str]:
-    """What the file of each choice of a config group states under a key of DESCRIPTIONS; "" where it does not.
+    """What the file of each choice of a config group states under a key that describes it; "" where it does not.
 
     Of this file alone: what its node takes over from another file is that file's.
     """

@@ -11,13 +11,12 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from kvbench import __version__
-from kvbench.config import CONF, choices, file_of, more_configuration, options
+from kvbench.config import CONF
 from kvbench.integrations.lm_eval.command import PARSER
 from kvbench.papers.published import PUBLISHED
+from kvbench.runner.commands import COMMANDS
 from kvbench.runner.completion import complete_commands
-from kvbench.runner.help import COMMANDS, GROUPS, SECTIONS, help_text
-from kvbench.runner.help_methods import GROUPS as METHOD_GROUPS
-from kvbench.runner.help_methods import OTHERS, grouped
+from kvbench.runner.help import help_text
 from tests.support.command import command_line
 from tests.support.interpreter import in_one_interpreter
 from tests.support.paths import ROOT
@@ -109,7 +108,7 @@ def test_a_mistake_in_a_real_process_and_its_traceback_on_request():
 
 def test_help_names_every_other_command_and_each_has_help_in_one_style(kvbench):
     for name, command in COMMANDS.items():
-        assert re.search(rf"kvbench \[cyan\]{name} *\[/\]  {re.escape(command.about)}", help_text())
+        assert re.search(rf"\[cyan\]kvbench {name} *\[/\]  {re.escape(command.about)}", help_text())
         if name == "lm_eval":  # continues with lm-eval's help, where lm-eval is installed
             assert PARSER.format_help().startswith("usage: kvbench lm_eval ")
             continue
@@ -144,71 +143,6 @@ def test_help_waits_for_no_model_library():
     assert {command: done.imported for command, done in zip(commands, ended, strict=True) if done.imported} == {}
 
 
-@pytest.mark.heavy
-def test_help_lists_every_choice_with_a_line_about_it():
-    overview, everything = help_text(), help_text("all")
-    for group in GROUPS:
-        text = help_text(group)
-        assert text in everything
-        for name, about in options(group).items():
-            assert about, f"{group}/{name} says nothing about itself"
-            assert name in overview and name in text
-            described = text if group != "method" else help_text(name)
-            assert about in " ".join(described.replace(r"\[", "[").split())
-    assert set(options("method")) >= {"full", "streaming_llm", "h2o", "snapkv", "pyramidkv"}
-    assert set(options("model")) >= {
-        "smollm2-135m",
-        "llama2-7b-chat",
-        "llama3-8b",
-        "llama3-70b",
-        "mistral-7b-v0.2",
-        "mistral-7b-v0.3",
-        "qwen2.5-3b",
-        "yi-1.5-9b",
-    }
-
-
-def test_methods_are_grouped_as_in_their_documentation():
-    documented, group = {}, ""
-    table = (ROOT / "docs/methods.md").read_text(encoding="utf-8").partition("| | method |")[2].partition("\n\n")[0]
-    for line in table.splitlines()[2:]:
-        _, heading, _, _, names, _, _ = line.split("|")
-        group = heading.strip() or group
-        documented |= dict.fromkeys(re.findall(r"`(\w+)`", names), group)
-    assert [*dict.fromkeys(documented.values())] == list(METHOD_GROUPS)
-    shown = {name: group for group, rows in grouped().items() for row in rows for name in (row.name, *row.presets)}
-    assert sorted(shown) == sorted(choices("method"))
-    for name, group in shown.items():
-        assert group in METHOD_GROUPS, f"{file_of('method', name)} states no help_group of {', '.join(METHOD_GROUPS)}"
-        assert documented.get(name, group) == group, f"docs/methods.md has {name} under {documented[name]}, not {group}"
-    for group, rows in grouped().items():
-        for row in rows:
-            assert row.name in documented, f"docs/methods.md has no row with {row.name}, of {group}"
-
-
-def test_a_method_without_a_group_stands_under_others_and_its_preset_below_it(tmp_path):
-    (tmp_path / "method").mkdir()
-    for name, lines in (
-        ("mine", 'about: "Mine"'),
-        ("another", 'defaults: [mine@_here_, _self_]\nabout: "Derived"'),
-        ("snapkv_mine", 'about: "A preset by its name"'),
-        ("theirs", 'about: "Theirs"\nhelp_group: other libraries'),
-    ):
-        (tmp_path / "method" / f"{name}.yaml").write_text(f"# @package method.{name}\n{lines}\n")
-    with more_configuration(tmp_path):
-        rows = {group: {row.name: row.presets for row in rows} for group, rows in grouped().items()}
-    assert rows[OTHERS] == {"mine": [], "another": []}
-    assert rows["which tokens stay"]["snapkv"] == ["snapkv_codebook", "snapkv_mine", "snapkv_paper"]
-    assert rows["other libraries"] == {"kvpress": [], "theirs": []}
-
-
-def test_the_help_of_a_method_has_its_presets(kvbench):
-    code, out, _ = kvbench("--help", "snapkv")
-    names = [line.split()[0] for line in out.splitlines() if line[2:3].strip()]
-    assert code == 0 and names[:3] == ["snapkv", "snapkv_codebook", "snapkv_paper"]
-    assert "snapkv_kivi4" in names[3:] and all(name.startswith("snapkv_") for name in names[1:])
-
-
 @pytest.mark.parametrize(
     ("line", "first", "left"),
     [
@@ -230,19 +164,6 @@ def test_files_are_for_the_shell_to_complete(monkeypatch, kvbench):
     assert kvbench("-sc", "query=bash") == (0, "", "")
     monkeypatch.setenv("COMP_LINE", "kvbench table method=snapkv_pa")
     assert "method=snapkv_paper" in kvbench("-sc", "query=bash")[1].split()
-
-
-@pytest.mark.parametrize("section", SECTIONS)
-def test_each_section_of_the_help_is_printed_and_named_by_the_overview(section, kvbench):
-    code, out, err = kvbench("--help", section)
-    assert (code, err) == (0, "") and out.count("\n") > 2
-    assert section in help_text().splitlines()[-2]
-
-
-def test_an_unknown_section_is_one_line(kvbench):
-    code, out, err = kvbench("--help", "methods")
-    assert (code, out) == (2, "")
-    assert "unknown section of --help 'methods'. Did you mean 'method'?" in err
 
 
 def test_hydras_completion_reaches_the_command(kvbench):

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from kvbench.runner.help import commands
+from kvbench.runner.commands import commands
 
 
 def complete_commands(arguments: Sequence[str]) -> bool:

@@ -41,6 +41,16 @@ def grouped() -> dict[str, list[Row]]:
     return {group: [*methods.values()] for group, methods in rows.items() if methods}
 
 
+def short() -> dict[str, list[str]]:
+    """Group → the methods of `kvbench --help`: those whose files state `short_help`, and all that others bring."""
+    first = stated("method", "short_help")
+    groups = {
+        group: [name for row in rows for name in (row.name, *row.presets) if first[name] or not _bundled(name)]
+        for group, rows in grouped().items()
+    }
+    return {group: names for group, names in groups.items() if names}
+
+
 def family(name: str) -> list[str]:
     """A method and its presets, and the methods whose names begin with the same word, in the order of the help."""
     rows = [row for several in grouped().values() for row in several]

@@ -8,6 +8,7 @@ from kvbench.utils.interpolations import check_resolvable
 from kvbench.utils.yaml_files import read_yaml
 
 DESCRIPTIONS = ("about", "title", "help_group", "colour")
+SWITCHES = ("short_help",)  # descriptions that are true or false
 
 
 def check_folder(folder: Path, groups: Iterable[str]) -> None:
@@ -29,3 +30,6 @@ def _check(path: Path) -> None:
     for key in DESCRIPTIONS:
         if not isinstance(contents.get(key, ""), str):
             raise UserError(f"{path}: {key}={contents[key]!r} is not a text")
+    for key in SWITCHES:
+        if not isinstance(contents.get(key, False), bool):
+            raise UserError(f"{path}: {key}={contents[key]!r} must be true or false")

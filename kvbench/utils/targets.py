@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from kvbench.errors import UserError
-from kvbench.utils.config_folder import DESCRIPTIONS
+from kvbench.utils.config_folder import DESCRIPTIONS, SWITCHES
 from kvbench.utils.own_code import own_line
 from kvbench.utils.plugins import plugin_of
 from kvbench.utils.text import in_one_line
@@ -23,9 +23,9 @@ TARGET = "_target_"
 # Keys that are no parameters. `_convert_: all` changes nothing, but stays because it is in the keys of records.
 SPECIAL = frozenset({TARGET, "_convert_"})
 # Keys of a YAML file that describe it, and are no parameters of its class. help_group is a method's group in
-# `kvbench --help method`, colour a method's or an engine's in figures, and thinking a benchmark's wish for models whose
-# chat template has a switch.
-DESCRIBING = frozenset({*DESCRIPTIONS, "thinking"})
+# `kvbench --help method`, short_help says that `kvbench --help` has it too, colour is a method's or an engine's in
+# figures, and thinking a benchmark's wish for models whose chat template has a switch.
+DESCRIBING = frozenset({*DESCRIPTIONS, *SWITCHES, "thinking"})
 MOST = 12  # classes of a module that an error lists
 
 Built = TypeVar("Built")

@@ -29,9 +29,9 @@ _Loader.add_implicit_resolver(
 def read_yaml(path: Path) -> object:
     """The contents of a YAML file in plain types. Raises UserError where it cannot be read."""
     try:
-        text = read_bytes(path, LARGEST)
-        _check_nodes(yaml.compose(text, _Loader))
-        return yaml.load(text, _Loader)
+        loader = _Loader(read_bytes(path, LARGEST))
+        _check_nodes(node := loader.get_single_node())
+        return None if node is None else loader.construct_document(node)
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8: {error}") from error
     except OSError as error:

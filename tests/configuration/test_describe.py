@@ -7,8 +7,9 @@ import pytest
 from kvbench.config import choices
 from kvbench.configuration.configuration import SECTIONS, every_key
 from kvbench.configuration.describe import keys, values
-from kvbench.runner.help import GROUPS, help_text
-from kvbench.runner.help import SECTIONS as HELP
+from kvbench.runner.help import help_text
+from kvbench.runner.help_sections import GROUPS
+from kvbench.runner.help_sections import SECTIONS as HELP
 from tests.support.paths import ROOT
 
 

@@ -16,7 +16,7 @@ from kvbench.config import CONF
 from kvbench.configuration import resolved
 from kvbench.evaluation.settings import build_settings
 from kvbench.papers.command_line import jobs
-from kvbench.runner.help import COMMANDS
+from kvbench.runner.commands import COMMANDS
 from kvbench.utils.model_override import expanded
 from tests.support.command import command_line
 from tests.support.paths import ROOT

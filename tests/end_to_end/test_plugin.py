@@ -62,7 +62,8 @@ def ran(installed, tmp_path_factory):
 
 def test_help_lists_what_it_brings_with_its_name(ran):
     printed = ran[1]["help"]
-    for name in ("small_keys", "parrot", "two_layers", "code_in_line"):
+    assert re.search(r"^ +small_keys +Small keys: .*\(kvbench-example\)$", printed, re.MULTILINE)
+    for name in ("parrot", "two_layers", "code_in_line"):
         assert re.search(rf"^ +kvbench-example: {name}$", printed, re.MULTILINE)
     assert re.search(r"^ +kvbench words +count the words of predictions \(kvbench-example\)$", printed, re.MULTILINE)
     assert re.search(r"^ +small_keys +Small keys: .*in 8 bits \(kvbench-example\)$", ran[1]["methods"], re.MULTILINE)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from kvbench.runner.help import help_text
 from tests.support.command import command_line
 
 
@@ -24,17 +23,3 @@ def test_a_word_of_another_tool_or_place_leads_to_ours(typed, meant, capsys):
     assert command_line(*typed) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert meant in told and told.count("kvbench:") == 1
-
-
-@pytest.mark.parametrize(
-    "word, lines",
-    [
-        ("jsonl", ["[bold]benchmark[/]", "jsonl"]),
-        ("fp8", ["[bold]method[/]", "fp8_token", "[bold]storage[/]"]),
-        ("benchmark.lengths", ["benchmark.lengths=", "niah: [1024, 2048]"]),
-        ("engine.concurrency", ["openai: 4", "questions at once"]),
-    ],
-)
-def test_help_finds_what_has_a_word(word, lines):
-    text = help_text(word)
-    assert all(line.replace("[1024", r"\[1024") in text or line in text for line in lines)

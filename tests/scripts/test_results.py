@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from kvbench.config import options
-from kvbench.runner.help import COMMANDS
+from kvbench.runner.commands import COMMANDS
 from scripts.compare.__main__ import COMMANDS as COMPARISONS
 from scripts.made_by import made_by
 from tests.support.needs import needs, packages

@@ -8,6 +8,7 @@ from tests.support.command import command_line
 
 FORMS = {
     "a number as description": ("about: 5", "about=5 is not a text"),
+    "a text as switch": ("short_help: first", "short_help='first' must be true or false"),
     "a mapping as title": ("title: {a: 1}", "title={'a': 1} is not a text"),
     "an open list": ("about: [", "is not YAML: line 1: expected the node content"),
     "a key twice": ("about: x\nabout: y", "is not YAML: line 2: the key 'about' occurs twice"),

@@ -10,7 +10,7 @@ from kvbench import config
 from kvbench.config import CONF, brought_by, choices, installed_file
 from kvbench.errors import UserError
 from kvbench.metrics.answers import METRICS
-from kvbench.runner.help import COMMANDS
+from kvbench.runner.commands import COMMANDS
 from kvbench.utils.own_code import described, own_line
 from kvbench.utils.plugins import check_files, declared, plugin_of, plugins, versions_of
 from kvbench.utils.targets import class_of

@@ -1,0 +1,62 @@
+"""The commands other than the run itself: `kvbench NAME …`."""
+
+from dataclasses import dataclass
+
+from kvbench.utils.plugins import declared
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command other than the run itself: the module whose `main(arguments)` it calls, and one line about it."""
+
+    module: str
+    about: str
+    overrides: bool = False  # whether it takes those of the configuration, as a run does
+
+
+COMMANDS = {
+    "table": Command(
+        "kvbench.report.tables.command",
+        "make an experiment's table from its records, beside the published values",
+        True,
+    ),
+    "figure": Command(
+        "kvbench.report.figures.command",
+        "draw an experiment's figures from its records, beside the published ones",
+        True,
+    ),
+    "report": Command("kvbench.report.page.command", "write one HTML page of runs, with every sample"),
+    "compare": Command(
+        "kvbench.runner.compare", "compare settings of runs with a baseline on the same samples, for CI too"
+    ),
+    "frontier": Command(
+        "kvbench.runner.frontier", "find the fewest bytes at which each method keeps 95 % of FullKV's quality", True
+    ),
+    "records": Command("kvbench.records.command", "list records, check that they are consistent, and export them"),
+    "verify": Command(
+        "kvbench.verify.command", "recompute what somebody's folder of records claims; --rerun K makes K samples again"
+    ),
+    "pack": Command(
+        "kvbench.records.pack_command", "write a run as a small folder to hand in, without paths and names"
+    ),
+    "leaderboard": Command(
+        "kvbench.leaderboard.command", "rank methods at equal bytes over packs and runs of any number of people"
+    ),
+    "status": Command("kvbench.runner.status", "show the progress of runs and their shards"),
+    "score": Command("kvbench.runner.score", "score LongBench predictions again with the official metrics"),
+    "calibrate": Command(
+        "kvbench.runner.calibrate", "write a file of head scores, which HeadKV and DuoAttention read", True
+    ),
+    "check": Command(
+        "kvbench.runner.check", "check your own method against the rules of docs/adding-a-method.md", True
+    ),
+    "ruler": Command("kvbench.runner.ruler_files", "write RULER's samples as files", True),
+    "lm_eval": Command("kvbench.integrations.lm_eval.command", "run lm-evaluation-harness with kvbench's models"),
+}
+
+
+def commands() -> dict[str, Command]:
+    """COMMANDS and those of plug-ins."""
+    return COMMANDS | {
+        name: Command(one["module"], one["about"]) for name, one in declared("command", COMMANDS).items()
+    }

@@ -1,0 +1,143 @@
+"""The sections of `kvbench --help SECTION`: a line about each choice, read from the YAML files."""
+
+from collections.abc import Callable
+from functools import partial
+
+from rich.markup import escape
+
+from kvbench.config import CONF, brought_by, choices, options
+from kvbench.papers.gpu import H100
+from kvbench.papers.recorded_costs import short_cost
+from kvbench.runner.commands import commands
+from kvbench.runner.help_lines import columns, described, sentences, wrapped
+from kvbench.runner.help_methods import grouped
+from kvbench.utils.yaml_comments import commented
+
+# groups of choices: what to type, and a remark
+GROUPS = {
+    "method": ("method=", "one or a list"),
+    "engine": ("engine=", "another program that answers, in place of methods; its keys are engine.KEY="),
+    "model": ("model=", ""),
+    "benchmark": ("benchmark=", ""),
+    "probe": ("probe=", "one or a list; observes layers during prefill, in place of methods"),
+    "experiment": ("+experiment=", "a published table or figure; -m runs each model that it compares"),
+}
+
+
+SECTIONS = (*GROUPS, "settings", "commands", "all")
+
+
+def section(name: str) -> list[str]:
+    """The lines of one of SECTIONS."""
+    # called for what is shown alone: they read every file of a group
+    parts: dict[str, Callable[[], list[str]]] = {
+        **{group: partial(_group, group) for group in GROUPS},
+        "method": _methods,
+        "experiment": _experiments,
+        "settings": _settings,
+        "commands": _commands,
+    }
+    return [line for part in parts.values() for line in (*part(), "")] if name == "all" else parts[name]()
+
+
+def heading(group: str) -> list[str]:
+    """What to type for a group, and a remark."""
+    key, remark = GROUPS[group]
+    first, *rest = wrapped(f"{key}  {remark}".rstrip(), columns())
+    return [escape(first).replace(key, f"[bold]{key}[/]", 1), *map(escape, rest)]
+
+
+def _group(group: str) -> list[str]:
+    return [*heading(group), *described(about(group))]
+
+
+def about(group: str) -> dict[str, str]:
+    """The choices with a line about each, which names the plug-in that has it."""
+    owners = {name: brought_by(group, name) for name in choices(group)}
+    return {name: f"{text} ({owners[name]})" if owners[name] else text for name, text in options(group).items()}
+
+
+def _methods() -> list[str]:
+    """In groups, with the presets of each method below it."""
+    texts, groups = about("method"), grouped()
+    width = max(len(row.name) for rows in groups.values() for row in rows)
+    lines = heading("method")
+    for group, rows in groups.items():
+        lines += ["", f"[bold]{escape(group)}[/]"]
+        for row in rows:
+            lines += described({row.name: texts[row.name]}, width)
+            if row.presets:
+                lines += [f"[dim]{line}[/]" for line in described({"": f"also {', '.join(row.presets)}"}, width)]
+    return [
+        *lines,
+        "",
+        *sentences(
+            "kvbench --help NAME describes a method's presets: kvbench --help snapkv",
+            "kvbench --help method WORD finds methods by a word of their name or description: --help method heads",
+        ),
+    ]
+
+
+def _experiments() -> list[str]:
+    """The group with what each experiment costs, and what the estimates assume."""
+    costs = {name: short_cost(name) for name in choices("experiment")}
+    texts = {name: f"{text} ({costs[name]})" if costs[name] else text for name, text in options("experiment").items()}
+    return [
+        *heading("experiment"),
+        *described(texts),
+        "",
+        *sentences(
+            f"GPU hours and memory are estimated from the models' shapes, in bfloat16 {H100.assumptions}, for answers "
+            "of full length; compression, scoring and the launches of kernels come on top.",
+            "The published values, and the cost of a smaller run:",
+        ),
+        r"  kvbench table +experiment=NAME published=true \[model=NAME] \[limit=N]",
+    ]
+
+
+def _settings() -> list[str]:
+    return [
+        "[bold]Settings[/]",
+        *described(settings()),
+        "",
+        *sentences(
+            "-m runs a job for each combination of values: -m model=llama3-8b,mistral-7b-v0.2. hydra/launcher=slurm "
+            "with shards=8 'shard=range(0,8)' runs it as a Slurm array; kvbench status [FOLDER] shows the progress.",
+            "--config-dir FOLDER adds your own method/NAME.yaml, model/NAME.yaml, … to every command.",
+            "--cfg job prints the whole configuration, --hydra-help explains Hydra's, --version prints the version.",
+            "HYDRA_FULL_ERROR=1 shows the traceback of an error.",
+            'eval "$(kvbench -sc install=bash)" completes names and keys in bash and zsh;',
+            "kvbench -sc install=fish | source does so in fish.",
+        ),
+    ]
+
+
+def _commands() -> list[str]:
+    texts = {f"kvbench {name}": command.about for name, command in commands().items()}
+    return ["[bold]Other commands[/], each with --help", *described(texts)]
+
+
+def settings() -> dict[str, str]:
+    """The command line's keys with a comment on each: those of config.yaml, and what else is worth knowing."""
+    comments = commented((CONF / "config.yaml").read_text(encoding="utf-8"))
+    pairs = [
+        *(
+            (f"{key}={one.value}", one.about)
+            for key, one in comments.items()
+            if key not in GROUPS and not key.startswith("hydra")
+        ),
+        ("model=org/name, model=/folder, model=/file.gguf", "a model without a preset, on the hub or on this machine"),
+        ("model.path=FOLDER", "a local copy of the model"),
+        ("model.template_args={KEY: VALUE}", "variables of the chat template, e.g. enable_thinking of Qwen3"),
+        ("model.stop_tokens=[TOKEN]", "tokens that end an answer besides the model's own, by text or number"),
+        ("model.load_args={KEY: VALUE}", "arguments of from_pretrained: quantization_config, rope_parameters"),
+        ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
+        ("storage@method.NAME.storage=kivi", f"exchange the storage: {_names('storage')}"),
+        ("scoring@method.NAME.scoring=…", f"exchange the scoring: {_names('scoring')}"),
+        ("allocation@method.NAME.allocation=…", f"exchange the allocation: {_names('allocation')}"),
+    ]
+    return dict(pairs)
+
+
+def _names(group: str) -> str:
+    return ", ".join(choices(group))
