@@ -6,6 +6,7 @@
 # and kvbench as a model of lm-eval.
 # make engines: llama.cpp, vLLM for CPUs and OpenVINO GenAI, each in an environment of its own; llama.cpp is built from
 # source, 7 minutes on two cores. make engine-llama, make engine-vllm and make engine-openvino: one of them.
+# make engine-guidellm: GuideLLM, with which benchmark=serve loads servers.
 # make test-engines: the tests with the real engines that are installed.
 # make test-kernels: Triton's kernels on a machine without GPU: computed by its interpreter, and compiled for GPUs;
 # TRITON_VERSION=3.7.1 with another one, 3.6.0 being the oldest.
@@ -27,6 +28,7 @@ DOCS    := .venv-docs
 LLAMA   := .venv-llama
 VLLM    := .venv-vllm
 OPENVINO := .venv-openvino
+GUIDELLM := .venv-guidellm
 # Triton, outside of the environment: builds of torch for GPUs bring their own.
 TRITON_VERSION ?= 3.9.0
 TRITON  := .triton/$(TRITON_VERSION)
@@ -47,7 +49,7 @@ KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/te
     cache/test_ragged.py cache/test_sequence.py \
     methods/test_full.py ops/test_attention.py)
 
-.PHONY: demo community test test-fast test-portable test-slow test-kernels gpu gpu-bundle chaos docs engines engine-llama engine-vllm engine-openvino test-engines test-integrations test-kvpress test-lm-eval lint install install-extras clean
+.PHONY: demo community test test-fast test-portable test-slow test-kernels gpu gpu-bundle chaos docs engines engine-llama engine-vllm engine-openvino engine-guidellm test-engines test-integrations test-kvpress test-lm-eval lint install install-extras clean
 .DEFAULT_GOAL := demo
 
 demo: install
@@ -108,9 +110,11 @@ engine-vllm: $(VLLM)/installed
 
 engine-openvino: $(OPENVINO)/installed
 
+engine-guidellm: $(GUIDELLM)/installed
+
 # One engine can be installed without the others: its tests are run alone.
 test-engines: export KVBENCH_ALLOWED_SKIPS += $(if $(wildcard $(LLAMA)),,llama.cpp) $(if $(wildcard $(VLLM)),,vllm) \
-    $(if $(wildcard $(OPENVINO)),,openvino)
+    $(if $(wildcard $(OPENVINO)),,openvino) $(if $(wildcard $(GUIDELLM)),,guidellm)
 test-engines: install
 	$(BIN)/python -m pytest -m engines tests/engines
 
@@ -172,6 +176,13 @@ $(OPENVINO)/installed: constraints-openvino.txt
 	$(OPENVINO)/bin/pip install --quiet --constraint constraints-openvino.txt openvino-genai
 	touch $@
 
+# torch first: GuideLLM loads data with it, and computes nothing on a GPU.
+$(GUIDELLM)/installed: constraints-guidellm.txt
+	$(PYTHON) -m venv $(GUIDELLM)
+	$(GUIDELLM)/bin/pip install --quiet torch==2.13.0
+	$(GUIDELLM)/bin/pip install --quiet --constraint constraints-guidellm.txt guidellm
+	touch $@
+
 $(TRITON)/installed: Makefile $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(TRITON) triton==$(TRITON_VERSION)
 	touch $@
@@ -185,4 +196,4 @@ $(VENV)/lm-eval: $(VENV)/installed constraints-lm-eval.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(KVPRESS) .triton $(RANDOMLY) $(DOCS) $(LLAMA) $(VLLM) $(OPENVINO)
+	rm -rf $(VENV) $(KVPRESS) .triton $(RANDOMLY) $(DOCS) $(LLAMA) $(VLLM) $(OPENVINO) $(GUIDELLM)

@@ -9,6 +9,7 @@ from kvbench.benchmarks.base import Benchmark as Benchmark
 from kvbench.benchmarks.base import Sample as Sample
 from kvbench.benchmarks.base import Sampling as Sampling
 from kvbench.benchmarks.base import Turn as Turn
+from kvbench.benchmarks.serve import Serve as Serve
 from kvbench.benchmarks.speed import Speed as Speed
 from kvbench.benchmarks.text import Text as Text
 from kvbench.utils.classes_by_name import class_below, places

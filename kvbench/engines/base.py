@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kvbench.benchmarks import Sampling
+from kvbench.engines.secrets import Secret
 from kvbench.models import TextModel
 
 ROUNDING = 1e-3  # by which a log-probability may exceed 0
@@ -96,6 +97,17 @@ class CacheBytes:
     stated: int | None = None  # follows from the type: bits of its elements and scales, for the prompt's tokens
 
 
+@dataclass(frozen=True)
+class Address:
+    """A server that answers for an engine's model."""
+
+    url: str  # ends in /v1
+    model: str  # its id of the model
+    chats: bool = False  # takes messages; else prompts as text
+    extras: Mapping[str, Any] = field(default_factory=dict)  # further fields of requests
+    secret: Secret | None = None
+
+
 class Engine(ABC):
     """One configuration of an engine: a setting of a run. Its public fields are those of its file in conf/engine."""
 
@@ -120,6 +132,14 @@ class Engine(ABC):
     def cannot_score(self) -> str | None:
         """Why the connected engine does not score the tokens of a text, in one line; None where it does."""
         return None
+
+    def cannot_serve(self) -> str | None:
+        """Why the engine has no server that could be loaded, in one line; None where it has one."""
+        return "kvbench starts no server of it: engine=openai engine.start='…' starts one, and engine.url=… finds it"
+
+    def served(self) -> AbstractContextManager[Address]:
+        """A server of the connected engine within the block. Raises Gone where it does not start."""
+        raise NotImplementedError(self.cannot_serve())
 
     @abstractmethod
     def session(self) -> AbstractContextManager[Session]:

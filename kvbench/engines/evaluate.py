@@ -37,11 +37,11 @@ def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterato
         reference = reference_of(run, setting, missing, store)
         twice = {sample.id for sample in samples[: setting.engine.repeat]}
         run.stage.text = f"{setting.label} · starting"
-        with setting.engine.session() as session:
-            recorder = Recorder(run, setting, session, twice, reference)
-            keep, likeness = partial(append, store), Likeness(setting.label, reference.records)
-            canary = Canary(run, setting, session, samples, store) if setting.engine.repeat else None
-            try:
+        try:
+            with setting.engine.session() as session:
+                recorder = Recorder(run, setting, session, twice, reference)
+                keep, likeness = partial(append, store), Likeness(setting.label, reference.records)
+                canary = Canary(run, setting, session, samples, store) if setting.engine.repeat else None
                 if canary:
                     canary.ask("before the run goes on")
                 with closing(in_parallel(recorder.record, missing, setting.engine.concurrency, keep)) as results:
@@ -52,9 +52,9 @@ def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterato
                         yield result
                 if canary:
                     canary.ask("at its end")
-            except Gone as error:
-                then = "all earlier records are safe, and the same command continues from there"
-                raise Incomplete(f"{setting.label!r}: {error}; {then}") from error
+        except Gone as error:
+            then = "all earlier records are safe, and the same command continues from there"
+            raise Incomplete(f"{setting.label!r}: {error}; {then}") from error
 
 
 def append(store: Store, result: dict[str, Any] | Failure) -> None:

@@ -6,11 +6,12 @@ from dataclasses import field
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Scored, Session, Top
+from kvbench.engines.base import Address, CannotAnswer, Completion, Engine, Gone, Question, Scored, Session, Top
 from kvbench.engines.http import Client, Refused, Unavailable
+from kvbench.engines.local_server import started
 from kvbench.engines.questions import check_scored
 from kvbench.engines.secrets import read_secret
-from kvbench.engines.server import CHATS, PROMPTS, WORDS, Server, find_server, messages
+from kvbench.engines.server import CHATS, OF_ANSWERS, PROMPTS, WORDS, Server, find_server, messages
 from kvbench.engines.server_answers import answer_of, chat_answer_of, check_model, scored
 from kvbench.errors import UserError
 from kvbench.models import TextModel
@@ -29,6 +30,7 @@ class OpenAI(Engine):
     label: str | None = None  # None: host and port
     served_model: str | None = None  # the server's id of the model; None: the hub's id, or the name of its preset
     flags: str | None = None  # how the server was started, where it does not say so itself
+    start: str | None = None  # the command that starts the server, with {flags}; None: it is up
     key_env: str | None = None  # environment variable with the server's key
     key_file: str | None = None  # or a file
     concurrency: Positive = 4
@@ -54,7 +56,11 @@ class OpenAI(Engine):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UserError(f"engine.url={self.url!r} is no address of a server, such as http://127.0.0.1:8000/v1")
         self.named = self.label is not None
-        self.label = self.label or f"openai {parts.hostname}" + (f":{port}" if port else "")
+        self.label = self.label or self._label(parts.hostname + (f":{port}" if port else ""))
+
+    def _label(self, place: str) -> str:
+        """One that is started is told from the next at its address by its flags."""
+        return f"openai {place}" if self.start is None or self.flags is None else f"openai {self.flags}"
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -68,9 +74,12 @@ class OpenAI(Engine):
     def connect(self, reader: TextModel) -> None:
         require("engine=openai", "httpx")
         self.secret = read_secret(self.key_env, self.key_file)
-        with self.client() as client:
-            self.words = reader.plain_tokens(WORDS)
-            self.server = find_server(client, self.names(reader), self.words, self.chats)
+        self.words = reader.plain_tokens(WORDS)
+        try:
+            with self.up(), self.client() as client:
+                self.server = find_server(client, self.names(reader), self.words, self.chats)
+        except Gone as error:
+            raise UserError(f"{self.label}: engine.start: {error}") from error
         self.about = self.server.about
         if "told" not in self.about and self.flags is None and not self.named:
             raise UserError(
@@ -89,6 +98,19 @@ class OpenAI(Engine):
             return f"engine.url={self.url} scores no prompt (echo with logprobs): {error}"
         return None
 
+    def cannot_serve(self) -> str | None:
+        if self.url and self.url.rstrip("/").endswith("/v1"):
+            return None
+        return f"engine.url={self.url} does not end in /v1, where GuideLLM sends its requests"
+
+    @contextmanager
+    def served(self) -> Iterator[Address]:
+        """Prompts are sent as text, with the extras that say how the server reads them."""
+        assert self.url, "checked when it was built"
+        extras = {name: value for name, value in self.server.extras.items() if name not in OF_ANSWERS}
+        with self.up():
+            yield Address(self.url.rstrip("/"), self.server.model, self.server.chats, extras, self.secret)
+
     def names(self, reader: TextModel) -> list[str]:
         """What the server may call the model."""
         spec = reader.spec
@@ -105,8 +127,27 @@ class OpenAI(Engine):
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        with self.client() as client:
+        with self.up(), self.client() as client:
             yield Connection(client, self.server)
+
+    @contextmanager
+    def up(self) -> Iterator[None]:
+        """The server answers within the block: kvbench starts it where engine.start says how. Raises Gone."""
+        if self.start is None:
+            yield
+            return
+        command = self.start.replace("{flags}", self.flags or "")
+        with self.client() as client, started(command, lambda: answers(client)):
+            yield
+
+
+def answers(client: Client, retries: int = 0) -> bool:
+    """Whether a server answers, and has loaded its model."""
+    try:
+        client.json("/models", retries=retries)
+    except (Refused, Unavailable) as error:
+        return isinstance(error, Refused)
+    return True
 
 
 # Refusals that the next question will meet, too: where the server is, and who may ask it.
@@ -196,10 +237,4 @@ class Connection(Session):
 
     def alive(self) -> bool:
         """Whether the server still answers anything."""
-        try:
-            self.client.json("/models", retries=1)
-        except Refused:
-            return True
-        except Unavailable:
-            return False
-        return True
+        return answers(self.client, retries=1)

@@ -20,6 +20,8 @@ GREEDY = {"repetition_penalty": 1.0, "repeat_penalty": 1.0, "presence_penalty": 
 AS_IDS = dict(
     add_special_tokens=False, skip_special_tokens=False, return_token_ids=True, return_tokens_as_token_ids=True
 )
+# Of these, those about the form of an answer.
+OF_ANSWERS = frozenset({"skip_special_tokens", "return_token_ids", "return_tokens_as_token_ids"})
 WORDS = "One two three."
 PROMPTS, CHATS = "/completions", "/chat/completions"
 CACHE_FLAGS = ("cache_dtype", "block_size", "enable_prefix_caching", "sliding_window")
@@ -150,9 +152,14 @@ def version_of(client: Client) -> dict[str, Any]:
 
 def cache_flags(metrics: str) -> dict[str, str]:
     """The flags of the cache in vLLM's metrics."""
-    config = CACHE_CONFIG.search(metrics)
-    labels = dict(LABEL.findall(config[1])) if config else {}
+    labels = cache_labels(metrics)
     return {name: labels[name] for name in CACHE_FLAGS if name in labels}
+
+
+def cache_labels(metrics: str) -> dict[str, str]:
+    """All that vLLM's metrics say of the cache; {} of another server's."""
+    config = CACHE_CONFIG.search(metrics)
+    return dict(LABEL.findall(config[1])) if config else {}
 
 
 def _get(client: Client, path: str) -> object:

@@ -28,13 +28,18 @@ def python_of(given: str | None, environment: str, install: str) -> Path:
         if not path.is_file():
             raise UserError(f"engine.python={given} is no Python, nor a folder of an environment")
         return path
-    for folder in (Path.cwd(), Path(__file__).resolve().parents[2]):
-        if (path := folder / environment / "bin" / "python").is_file():
-            return path
+    if (python := in_environment(environment)) is not None:
+        return python
     raise UserError(
         f"the engine is not installed: make engines, or python3 -m venv {environment} && {environment}/bin/pip install "
         f"{install} (engine.python=FOLDER names another environment)"
     )
+
+
+def in_environment(environment: str) -> Path | None:
+    """The Python of an environment in the current folder or the repository; None where there is none."""
+    paths = (folder / environment / "bin" / "python" for folder in (Path.cwd(), Path(__file__).resolve().parents[2]))
+    return next((path for path in paths if path.is_file()), None)
 
 
 class Worker:

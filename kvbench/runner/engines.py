@@ -7,6 +7,7 @@ from kvbench.benchmarks import Benchmark, Sample, Speed, Text
 from kvbench.configuration import Configuration
 from kvbench.engines.questions import is_chat
 from kvbench.engines.record import EngineRun
+from kvbench.engines.serving.guidellm import guidellm
 from kvbench.engines.settings import EngineSetting, engine_settings
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, TextModel, load_texts
@@ -34,6 +35,14 @@ def requested_engines(cfg: Configuration, benchmark: Benchmark) -> list[EngineSe
     if isinstance(benchmark, Speed):
         raise UserError("benchmark=speed measures kvbench's own caches: leave it or engine= out")
     return engine_settings(cfg.engine or {})
+
+
+def check_serving(settings: Sequence[EngineSetting]) -> None:
+    """Raise UserError where servers cannot be loaded: the tool is not installed, or a setting has no server."""
+    guidellm()
+    for setting in settings:
+        if why := setting.engine.cannot_serve():
+            raise UserError(f"benchmark=serve needs servers, and {setting.label!r}: {why}")
 
 
 def connected(spec: ModelSpec, settings: list[EngineSetting], benchmark: Benchmark) -> TextModel:

@@ -1,4 +1,4 @@
-"""Kinds of records: of methods, of probes, of speed and of other engines."""
+"""Kinds of records: of methods, of probes, of speed, of other engines and of servers under load."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Sequence
@@ -10,6 +10,7 @@ from kvbench.benchmarks import Benchmark, Sample
 from kvbench.configuration import Experiment
 from kvbench.engines import evaluate as engines
 from kvbench.engines.pace import pace_of
+from kvbench.engines.serving import evaluate as serving
 from kvbench.evaluation import evaluate, probes, speed
 from kvbench.evaluation.check_samples import OURS, check_turns
 from kvbench.evaluation.prompts import AnyModel
@@ -17,7 +18,7 @@ from kvbench.evaluation.record import Failure
 from kvbench.models import ModelSpec
 from kvbench.models.probe import told
 from kvbench.models.weights_format import told as told_of_weights
-from kvbench.records.schema import EngineRecord
+from kvbench.records.schema import EngineRecord, ServeRecord
 from kvbench.records.store import Store
 from kvbench.runner.engines import check_conversations, connected, described_engines
 from kvbench.runner.estimate import estimate_of
@@ -117,3 +118,19 @@ class OfEngines(Kind):
 
     def evaluate(self, run: Any, samples: Sequence[Sample], store: Store) -> Records:
         return engines.evaluate(run, samples, store)
+
+
+class OfServing(OfEngines):
+    folder = ""
+    columns = frozenset(ServeRecord.model_fields)
+
+    def check(self, samples: Sequence[Sample], settings: Sequence[Any], distance: bool) -> None:
+        """Loads are no prompts: those that are sent are tokenised before each load."""
+
+    def evaluate(self, run: Any, samples: Sequence[Sample], store: Store) -> Records:
+        return serving.evaluate(run, samples, store)
+
+    def report(self, run: Any, folder: Path) -> "Outputs":
+        from kvbench.runner import outputs
+
+        return outputs.report_serving(run, folder)

@@ -24,10 +24,9 @@ from kvbench.utils.console import warn
 from kvbench.utils.environment import environment, now
 from kvbench.utils.hashing import digest
 from kvbench.utils.model_keys import IDENTIFYING
-from kvbench.utils.places import PLACES
+from kvbench.utils.places import identifying
 from kvbench.utils.plugins import versions_of
 from kvbench.utils.signals import unbroken
-from kvbench.utils.targets import DESCRIBING
 from kvbench.utils.versions import parts, versions
 
 
@@ -42,7 +41,7 @@ def folder_identity(
         **stated(loaded.spec, *IDENTIFYING),
         "dtype": str(loaded.dtype),
         "device": loaded.device,
-        "benchmark": {key: value for key, value in cfg.benchmark.items() if key not in PLACES | DESCRIBING},
+        "benchmark": identifying(cfg.benchmark),
         "data_sha256": data_hash(samples),
         "question": cfg.question,
         **({} if cfg.first_token == "full" else {"first_token": cfg.first_token}),

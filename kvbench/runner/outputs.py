@@ -27,6 +27,8 @@ from kvbench.report.page.labels import with_labels
 from kvbench.report.tables.conclusion import conclusion
 from kvbench.report.tables.differences import against, difference_table, full_of, pairs, write_differences
 from kvbench.report.tables.run_table import run_table, summarise, write_run_table
+from kvbench.report.tables.serve_table import notes as serving_notes
+from kvbench.report.tables.serve_table import serve_table, serving, write_serving
 from kvbench.report.tables.span_table import span_table
 from kvbench.report.tables.speed_table import notes, published_table, speed_table, speeds, write_published, write_speeds
 from kvbench.report.tables.task_table import rich_task_table, write_task_table
@@ -124,6 +126,20 @@ def report_speed(run: AnyRun, folder: Path, paper: Experiment | None) -> Outputs
         out.print(table.rich())
     print_paths(written, folder)
     return {}, written
+
+
+def report_serving(run: AnyRun, folder: Path) -> Outputs:
+    """The table of servers under load."""
+    records, title = records_of(run, folder)
+    caption = stamped(run, folder, run_caption(run, title, f"prompts of {records['prompts_of'].iloc[0]}"))
+    frame = serving(records)
+    footnotes = serving_notes(records, frame)
+    table = serve_table(frame, caption, footnotes)
+    written = write_serving(frame, folder, caption, footnotes)
+    written += write_latex(table, folder / "table.tex")
+    out.print(table.rich())
+    print_paths(written, folder)
+    return {"settings": frame}, written
 
 
 def records_of(run: AnyRun, folder: Path) -> tuple[pd.DataFrame, str]:

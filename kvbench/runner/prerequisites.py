@@ -37,18 +37,21 @@ def check_machine(cfg: Configuration) -> None:
 def check_benchmark(benchmark: Mapping[str, object]) -> None:
     """Refuse wrong values of one of kvbench's benchmarks, by building it unless that fetches data."""
     check_places(benchmark)
-    if "data_dir" not in benchmark:
+    inside = [value for value in benchmark.values() if isinstance(value, Mapping)]
+    if not any("data_dir" in node for node in (benchmark, *inside)):
         from kvbench.benchmarks import Benchmark  # imports pandas, which some commands do without
 
         build(benchmark, "benchmark", Benchmark)
 
 
-def check_places(benchmark: Mapping[str, object]) -> None:
-    """Refuse files and folders of a benchmark that do not exist."""
-    for key in PLACES:
-        path = benchmark.get(key)
-        if isinstance(path, str) and path != PUBLISHED and not Path(path).exists():
-            raise UserError(f"benchmark.{key}={path!r} does not exist")
+def check_places(benchmark: Mapping[str, object], prefix: str = "benchmark.") -> None:
+    """Refuse files and folders of a benchmark, and of one inside it, that do not exist."""
+    for key, path in benchmark.items():
+        if isinstance(path, Mapping):
+            check_places(path, f"{prefix}{key}.")
+        place = key.rpartition(".")[2] in PLACES and isinstance(path, str) and path != PUBLISHED
+        if place and not Path(str(path)).exists():
+            raise UserError(f"{prefix}{key}={path!r} does not exist")
 
 
 def check_measure(name: str | None, benchmark: Mapping[str, object]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kvbench.benchmarks import Benchmark, Speed
+from kvbench.benchmarks import Benchmark, Serve, Speed
 from kvbench.configuration import Configuration
 from kvbench.errors import UserError
 from kvbench.evaluation.record import Choice
@@ -13,9 +13,9 @@ from kvbench.methods.heads.head_scores import calibrations
 from kvbench.models import ModelSpec
 from kvbench.ops.operator import Kernels
 from kvbench.probes import build_probes
-from kvbench.runner.engines import requested_engines
+from kvbench.runner.engines import check_serving, requested_engines
 from kvbench.runner.kernels import check_computing
-from kvbench.runner.kinds import Kind, OfEngines, OfMethods, OfProbes, OfSpeed
+from kvbench.runner.kinds import Kind, OfEngines, OfMethods, OfProbes, OfServing, OfSpeed
 from kvbench.utils.extras import require
 from kvbench.utils.targets import build
 
@@ -45,6 +45,8 @@ def build_request(cfg: Configuration) -> Request:
     settings: Sequence[Choice] = observations or methods
     check_press(cfg)
     benchmark, spec = build_benchmark(cfg.benchmark), cfg.model
+    if isinstance(benchmark, Serve):
+        raise UserError("benchmark=serve loads servers: engine=openai engine.url=…, or another engine, has them")
     check(settings, benchmark, spec)
     check_calibrations(methods, spec)
     if isinstance(benchmark, Speed):
@@ -66,6 +68,9 @@ def engine_request(cfg: Configuration) -> Request:
     benchmark, spec = build_benchmark(cfg.benchmark), cfg.model
     settings = requested_engines(cfg, benchmark)
     check_longest(benchmark, spec)
+    if isinstance(benchmark, Serve):
+        check_serving(settings)
+        return Request(OfServing(), settings, benchmark, spec, False, cfg.kernels)
     distance = measures_distance(cfg.distance, cfg.memory, benchmark)
     return Request(OfEngines(), settings, benchmark, spec, distance, cfg.kernels)
 

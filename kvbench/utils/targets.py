@@ -122,7 +122,7 @@ def _parsed(value: object, what: str, bases: list[type], find: Find) -> object:
     """A parameter's value, with a part in place of each node that names a class."""
     if isinstance(value, Mapping):
         if TARGET in value:
-            return part_of(value, what, *bases, find=find)
+            return part_of({key: one for key, one in value.items() if key not in DESCRIBING}, what, *bases, find=find)
         return {key: _parsed(inner, what, bases, find) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_parsed(inner, what, bases, find) for inner in value]

@@ -8,8 +8,7 @@ from kvbench.errors import UserError
 from kvbench.records.pack import LEFT_OUT
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.model_keys import IDENTIFYING
-from kvbench.utils.places import PLACES
-from kvbench.utils.targets import DESCRIBING
+from kvbench.utils.places import PLACES, identifying
 from kvbench.verify.verdict import Note, missing, wrong
 
 NO_ACCOUNT = {"mode": "disabled", "project": "kvbench", "entity": None}  # in place of the account that packs leave out
@@ -21,7 +20,7 @@ def configured(manifest: Mapping[str, Any]) -> Iterator[Note]:
     yield from _parsed(manifest)
     config = recorded(manifest)
     model = config.model
-    benchmark = {key: value for key, value in config.benchmark.items() if key not in PLACES | DESCRIBING}
+    benchmark = identifying(config.benchmark)
     theirs = {key: value for key, value in (manifest.get("benchmark") or {}).items() if key not in PLACES}
     for name, expected, stated in (
         ("benchmark", benchmark, theirs),

@@ -119,6 +119,8 @@ class Handler(QuietHandler):
         elif engine.chats_alone:
             return self.send(404, {"detail": "Not Found"})
         behaviour, node = MISBEHAVIOURS[engine.behave(number, payload)], engine.answer(payload)
+        if payload.get("stream") and behaviour is MISBEHAVIOURS["well"]:
+            return self.streamed(node, [engine.text([token]) for token in engine.tokens(payload)])
         behaviour(self, as_chat(node) if chat else node)
 
     def send(self, status: int, node: object, **headers: str) -> None:
@@ -131,6 +133,19 @@ class Handler(QuietHandler):
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(body)
+
+    def streamed(self, node: dict, parts: Sequence[str]) -> None:
+        """An answer token by token, and its counts at the end."""
+        events = [{**node, "choices": [{"text": part, "index": 0, "finish_reason": None}]} for part in parts]
+        events = [without(event, "usage") for event in events] + [{**node, "choices": []}]
+        lines = [f"data: {json.dumps(event)}\n\n" for event in events] + ["data: [DONE]\n\n"]
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for line in lines:
+            self.wfile.write(f"{len(line.encode()):x}\r\n{line}\r\n".encode())
+        self.wfile.write(b"0\r\n\r\n")
 
     def cut(self) -> None:
         """End the connection with a reset."""

@@ -15,6 +15,7 @@ from kvbench.records.schema.manifest import Config, JobNote, Manifest, SampleRow
 from kvbench.records.schema.method import MethodRecord
 from kvbench.records.schema.probe import ProbeRecord
 from kvbench.records.schema.record import Record
+from kvbench.records.schema.serve import ServeRecord
 from kvbench.records.schema.speed import SpeedRecord
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "ProbeRecord",
     "Record",
     "SampleRow",
+    "ServeRecord",
     "Slurm",
     "SpeedRecord",
     "build",
@@ -41,6 +43,7 @@ KINDS: dict[str, type[Record]] = {
     "probe": ProbeRecord,
     "speed": SpeedRecord,
     "engine": EngineRecord,
+    "serve": ServeRecord,
 }
 
 

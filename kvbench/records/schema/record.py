@@ -14,7 +14,7 @@ class Record(Strict):
     __pydantic_extra__: dict[str, Plain]
 
     key: Text = field("hash of the folder's identity, the sample and the setting; unique in a folder")
-    kind: Text = field("what was measured: method, probe, speed or engine", since="0.2")
+    kind: Text = field("what was measured: method, probe, speed, engine or serve", since="0.2")
     run: Text = field("the run that made the record; `manifests/` has its manifest")
     benchmark: Text = field("name of the benchmark")
     model: Text = field("name of the model")

@@ -25,6 +25,11 @@ from kvbench.report.page.labels import with_labels
 from kvbench.report.tables.run_table import REMARKS
 from kvbench.utils.text import count
 
+# Kinds of records that the page does not show.
+WITHOUT = {
+    "probe": "is a run of probes: no outputs to show, see its figures",
+    "serve": "is a run of servers under load: no answers to show, see its table and kvbench served",
+}
 CHUNK = 256  # records whose layers the page parses together, once one of them is opened
 
 
@@ -175,14 +180,14 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 
 def kind_of(folder: Path) -> str | None:
-    """The kind of a run's records: method, probe, speed or engine; None before the first."""
+    """The kind of a run's records: method, probe, speed, engine or serve; None before the first."""
     records = (record for path in files_in(folder) for record in records_in(path))
     return next((record["kind"] for record in records), None)
 
 
 def without_outputs(folder: Path) -> str:
-    """Why the page cannot show a run: it has no record yet, or is of probes; empty where it can."""
+    """Why the page cannot show a run: it has no record yet, or is of a kind without answers; empty where it can."""
     kind = kind_of(folder)
     if kind is None:
         return "holds no record yet: the same command again makes them"
-    return "is a run of probes: no outputs to show, see its figures" if kind == "probe" else ""
+    return WITHOUT.get(kind, "")

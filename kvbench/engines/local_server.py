@@ -1,0 +1,57 @@
+"""A server that kvbench starts itself, by the user's own command, and ends with the block."""
+
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kvbench.engines.base import Gone
+
+START = 1800.0  # seconds in which a server loads its model
+PAUSE = 0.5  # between two looks whether it answers
+
+
+@contextmanager
+def started(command: str, answers: Callable[[], bool]) -> Iterator[None]:
+    """The program of a command line, without a shell, from its first answer to the end of the block.
+
+    Raises Gone where something answers already, the program cannot be started, ends, or does not answer in time.
+    """
+    if answers():
+        raise Gone("a server answers there already: another one's answers would be taken for its own")
+    with tempfile.TemporaryDirectory(prefix="kvbench-server-") as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as file:
+            try:
+                process = subprocess.Popen(
+                    shlex.split(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # a Ctrl-C is for the run, which ends the server
+                )
+            except OSError as error:
+                raise Gone(f"{shlex.split(command)[0]} cannot be started: {error.strerror}") from error
+        try:
+            _wait(process, log, answers)
+            yield
+        finally:
+            with suppress(ProcessLookupError):  # its workers end with it
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _wait(process: "subprocess.Popen[bytes]", log: Path, answers: Callable[[], bool]) -> None:
+    end = time.monotonic() + START
+    while not answers():
+        if (code := process.poll()) is not None:
+            lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+            raise Gone(f"the server ended with exit code {code}" + (f": {lines[-1][:300]}" if lines else ""))
+        if time.monotonic() > end:
+            raise Gone(f"the server did not answer within {START:g} s")
+        time.sleep(PAUSE)

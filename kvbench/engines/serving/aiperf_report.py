@@ -1,0 +1,61 @@
+"""AIPerf's `profile_export_aiperf.json`, after its documentation: metrics, each with `avg`, `p50` and others.
+
+It has no time per output token that counts the first one.
+"""
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from kvbench.engines.serving.figures import STATISTICS, Load, Measured
+
+# Ours -> AIPerf's, and what one of ours is of theirs.
+DISTRIBUTIONS = {
+    "first_token_ms": ("time_to_first_token", 1.0),
+    "inter_token_ms": ("inter_token_latency", 1.0),
+    "request_s": ("request_latency", 1e-3),
+}
+MEANS = {
+    "tokens_per_s": "output_token_throughput",
+    "request_tokens_per_s": "output_token_throughput_per_user",
+    "requests_per_s": "request_throughput",
+    "good_requests_per_s": "goodput",
+    "prompt_tokens": "input_sequence_length",
+    "output_tokens": "output_sequence_length",
+}
+
+
+def is_aiperf(node: Mapping[str, Any]) -> bool:
+    return "request_count" in node and "request_throughput" in node
+
+
+def measured(node: Mapping[str, Any]) -> list[Measured]:
+    """The load of a report. Raises KeyError, TypeError or ValueError for what is none."""
+    figures: dict[str, float | None] = {}
+    for ours, (theirs, factor) in DISTRIBUTIONS.items():
+        for name in STATISTICS:
+            value = _number(node, theirs, "avg" if name == "mean" else name)
+            figures[f"{ours}_{name}"] = None if value is None else value * factor
+    figures |= {ours: _number(node, theirs, "avg") for ours, theirs in MEANS.items()}
+    errors = node.get("error_summary") or []
+    failed = sum(int(one["count"]) for one in errors)
+    words = str(errors[0]["error_details"].get("message") or "") if errors else ""
+    version = node.get("aiperf_version") or ""
+    known = {name: value for name, value in figures.items() if value is not None}
+    answered = int(node["request_count"]["avg"])
+    return [Measured(f"aiperf {version}".strip(), _load(node), known, answered, failed, 0, words)]
+
+
+def _load(node: Mapping[str, Any]) -> Load | None:
+    """From the configuration, whose form AIPerf does not promise to keep."""
+    given = (node.get("input_config") or {}).get("loadgen") or {}
+    rate, concurrency = given.get("request_rate"), given.get("concurrency")
+    if isinstance(rate, int | float):
+        return Load(str(given.get("request_rate_mode") or "poisson"), float(rate))
+    return Load("concurrent", float(concurrency)) if isinstance(concurrency, int | float) else None
+
+
+def _number(node: Any, *path: str) -> float | None:
+    for key in path:
+        node = node.get(key) if isinstance(node, dict) else None
+    return float(node) if isinstance(node, int | float) and isfinite(node) else None

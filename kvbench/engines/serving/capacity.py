@@ -1,0 +1,87 @@
+"""What a server says of its capacity while it is loaded (/metrics), and where more load gives no more answers."""
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from kvbench.engines.base import Address
+from kvbench.engines.http import Client, Refused, Unavailable
+from kvbench.engines.server import cache_labels
+
+# Gauges of vLLM and llama-server -> what the most of them is called here.
+GAUGES = {
+    "vllm:num_requests_running": "running",
+    "vllm:num_requests_waiting": "waiting",
+    "vllm:kv_cache_usage_perc": "cache_used",
+    "vllm:gpu_cache_usage_perc": "cache_used",
+    "llamacpp:requests_processing": "running",
+    "llamacpp:requests_deferred": "waiting",
+    "llamacpp:kv_cache_usage_ratio": "cache_used",
+}
+LINE = re.compile(r"^([\w:]+)(?:\{[^}]*\})? +([-+.\deE]+)", re.MULTILINE)
+INTERVAL = 0.5  # seconds between two looks
+KNEE = 0.1  # growth of throughput that a larger load must give
+
+
+def gauges(text: str) -> dict[str, float]:
+    """The gauges of a page of metrics, and the tokens that the cache has room for; {} of any other text."""
+    found = {GAUGES[name]: float(value) for name, value in LINE.findall(text) if name in GAUGES and _is_number(value)}
+    labels = cache_labels(text)
+    blocks, size = (labels.get(name, "") for name in ("num_gpu_blocks", "block_size"))
+    if blocks.isdecimal() and size.isdecimal():
+        found["cache_tokens"] = float(int(blocks) * int(size))
+    return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def watched(address: Address) -> Iterator[dict[str, float]]:
+    """The most of each gauge within the block, once it ends; {} where the server has none."""
+    most: dict[str, float] = {}
+    ended = threading.Event()
+    client = Client(address.url.removesuffix("/v1"), address.secret, timeout=5.0, retries=0)
+
+    def look() -> None:
+        try:
+            for name, value in gauges(client.text("/metrics")).items():
+                most[name] = max(value, most.get(name, 0.0))
+        except (Refused, Unavailable):
+            return  # a server that is busy may not answer; one without metrics never does
+
+    def watch() -> None:
+        while not ended.wait(INTERVAL):
+            look()
+
+    look()
+    thread = threading.Thread(target=watch, daemon=True)
+    if most:
+        thread.start()
+    try:
+        yield most
+    finally:
+        ended.set()
+        if most:
+            thread.join()
+        client.close()
+
+
+def knee(loads: Sequence[tuple[float, float]]) -> float | None:
+    """The least load beyond which none gives more than KNEE more tokens a second; pairs of a load and its throughput.
+
+    None of fewer than two loads, and where the largest load still gave more: the knee is not reached.
+    """
+    ordered = sorted(loads)
+    if len(ordered) < 2:
+        return None
+    for place, (load, throughput) in enumerate(ordered):
+        if all(later <= throughput * (1 + KNEE) for _, later in ordered[place + 1 :]):
+            return None if place == len(ordered) - 1 else load
+    return None

@@ -1,0 +1,132 @@
+"""GuideLLM in an environment of its own (make engine-guidellm): one load of a server, and the report of it."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvbench.benchmarks.serve import Serve
+from kvbench.engines.base import Address
+from kvbench.engines.serving.figures import Load
+from kvbench.engines.worker import in_environment
+from kvbench.errors import UserError
+from kvbench.models import TextModel
+from kvbench.utils.text import first_line
+
+ENVIRONMENT = ".venv-guidellm"
+PINNED = "guidellm==0.8.1"
+# GuideLLM's name of what a profile's rate is.
+RATES = {"concurrent": "streams", "constant": "rate", "poisson": "rate"}
+KEY = "GUIDELLM__SPEC__BACKEND__API_KEY"  # its environment variable of a server's key, which no file shows
+START = 900.0  # seconds in which it imports its packages and ends, besides the load
+
+
+class NotMeasured(Exception):
+    """Why a load has no report, in one line."""
+
+
+def guidellm() -> Path:
+    """Its Python. Raises UserError where it is not installed."""
+    if (python := in_environment(ENVIRONMENT)) is None:
+        raise UserError(
+            f"benchmark=serve measures with GuideLLM, which is not installed: make engine-guidellm, or python3 -m venv "
+            f"{ENVIRONMENT} && {ENVIRONMENT}/bin/pip install {PINNED}"
+        )
+    return python
+
+
+@dataclass(frozen=True)
+class GuideLLM:
+    """Loads of one benchmark on one server."""
+
+    python: Path
+    benchmark: Serve
+    address: Address
+    reader: TextModel
+
+    def measure(self, load: Load, rows: Sequence[Mapping[str, Any]], report: Path) -> None:
+        """Send `rows`, as `requests.rows` makes them, and write `report`. Raises NotMeasured where that fails."""
+        with tempfile.TemporaryDirectory(prefix="kvbench-guidellm-") as name:
+            folder = Path(name)
+            self.reader.tokenizer.save_pretrained(folder / "tokenizer")
+            (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+            scenario = self.scenario(load, len(rows), folder, report.resolve())
+            (folder / "scenario.json").write_text(json.dumps(scenario), encoding="utf-8")
+            self.run(folder, report)
+
+    def scenario(self, load: Load, requests: int, folder: Path, report: Path) -> dict[str, Any]:
+        """What GuideLLM is to do, in the form of its configuration files."""
+        rate = {} if load.rate is None else {RATES[load.profile]: [load.rate]}
+        limits = {"ttft_ms": self.benchmark.first_token_ms, "tpot_ms": self.benchmark.token_ms}
+        extras = {"temperature": 0, "top_p": 1, **self.address.extras}
+        column = "raw_messages_column" if self.address.chats else "text_column"
+        columns = {column: "prompt", "output_tokens_count_column": "new_tokens"}
+        spec = {
+            "backend": {
+                "kind": "openai_http",
+                "target": self.address.url,
+                "model": self.address.model,
+                "request_format": "/v1/chat/completions" if self.address.chats else "/v1/completions",
+                "validate_backend": False,  # kvbench has asked it
+                "verify": True,
+                "follow_redirects": False,
+                "extras": {"body": extras},
+            },
+            "profile": {
+                "kind": load.profile,
+                **rate,
+                "warmup": {"value": self.benchmark.warmup, "mode": "requests"},
+            },
+            "constraints": [
+                {"kind": "max_requests", "count": requests},
+                {"kind": "max_duration", "seconds": self.benchmark.seconds},
+            ],
+            "tokenizer": {"kind": "huggingface_auto", "model": str(folder / "tokenizer")},
+            "data": [{"kind": "json_file", "path": str(folder / "prompts.jsonl")}],
+            "data_column_mapper": {"kind": "generative_column_mapper", "column_mappings": columns},
+            "outputs": [{"kind": "json", "path": str(report)}],
+            # of each request its times and counts, without prompt and answer
+            "metrics": {"kind": "generative", "sample_size": 0, "slo": limits if any(limits.values()) else None},
+            "seed": {"kind": "static", "value": 0},
+        }
+        return {"spec": spec}
+
+    def run(self, folder: Path, report: Path) -> None:
+        log = folder / "log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [str(self.python), "-m", "guidellm", "run", "--config", "scenario.json", "--disable-console"],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=self.environment(folder),
+                cwd=folder,  # where it looks for an .env file
+                start_new_session=True,  # a Ctrl-C is for the run, which ends it with its workers
+            )
+            try:
+                code = process.wait(self.benchmark.seconds + START)
+            except subprocess.TimeoutExpired:
+                raise NotMeasured(f"GuideLLM did not end within {self.benchmark.seconds + START:g} s") from None
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if code or not report.is_file():
+            lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+            words = lines[-1] if lines else "no word of why"
+            secret = self.address.secret
+            words = secret.out_of(words) if secret else words
+            raise NotMeasured(f"GuideLLM ended with exit code {code}: {first_line(words)[:300]}")
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """No network but the server's, no settings but the scenario's."""
+        ours = ("PYTHONPATH", "PYTHONHOME")
+        kept = {name: value for name, value in os.environ.items() if name not in ours and "GUIDELLM" not in name}
+        kept |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HOME": str(folder / "huggingface")}
+        return kept if self.address.secret is None else {**kept, KEY: self.address.secret.value}

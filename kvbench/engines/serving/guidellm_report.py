@@ -1,0 +1,71 @@
+"""GuideLLM's JSON report (0.8): https://github.com/vllm-project/guidellm."""
+
+from collections.abc import Mapping
+from math import isfinite
+from statistics import fmean
+from typing import Any
+
+from kvbench.engines.serving.figures import Load, Measured
+
+# Ours -> GuideLLM's, of answers that were completed.
+DISTRIBUTIONS = {
+    "first_token_ms": "time_to_first_token_ms",
+    "per_token_ms": "time_per_output_token_ms",
+    "inter_token_ms": "inter_token_latency_ms",
+    "request_s": "request_latency",
+}
+STATISTICS = {"mean": ("mean",), "p50": ("percentiles", "p50"), "p95": ("percentiles", "p95")}
+STATISTICS |= {"p99": ("percentiles", "p99")}
+MEANS = {
+    "tokens_per_s": "output_tokens_per_second",
+    "requests_per_s": "requests_per_second",
+    "good_requests_per_s": "request_goodput",
+    "concurrency": "request_concurrency",
+    "prompt_tokens": "prompt_token_count",
+    "output_tokens": "output_token_count",
+}
+
+
+def is_guidellm(node: Mapping[str, Any]) -> bool:
+    return "guidellm_version" in (node.get("metadata") or {})
+
+
+def measured(node: Mapping[str, Any]) -> list[Measured]:
+    """Each load of a report. Raises KeyError, TypeError or ValueError for what is none."""
+    tool = f"guidellm {node['metadata']['guidellm_version']}"
+    return [_measured(one, tool) for one in node["benchmarks"]]
+
+
+def _measured(node: Mapping[str, Any], tool: str) -> Measured:
+    metrics, totals = node["metrics"], node["metrics"]["request_totals"]
+    figures = {
+        f"{ours}_{name}": _number(metrics, theirs, "successful", *path)
+        for ours, theirs in DISTRIBUTIONS.items()
+        for name, path in STATISTICS.items()
+    }
+    figures |= {ours: _number(metrics, theirs, "successful", "mean") for ours, theirs in MEANS.items()}
+    figures["good_share"] = _number(metrics, "slo_attainment")
+    requests = node["requests"]
+    each = [one["output_tokens_per_second"] for one in requests["successful"] if one["output_tokens_per_second"]]
+    figures["request_tokens_per_s"] = fmean(each) if each else None
+    errors = [one["info"]["error"] for one in requests["errored"] if one["info"]["error"]]
+    return Measured(
+        tool,
+        _load(node["config"]["strategy"]),
+        {name: value for name, value in figures.items() if value is not None} if totals["successful"] else {},
+        int(totals["successful"]),
+        int(totals["errored"]),
+        int(totals["incomplete"]),
+        str(errors[0]) if errors else "",
+    )
+
+
+def _load(strategy: Mapping[str, Any]) -> Load:
+    rate = strategy.get("streams") if strategy["type_"] == "concurrent" else strategy.get("rate")
+    return Load(str(strategy["type_"]), None if rate is None else float(rate))
+
+
+def _number(node: Any, *path: str) -> float | None:
+    for key in path:
+        node = node.get(key) if isinstance(node, dict) else None
+    return float(node) if isinstance(node, int | float) and isfinite(node) else None

@@ -1,0 +1,67 @@
+"""The record of one load of one engine: means over repeats, their intervals, and what they come from."""
+
+from collections.abc import Mapping, Sequence
+from math import inf, isnan
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from kvbench.benchmarks import Sample
+from kvbench.benchmarks.serve import Serve
+from kvbench.engines.record import EngineRun
+from kvbench.engines.serving.figures import FIGURES, Measured
+from kvbench.engines.settings import EngineSetting
+from kvbench.evaluation.record import identity
+from kvbench.metrics.bootstrap import Interval, interval
+from kvbench.records.schema import build
+from kvbench.utils.hashing import file_hash
+
+AT_LEAST_0 = Interval(0.0, inf)
+
+
+class Repeat(NamedTuple):
+    measured: Measured
+    report: Path
+    capacity: Mapping[str, float]  # the most of the server's gauges
+    load_average: float  # of the machine that measures, before
+
+
+def record(run: EngineRun, sample: Sample, setting: EngineSetting, repeats: Sequence[Repeat]) -> dict[str, Any]:
+    assert isinstance(run.benchmark, Serve), "servers are loaded by benchmark=serve"
+    measured = [repeat.measured for repeat in repeats]
+    every = {name: [one.figures[name] for one in measured if name in one.figures] for name in FIGURES}
+    every = {name: values for name, values in every.items() if len(values) == len(measured)}
+    fields = {
+        **identity(run, sample, setting),
+        **sample.meta,
+        "question": run.question,
+        "prompt_tokens": round(fmean(every.get("prompt_tokens", [0.0]))),
+        "scores": {},
+        "tool": measured[0].tool,
+        "requested": {
+            name: getattr(run.benchmark, name) for name in ("requests", "warmup", "new_tokens", "fresh", "seconds")
+        },
+        "limits": run.benchmark.limits,
+        "answered": sum(one.answered for one in measured),
+        "failed": sum(one.failed for one in measured),
+        "unfinished": sum(one.unfinished for one in measured),
+        "first_error": next((one.error for one in measured if one.error), ""),
+        "figures": {name: fmean(values) for name, values in every.items()},
+        "intervals": {name: ends for name, values in every.items() if (ends := over_repeats(values))},
+        "repeats": every,
+        "capacity": _most([repeat.capacity for repeat in repeats]),
+        "reports": {repeat.report.name: file_hash(repeat.report) for repeat in repeats},
+        "load_average": [round(repeat.load_average, 2) for repeat in repeats],
+    }
+    return build("serve", fields)
+
+
+def over_repeats(values: Sequence[float]) -> list[float] | None:
+    """The 95 % interval of the mean over repeats; None of one repeat, and of equal ones."""
+    found = interval(values, AT_LEAST_0)
+    return None if isnan(found.low) else [found.low, found.high]
+
+
+def _most(each: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for one in each for name in one)
+    return {name: max(one[name] for one in each if name in one) for name in names}

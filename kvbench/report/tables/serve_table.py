@@ -1,0 +1,125 @@
+"""The table of servers under load: a row per setting and load, from records alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kvbench.config import titled
+from kvbench.engines.serving.capacity import knee
+from kvbench.engines.serving.figures import FIGURES
+from kvbench.report.tables.text_table import MISSING, TextTable, number, write_table
+from kvbench.utils.text import count
+
+GAUGES = ("running", "waiting", "cache_used", "cache_tokens")
+# header -> the column that it shows, its digits, and whether it shows the interval over repeats, too
+SHOWN = {
+    "first token p50": ("first_token_ms_p50", 0, False),
+    "p95": ("first_token_ms_p95", 0, False),
+    "between tokens p50": ("inter_token_ms_p50", 1, False),
+    "p95 ": ("inter_token_ms_p95", 1, False),
+    "tokens/s": ("tokens_per_s", 1, True),
+    "of a request": ("request_tokens_per_s", 1, False),
+    "requests/s": ("requests_per_s", 2, False),
+    "good/s": ("good_requests_per_s", 2, False),
+}
+
+
+def serving(records: pd.DataFrame) -> pd.DataFrame:
+    """A row per record, setting after setting: load, every figure with `_low` and `_high` over repeats, counts, the
+    most of the server's gauges, and each setting's `knee`."""
+    rows = [_row(record) for _, record in records.iterrows()]
+    frame = pd.DataFrame(rows)
+    knees = {
+        setting: knee([*zip(group["rate"].astype(float), group["tokens_per_s"].astype(float), strict=True)])
+        for setting, group in frame[frame["profile"] == "concurrent"].groupby("setting", sort=False)
+    }
+    return frame.assign(knee=frame["setting"].map(knees).astype(float))
+
+
+def _row(record: pd.Series) -> dict[str, Any]:
+    figures, intervals = record["figures"], record["intervals"]
+    row = {"setting": record["setting"], "load": load_text(record["profile"], record["rate"])}
+    row |= {name: record[name] for name in ("profile", "rate", "tool", "answered", "failed", "unfinished")}
+    row["repeats"] = max((len(values) for values in record["repeats"].values()), default=0)
+    for name in FIGURES:
+        low, high = intervals.get(name, (float("nan"), float("nan")))
+        row |= {name: figures.get(name, float("nan")), f"{name}_low": low, f"{name}_high": high}
+    return row | {name: record["capacity"].get(name, float("nan")) for name in GAUGES}
+
+
+def load_text(profile: str, rate: float | None) -> str:
+    if rate is None or pd.isna(rate):
+        return profile
+    return f"{rate:g} at once" if profile == "concurrent" else f"{rate:g}/s {profile}"
+
+
+def serve_table(frame: pd.DataFrame, title: str, notes: Sequence[str]) -> TextTable:
+    """The rows of `serving` as text, without columns that are empty."""
+    shown = {header: one for header, one in SHOWN.items() if frame[one[0]].notna().any()}
+    rows = [
+        [
+            f"{titled(row['setting'])} · {row['load']}",
+            *(_cell(row, *one) for one in shown.values()),
+            str(row["answered"]),
+            str(row["failed"] + row["unfinished"]),
+        ]
+        for _, row in frame.iterrows()
+    ]
+    return TextTable(["setting · load", *shown, "answers", "failed"], rows, title, notes, frame["setting"].tolist())
+
+
+def _cell(row: pd.Series, column: str, digits: int, spread: bool) -> str:
+    if pd.isna(row[column]):
+        return MISSING
+    text = number(row[column], digits)
+    low, high = row[f"{column}_low"], row[f"{column}_high"]
+    return f"{text} ({number(low, digits)}–{number(high, digits)})" if spread and pd.notna(low) else text
+
+
+def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
+    """How it was measured, and capacity, in sentences."""
+    loads = [one for each in records["load_average"] for one in each]
+    limits: dict[str, float] = next((one for one in records["limits"] if one), {})
+    fewest, most = frame["repeats"].min(), frame["repeats"].max()
+    repeats = f"{fewest} to {most} repeats" if fewest < most else count(int(most), "repeat")
+    sentences = [
+        f"{', '.join(records['tool'].unique())} · {repeats} of each load, in rounds; milliseconds, and means over "
+        f"repeats with their 95 % interval · load average of this machine {min(loads):.1f} to {max(loads):.1f}",
+        "percentiles are over answers; between tokens: the mean of an answer; of a request: one answer's tokens a "
+        "second",
+    ]
+    if limits:
+        words = {"first_token_ms": "the first token", "token_ms": "each later one"}
+        within = " and ".join(f"{limit:g} ms for {words[name]}" for name, limit in limits.items())
+        sentences.append(f"good: within {within}")
+    if errors := [one for one in records["first_error"] if one]:
+        sentences.append(f"the first failure: {errors[0][:200]}")
+    return [*sentences, *capacity_notes(frame)]
+
+
+def capacity_notes(frame: pd.DataFrame) -> list[str]:
+    """The knee of each setting and the most that its server said of itself, a line each where they are known."""
+    lines = []
+    for setting, group in frame.groupby("setting", sort=False):
+        parts = []
+        concurrent = group[group["profile"] == "concurrent"]
+        if len(concurrent) > 1:
+            at, largest = concurrent["knee"].iloc[0], concurrent["rate"].max()
+            grows = f"tokens a second still grow at {largest:g} at once"
+            parts.append(grows if pd.isna(at) else f"beyond {at:g} at once, tokens a second grow by less than a tenth")
+        most = group[list(GAUGES)].max()
+        if pd.notna(most["running"]):
+            parts.append(f"at most {most['running']:g} requests ran and {most['waiting']:g} waited")
+        if pd.notna(most["cache_used"]):
+            parts.append(f"at most {100 * most['cache_used']:.0f} % of the cache was used")
+        if pd.notna(most["cache_tokens"]):
+            parts.append(f"the cache has room for {most['cache_tokens']:,.0f} tokens")
+        if parts:
+            lines.append(f"capacity of {titled(str(setting))}: {'; '.join(parts)}")
+    return lines
+
+
+def write_serving(frame: pd.DataFrame, folder: Path, title: str, notes: Sequence[str]) -> list[Path]:
+    return write_table(frame, serve_table(frame, title, notes), folder)

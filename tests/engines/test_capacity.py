@@ -1,0 +1,37 @@
+"""What servers say of themselves under load, and where more load gives no more."""
+
+import pytest
+
+from kvbench.engines.serving.capacity import gauges, knee
+
+VLLM = """
+# TYPE vllm:num_requests_running gauge
+vllm:cache_config_info{block_size="16",cache_dtype="fp8",num_gpu_blocks="100"} 1.0
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 1.0
+vllm:kv_cache_usage_perc{engine="0"} 0.25
+vllm:something_else 7
+"""
+LLAMA = "llamacpp:requests_processing 8\nllamacpp:requests_deferred 2\nllamacpp:n_decode_total 100\n"
+
+
+def test_the_gauges_of_vllm_and_llama_server():
+    assert gauges(VLLM) == {"running": 3, "waiting": 1, "cache_used": 0.25, "cache_tokens": 1600}
+    assert gauges(LLAMA) == {"running": 8, "waiting": 2}
+    assert gauges("<html>\nllamacpp:requests_processing ..\n") == {}
+
+
+@pytest.mark.parametrize(
+    "loads, found",
+    [
+        ([], None),
+        ([(1, 10)], None),
+        ([(1, 10), (2, 20), (4, 40)], None),  # still grows
+        ([(1, 10), (2, 20), (4, 21), (8, 21.5)], 2),
+        ([(8, 21.5), (1, 10), (4, 21), (2, 20)], 2),
+        ([(1, 10), (2, 9)], 1),
+        ([(1, 10), (2, 10), (4, 40), (8, 41)], 4),  # a plateau below the knee is none
+    ],
+)
+def test_the_knee_is_the_least_load_beyond_which_nothing_gives_a_tenth_more(loads, found):
+    assert knee(loads) == found

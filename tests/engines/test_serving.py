@@ -1,0 +1,143 @@
+"""benchmark=serve: loads of a server become records, with a tool in GuideLLM's place that sends the same requests."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvbench.engines.serving.guidellm import ENVIRONMENT
+from kvbench.errors import Incomplete, UserError
+from kvbench.records import load
+from kvbench.utils.hashing import file_hash
+from tests.support import fake_guidellm
+from tests.support.fake_engine import MODEL, FakeEngine
+from tests.support.runs import reported, run
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The tool in the current folder; call it with another mode of fake_guidellm.py."""
+    monkeypatch.chdir(tmp_path)
+    python = tmp_path / ENVIRONMENT / "bin" / "python"
+    python.parent.mkdir(parents=True)
+
+    def mode(name: str) -> None:
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} {fake_guidellm.__file__} {name} "$@"\n')
+        os.chmod(python, 0o755)
+
+    mode("well")
+    return mode
+
+
+def command(tiny_folder: Path, out: Path, url: str, *more: str) -> list[str]:
+    """Two loads of six requests, one of them for warm-up, twice."""
+    model = ["model=tiny", f"model.path={tiny_folder}"]
+    of = ["benchmark.of.lengths=[64]", "benchmark.of.depths=[0,50]", "benchmark.new_tokens=4"]
+    few = ["benchmark.requests=5", "benchmark.warmup=1", "benchmark.repeats=2", "benchmark.rates=[1,2]"]
+    engine = ["engine=openai", f"engine.url={url}", f"engine.served_model={MODEL}", "engine.flags=f16"]
+    return [*model, "benchmark=serve", *of, *few, *engine, f"output_dir={out}", *more]
+
+
+def test_a_record_for_each_load_has_the_tools_own_numbers(tiny_folder, tmp_path, installed):
+    engine = FakeEngine()
+    with engine.running() as url:
+        folder = reported(*command(tiny_folder, tmp_path / "runs", url, "benchmark.first_token_ms=50"))
+    records = load(folder)
+    assert records["kind"].tolist() == ["serve"] * 2 and records["sample"].tolist() == ["concurrent-1", "concurrent-2"]
+    assert records["failed"].tolist() == [2, 2] and records["answered"].tolist() == [12, 12]
+    raw = json.loads(fake_guidellm.REPORT.read_text())["benchmarks"][0]["metrics"]
+    for _, record in records.iterrows():
+        first = raw["time_to_first_token_ms"]["successful"]["percentiles"]["p95"]
+        assert record.repeats["first_token_ms_p95"] == [first, first] and record.figures["first_token_ms_p95"] == first
+        low, high = record.intervals["tokens_per_s"]
+        assert 0 <= low <= record.figures["tokens_per_s"] <= high
+        assert all(file_hash(folder / "guidellm" / name) == sha256 for name, sha256 in record.reports.items())
+        assert len(record.reports) == 2 and record.limits == {"first_token_ms": 50}
+    assert records["capacity"].tolist() == [{}, {}]  # the fake server's metrics have no gauges
+    table = (folder / "table.md").read_text()
+    assert "| one · 1 at once |" not in table and "· 2 at once |" in table
+    assert "tokens a second still grow at 2 at once" in table and "within 50 ms for the first token" in table
+
+
+def test_every_prompt_is_fresh_and_asks_for_as_many_tokens(tiny_folder, tmp_path, installed):
+    engine = FakeEngine()
+    with engine.running() as url:
+        run(*command(tiny_folder, tmp_path / "runs", url))
+        sent = engine.asked[-24:]  # the others found out what the server can do
+        assert len({one["prompt"] for one in sent}) == 24
+        assert {(one["max_tokens"], one["temperature"], one["top_p"]) for one in sent} == {(4, 0, 1)}
+        assert all("return_token_ids" not in one for one in sent)
+        engine.asked.clear()
+        run(*command(tiny_folder, tmp_path / "again", url, "benchmark.fresh=false"))
+        assert len({one["prompt"] for one in engine.asked[-24:]}) == 2
+
+
+def test_a_server_that_takes_messages_gets_them_and_the_key(tiny_folder, tmp_path, installed, monkeypatch):
+    engine = FakeEngine()
+    engine.key = "sk-secret"
+    monkeypatch.setenv("THE_KEY", "sk-secret")
+    with engine.running() as url:
+        folder = run(*command(tiny_folder, tmp_path / "runs", url, "engine.mode=chat", "engine.key_env=THE_KEY"))
+    assert engine.asked[-1]["messages"][0]["role"] == "user" and len(load(folder)) == 2
+    texts = (path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
+    assert not any("sk-secret" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    "mode, words",
+    [
+        ("fails", "GuideLLM ended with exit code 1: ValueError: no such profile"),
+        ("unanswered", "of 7 requests none was answered: HTTPStatusError"),
+    ],
+)
+def test_a_load_that_is_not_measured_has_no_record_and_the_next_command_makes_it(
+    tiny_folder, tmp_path, installed, mode, words
+):
+    installed(mode)
+    with FakeEngine().running() as url:
+        with pytest.raises(Incomplete, match=f"2 records could not be made.*{words}"):
+            run(*command(tiny_folder, tmp_path / "runs", url))
+        installed("well")
+        folder = run(*command(tiny_folder, tmp_path / "runs", url))
+    assert len(load(folder)) == 2
+
+
+@pytest.mark.parametrize(
+    "more, words",
+    [
+        (["benchmark.profile=sweep"], "benchmark.profile='sweep' must be concurrent, constant, poisson"),
+        (["benchmark.profile=throughput"], "benchmark.profile=throughput has no rates: benchmark.rates=null"),
+        (["benchmark.rates=null"], "benchmark.profile=concurrent needs benchmark.rates="),
+        (["benchmark.rates=[1.5]"], r"benchmark.rates has 1.5: .* whole numbers"),
+        (["benchmark.rates=[2,2]"], r"benchmark.rates=\[2, 2\] has a rate twice"),
+        (["benchmark.rates=[0]"], "benchmark.rates"),
+        (["benchmark.requests=0"], "benchmark.requests=0 must be an integer of at least 1"),
+        (
+            ["engine=llama_cpp", "~engine.url", "~engine.served_model", "~engine.flags"],
+            "kvbench starts no server of it",
+        ),
+        (["engine.url=http://127.0.0.1:9/api"], "does not end in /v1"),
+        (["engine.url=http://127.0.0.1:9/v1"], "no server of OpenAI's protocol answers there"),
+    ],
+)
+def test_mistakes_are_one_line(tiny_folder, tmp_path, installed, more, words):
+    given = command(tiny_folder, tmp_path / "runs", "http://127.0.0.1:9/v1")
+    keys = {one.partition("=")[0] for one in more}
+    dropped = {one.removeprefix("~") for one in keys}
+    given = [one for one in given if one.partition("=")[0] not in dropped]
+    with pytest.raises(UserError, match=words):
+        run(*given, *(one for one in more if not one.startswith("~")))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_the_tool_its_target_is_named(tiny_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("kvbench.engines.serving.guidellm.in_environment", lambda name: None)
+    with pytest.raises(UserError, match=r"not installed: make engine-guidellm.*pip install guidellm==0\.8\.1"):
+        run(*command(tiny_folder, tmp_path, "http://127.0.0.1:9/v1"))
+
+
+def test_methods_have_no_server(tiny_folder, tmp_path):
+    with pytest.raises(UserError, match="benchmark=serve loads servers: engine=openai"):
+        run("model=tiny", f"model.path={tiny_folder}", "benchmark=serve", f"output_dir={tmp_path}")
