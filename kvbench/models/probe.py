@@ -118,7 +118,7 @@ def _found(model: PreTrainedModel) -> Found:
     keys = _keys_at(model, kinds, [0, position], position)
     types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or [None] * len(kinds)
     ropes = tuple(
-        None if pair is None else _rope(at, *pair, position, _of_type(candidates, types[at]))
+        None if pair is None else _rope(at, pair[0], pair[1], position, _of_type(candidates, types[at]))
         for at, pair in enumerate(keys)
     )
     return Found(ropes, alike)
