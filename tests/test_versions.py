@@ -1,4 +1,4 @@
-"""The versions that README, docs/install.md, CONTRIBUTING.md and pyproject.toml claim are those that continuous integration tests."""
+"""The versions that README, docs, CONTRIBUTING.md and pyproject.toml claim are those that CI tests."""
 
 import re
 import shlex
