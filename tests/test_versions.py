@@ -1,4 +1,4 @@
-"""The versions that README, docs/install.md and pyproject.toml claim are those that continuous integration tests."""
+"""The versions that README, docs, CONTRIBUTING.md and pyproject.toml claim are those that CI tests."""
 
 import re
 import shlex
@@ -18,6 +18,7 @@ def text(name: str) -> str:
 
 
 README, INSTALL, MAKEFILE = text("README.md"), text("docs/install.md"), text("Makefile")
+CONTRIBUTING = text("CONTRIBUTING.md")
 PROJECT = tomllib.loads(text("pyproject.toml"))["project"]
 JOBS, NIGHT = (
     job["strategy"]["matrix"]["include"] for job in yaml.safe_load(text(".github/workflows/ci.yml"))["jobs"].values()
@@ -71,8 +72,8 @@ def test_the_newest_python_has_the_newest_of_every_package_and_others_what_is_pi
     for jobs in (JOBS, NIGHT):
         assert [job["python"] for job in jobs if NEWEST in job["run"]] == [PYTHONS[-1]]
     assert f"`make test {NEWEST}`" in INSTALL
-    assert f"Python {PYTHONS[-1]} is tested with the newest release of every package" in " ".join(README.split())
-    assert f"for Python {' and '.join(PYTHONS[:-1])};" in README
+    assert f"Python {PYTHONS[-1]} is tested with the newest release of every package" in " ".join(INSTALL.split())
+    assert f"pinned in `constraints.txt`, on Python {' and '.join(PYTHONS[:-1])}." in INSTALL
     for name in ("CONSTRAINTS", "TORCH"):
         assert re.search(rf"^{name} +\?=", MAKEFILE, re.MULTILINE)
 
@@ -82,7 +83,7 @@ def test_torch_and_transformers_are_those_of_the_constraints():
     assert f"torch=={pinned('torch', 'constraints.txt')}" in MAKEFILE
     assert minor(pinned("torch", "constraints.txt")) == oldest("torch")
     newest = minor(pinned("transformers", "constraints.txt"))
-    assert f"transformers {oldest('transformers')} to {newest};" in README
+    assert f"Of transformers, {oldest('transformers')} to {newest} are tested;" in INSTALL
     assert minor(pinned("transformers", "constraints-kvpress.txt")) == oldest("transformers")
 
 
@@ -93,8 +94,10 @@ def test_one_job_makes_every_check_and_one_at_night_what_takes_longer():
     checks = {"docs", *(name for name in phony if name.startswith("test"))} - parts - waits
     assert sorted(TARGETS + NIGHTLY) == sorted(checks)
     assert [made(job) for job in JOBS].count(TARGETS) == 1 and NIGHTLY in [made(job) for job in NIGHT]
-    paragraph = README.partition("Every change passes `.ci/run`")[2].partition("\n\n")[0]
-    assert checks <= set(re.findall(r"`make ([\w-]+)`", paragraph))
+    told = CONTRIBUTING.partition("\n\n    ")[2].partition("\n\n")[0]
+    assert checks <= set(re.findall(r"make ([\w-]+) ", told))
+    said = {name: re.search(rf"^    \.ci/run{name} +# .*: (.*)$", told, re.MULTILINE)[1] for name in ("", " nightly")}
+    assert all(name in said[""] for name in TARGETS) and all(name in said[" nightly"] for name in NIGHTLY)
 
 
 @pytest.mark.parametrize("target", ["install-extras", "test-fast", *TARGETS, *NIGHTLY])

@@ -23,6 +23,7 @@ PAGES += ["results/engines/README.md", "results/engines/server/README.md", "resu
 PAGES += ["results/benchmarks/submissions.md"]
 PAGES += ["results/smollm2/first_token/table.md", "results/models/classes.md", "results/models/classes_oldest.md"]
 PAGES += ["results/gemma3/README.md", *(f"results/gemma3/{length}/table.md" for length in (4096, 8192, 16384))]
+PAGES += ["results/speed/smollm2-135m-cpu/table.md"]
 PAGES += ["results/frontier/essays/frontier.md", "results/formats/formats.md", "results/README.md"]
 FILES = ["results/**/*.png", "results/benchmarks/*.json"]
 FILES += ["results/leaderboard/**/*.csv", "results/leaderboard/**/*.json"]

@@ -42,16 +42,21 @@ def test_the_table_of_methods_is_made_from_their_files():
     assert len(shown) == len(set(shown)) and set(shown) <= set(make_methods_doc.classes())
 
 
-def test_the_method_of_the_readme_is_the_one_that_is_tested():
-    code = (ROOT / "tests" / "support" / "my_method.py").read_text(encoding="utf-8")
-    assert code.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["my_method.py", "my_decoding.py"])
+def test_the_methods_of_the_guide_are_those_that_are_tested(name):
+    code = (ROOT / "tests" / "support" / name).read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "adding-a-method.md").read_text(encoding="utf-8")
+    assert re.search(rf"^```python\n# {re.escape(name)}.*\n{re.escape(code)}```$", guide, re.MULTILINE)
 
 
-def test_the_method_of_the_guide_that_acts_while_decoding_is_the_one_that_is_tested():
-    code = (ROOT / "tests" / "support" / "my_decoding.py").read_text(encoding="utf-8")
-    assert f"```python\n# my_decoding.py\n{code}```\n" in (ROOT / "docs" / "adding-a-method.md").read_text(
-        encoding="utf-8"
-    )
+def test_the_readme_opens_with_the_two_commands_and_has_the_demos_table():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    first = readme.partition("\n\n    ")[2].partition("\n\n")[0]
+    assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make demo", "make test"]
+    assert len(readme.splitlines()) <= 120
+    made = (ROOT / "results" / "smollm2" / "demo" / "table.md").read_text(encoding="utf-8")
+    table = "".join(line for line in made.splitlines(keepends=True) if line.startswith("| "))
+    assert table.count("\n") == 11 and f"\n\n{table}\n" in readme
 
 
 # --- the file tree of CONTRIBUTING.md

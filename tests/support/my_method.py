@@ -1,4 +1,4 @@
-"""Your own method, as the README shows it: keep the tokens with small keys."""
+"""Your own method, as docs/adding-a-method.md shows it: keep the tokens with small keys."""
 
 from dataclasses import dataclass, field
 
