@@ -140,6 +140,7 @@ def test_questions_that_do_not_fit_and_those_it_gives_up_are_errors(made):
     worker = made()
     with pytest.raises(ValueError, match=r"90 tokens and 20 new ones exceed engine\.context, 100 tokens"):
         worker.complete([1] * 90, 20, [], False, 0)
+    assert len(worker.complete([1] * 80, 20, [], False, 0)["tokens"]) == 20  # they fill the context
     with pytest.raises(ValueError, match="status IGNORED"):
         worker.complete([66], 2, [], False, 0)
 

@@ -114,7 +114,7 @@ def test_each_cache_is_repeated_or_launched_by_python_and_decodes_the_same_token
 
     In bfloat16, which takes the casts besides. KIVI quantises its keys once within these tokens.
     """
-    count = 40
+    count = 24
     model, recorder = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM).to(torch.bfloat16), Recorder()
     allocations, moves, step = Allocations(), [], steps.step
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from kvbench.metrics.aggregate import breakdown
-from kvbench.metrics.bootstrap import clustered, interval
+from kvbench.metrics.aggregate import DISTANCES, bounds, breakdown
+from kvbench.metrics.bootstrap import OF_SCORES, Interval, clustered, interval
 from kvbench.report.tables.run_table import run_table, summarise, write_run_table
 from kvbench.report.tables.task_table import TITLE, rich_task_table, write_task_table
 
@@ -154,3 +154,11 @@ def test_one_stratum_is_the_plain_bootstrap_and_single_values_have_no_interval()
     assert np.isnan(clustered([], [])).all()
     one = summarise(records({"full": {"a": [0.3], "b": [0.4]}}), ["score"])
     assert run_table(one, ["score"], "").rows[0][5] == "–"
+
+
+def test_fullkvs_distance_from_itself_is_known_and_its_likelihood_is_not():
+    known = {"top1": 1, "agreed": 1, "kl": 0, "kl_at_least": 0, "answer_loglik": 0}
+    assert {name: bounds(name, full=True) for name in known} == {name: Interval(x, x) for name, x in known.items()}
+    for name in {*DISTANCES} - {*known}:
+        assert bounds(name, full=True) == bounds(name) == Interval(0, float("inf"))
+    assert bounds("score", full=True) == OF_SCORES

@@ -22,7 +22,7 @@ from tests.support.config import method
 from tests.support.fake_devices import FakeDevices, place
 from tests.support.hybrids import SHAPE
 from tests.support.latents import made
-from tests.support.tiny import prompt
+from tests.support.tiny import prompt, tiny_model
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 N, BUDGET = 60, 36
@@ -120,6 +120,15 @@ def test_a_model_that_does_something_else_with_its_caches_is_one_line(monkeypatc
     monkeypatch.setattr(reads_alike, "made", lambda make, kind: make())
     with pytest.raises(UserError, match="DeepseekV3ForCausalLM does not work with kvbench's attention"):
         prefill(made("deepseek_v3"), prompt(N), Needs())
+
+
+def test_a_model_that_fails_far_into_a_text_is_one_line(monkeypatch):
+    def fails(*args: object, **options: object) -> None:
+        raise ValueError("no such position")
+
+    monkeypatch.setattr("kvbench.models.probe.read", fails)
+    with pytest.raises(UserError, match="reading 1 token ends with ValueError: no such position"):
+        ropes_of(tiny_model())
 
 
 def test_methods_that_rotate_keys_run_where_only_some_layers_do():

@@ -22,6 +22,10 @@ def test_lazy_mass_is_what_simlayerkv_decides_by():
     assert mass.mean().item() == pytest.approx(method.score(layer).item())
 
 
+def test_lazy_mass_is_of_the_papers_tokens_unless_others_are_asked_for():
+    assert probes.LazyMass() == probes.LazyMass("prefill", sinks=4, window=1024, w_last=32, delta=None)
+
+
 def test_lazy_mass_of_decoding_is_the_first_answered_tokens():
     plain = [a[:, 30, [*range(3), *range(22, 31)]].sum(dim=-1) for a in attentions("llama", "gqa")]
     same(seen(probes.LazyMass("decode", sinks=3, window=9), before=30), plain)

@@ -85,7 +85,7 @@ def test_bounds_draw_the_samples_of_a_context_together(context_id):
     if context_id:
         rows["context_id"] = context_id
     found = placed(Setting("full", FullKV(), ""), rows, rows.assign(value=0.5), "score")
-    assert found.difference == pytest.approx(-0.2)
+    assert found.difference == pytest.approx(-0.2) and found.ratio == 1
     assert math.isnan(found.low) == bool(context_id)  # one context tells nothing
 
 

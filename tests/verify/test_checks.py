@@ -2,11 +2,15 @@
 
 import functools
 import json
+import shutil
 
 import pytest
 from transformers import AutoTokenizer
 
+from kvbench.records.samples import SAMPLES
 from kvbench.verify import checks, limits
+from kvbench.verify.check_files import files_are_whole
+from kvbench.verify.folder import read
 from kvbench.verify.materials import materials
 from kvbench.verify.verdict import Verdict
 from tests.support.fake_engine import MODEL, FakeEngine
@@ -44,6 +48,15 @@ def test_an_honest_folder_has_nothing_wrong_and_its_scores_keys_samples_and_answ
     assert Verdict.WRONG not in found.values()
     proven = {name for name, verdict in found.items() if verdict is Verdict.PROVEN}
     assert proven >= {"files", "keys", "samples", "scores", "answers", "model"}
+
+
+def test_lines_of_samples_that_are_damaged_or_second_ones_are_counted(undisturbed, tmp_path):
+    folder = shutil.copytree(undisturbed, tmp_path / "run")
+    with (folder / SAMPLES).open("r+", encoding="utf-8") as file:
+        file.write(file.readlines()[0] + "no row\n[]\n")
+    found = files_are_whole(read(folder))
+    assert found.verdict is Verdict.WRONG
+    assert [note for note in found.notes if note.startswith("samples.jsonl has 3 line(s)")]
 
 
 @pytest.mark.parametrize("name", FORGERIES)

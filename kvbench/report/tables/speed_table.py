@@ -32,7 +32,7 @@ def speeds(records: pd.DataFrame) -> pd.DataFrame:
     where that is the place's.
     """
     frame = records.reindex(columns=_FROM_RECORDS)
-    frame["decode_engine"] = frame["decode_engine"].fillna("eager")  # as in records of earlier versions
+    frame["decode_engine"] = frame["decode_engine"].astype(object).fillna("eager")  # as in records of earlier versions
     frame.insert(2, "requested", records["ratio"].astype(float).fillna(records["budget"].astype(float)))
     decoded = frame["sequences"] * frame["decode_steps"]
     spreads = [spread.get("decode", {}) for spread in records["spread_seconds"]]

@@ -1,112 +1,109 @@
 """Mutate places of kvbench drawn at random, and run the tests that cover each."""
 
+import argparse
 import json
 import os
 import random
-import resource
 import sys
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
-from scripts.frame import script_parser, write
-from scripts.maintenance.mutation.covered import Covered, chosen
-from scripts.maintenance.mutation.places import Place, places, with_fault
-
-PRELOADED = (
-    "torch",
-    "transformers",
-    "pandas",
-    "hydra",
-    "matplotlib.pyplot",
-    "datasets",
-    "pytest",
-    "rich",
-    "hypothesis",
-)
+from scripts.frame import script_parser
+from scripts.maintenance.mutation.imported import PRELOADED, outcome_of, use
+from scripts.maintenance.mutation.places import Place, found_again, of_row, of_tree, with_fault
+from scripts.maintenance.mutation.related import Related
+from scripts.maintenance.mutation.session import Session
+from scripts.maintenance.mutation.swap import changed_functions
 
 
 def main() -> None:
     parser = script_parser(__doc__)
     parser.add_argument("tree", type=Path, help="a checkout of its own: its files are changed while the tests run")
-    parser.add_argument("--trace", type=Path, required=True, help="the folder that `trace` wrote")
-    parser.add_argument("--traced", type=Path, help="the checkout in which it wrote it; default: tree")
+    parser.add_argument("--trace", type=Path, help="the folder that `trace` wrote; default: tests by their names")
+    parser.add_argument("--seconds", type=Path, help="without it: a folder with seconds of an earlier suite's tests")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limit", type=float, default=40, help="CPU seconds of tests a place; default: %(default)s")
-    parser.add_argument("--only", type=Path, help="a file with the node ids of the tests that may run, one a line")
+    parser.add_argument("--like", type=Path, help="the places of this result of another checkout, as far as they exist")
+    parser.add_argument("--limit", type=float, default=15, help="CPU seconds of tests a place; default: %(default)s")
     parser.add_argument("--shard", default="0/1", help="I/N: every N-th place, from I")
-    parser.add_argument("--out", type=Path, required=True, help="continued where it exists")
+    parser.add_argument("--out", type=Path, required=True, help="continued where it exists: a line of JSON a place")
     args = parser.parse_args()
-    tree = args.tree.resolve()
-    covered = Covered(args.trace, (args.traced or tree).resolve())
-    allowed = set(args.only.read_text().splitlines()) if args.only else None
-    results = json.loads(args.out.read_text()) if args.out.exists() else []
-    known = {(row["path"], row["start"], row["end"], row["text"]) for row in results}
-    shard, shards = map(int, args.shard.split("/"))
     for name in PRELOADED:
         __import__(name)
-    for path, place in drawn(tree, args.count, args.seed)[shard::shards]:
-        if (path, place.start, place.end, place.text) in known:
-            continue
-        tests = [test for test in covered.tests(path, place) if allowed is None or test in allowed]
-        some = chosen(tests, covered.seconds, args.limit)
-        outcome, test = outcome_of(tree, path, place, some, args.limit) if some else ("not covered", "")
-        results.append({"path": path, **asdict(place), "tests": len(some), "outcome": outcome, "found_by": test})
-        write(results, args.out)
-        print(f"{len(results)} {dict(Counter(row['outcome'] for row in results))}", file=sys.stderr, flush=True)
+    run = Run(args)
+    if not os.fork():
+        run.in_copies()
+    os.wait()
+    run.by_imports()
 
 
-def drawn(tree: Path, count: int, seed: int) -> list[tuple[str, Place]]:
-    """Places at random, each of all places of the package as probable as another."""
-    files = sorted(path.relative_to(tree).as_posix() for path in (tree / "kvbench").rglob("*.py"))
-    every = [(name, place) for name in files for place in places((tree / name).read_text(encoding="utf-8"))]
-    return random.Random(seed).sample(every, count)
+class Run:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.tree, self.limit, self.out = args.tree.resolve(), args.limit, args.out.resolve()
+        self.collected = self.out.with_suffix(".tests")
+        if args.like:
+            drawn = found_again(args.like, self.tree)
+        else:
+            drawn = random.Random(args.seed).sample(of_tree(self.tree), args.count)
+        rows = map(json.loads, args.like.read_text().splitlines() if args.like else [])
+        self.found_by = {of_row(row).key: row["found_by"] for row in rows}
+        shard, shards = map(int, args.shard.split("/"))
+        self.drawn = drawn[shard::shards]
+        if args.trace:
+            from scripts.maintenance.mutation.covered import Covered  # needs coverage
+
+            self.choice = Covered(args.trace, self.tree, self.drawn)
+        else:
+            self.choice = Related(self.tree, args.seconds)
+
+    def left(self) -> list[tuple[str, Place]]:
+        return [(path, place) for path, place in self.drawn if (path, place.start, place.text) not in self.known()]
+
+    def known(self) -> set[tuple[str, int, str]]:
+        rows = map(json.loads, self.out.read_text().splitlines() if self.out.exists() else [])
+        return {(row["path"], row["start"], row["text"]) for row in rows}
+
+    def in_copies(self) -> None:
+        """In a process of its own: the faults inside of functions, in copies of a process that has collected tests."""
+        import pytest
+
+        use(self.tree)
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", *self.choice.to_collect(self.left())]
+        os._exit(pytest.main(options, plugins=[Session(self.swapped)]))
+
+    def swapped(self, session: Session) -> None:
+        self.collected.write_text("\n".join(session.items), encoding="utf-8")
+        for path, place in self.left():
+            file = self.tree / path
+            source = file.read_text(encoding="utf-8")
+            faulty = with_fault(source, place)
+            pairs = changed_functions(str(file), source, faulty)
+            if pairs and "numba" not in source:  # whose machine code stays that of the old function
+                tests = self.tests(path, place, set(session.items))
+                self.tell(path, place, tests, session.outcome_of(file, pairs, faulty, tests, self.limit))
+
+    def by_imports(self) -> None:
+        """The others."""
+        collected = set(self.collected.read_text(encoding="utf-8").splitlines())
+        for path, place in self.left():
+            tests = self.tests(path, place, collected)
+            self.tell(path, place, tests, outcome_of(self.tree, path, place, tests, self.limit))
+
+    def tests(self, path: str, place: Place, collected: set[str]) -> list[str]:
+        """Those of the place; first the test that found its fault in the other result, wherever its file lies now."""
+        tests = self.choice.tests(path, place, collected, self.limit)
+        before = self.found_by.get(place.key, "").partition("::")[2]
+        first = sorted(test for test in collected if before and test.partition("::")[2] == before)
+        return [*first, *(test for test in tests if test not in first)]
+
+    def tell(self, path: str, place: Place, tests: list[str], outcome: tuple[str, str]) -> None:
+        row = {"path": path, **asdict(place), "tests": len(tests), "outcome": outcome[0], "found_by": outcome[1]}
+        with self.out.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        outcomes = Counter(json.loads(line)["outcome"] for line in self.out.read_text().splitlines())
+        print(dict(outcomes), file=sys.stderr, flush=True)
 
 
-def outcome_of(tree: Path, path: str, place: Place, tests: list[str], limit: float) -> tuple[str, str]:
-    """`found`, `endless` or `missed`, and the test that failed first."""
-    file = tree / path
-    source = file.read_text(encoding="utf-8")
-    reader, writer = os.pipe()
-    file.write_text(with_fault(source, place), encoding="utf-8")
-    try:
-        if not (child := os.fork()):
-            os.close(reader)
-            run_tests(tree, tests, 3 * int(limit) + 60, writer)
-        os.close(writer)
-        with os.fdopen(reader) as lines:
-            failed = lines.read()
-        _, status = os.waitpid(child, 0)
-    finally:
-        file.write_text(source, encoding="utf-8")
-    if os.WIFSIGNALED(status):
-        return "endless", ""
-    return ("missed", "") if os.WEXITSTATUS(status) == 0 else ("found", failed)
-
-
-def run_tests(tree: Path, tests: list[str], seconds: int, failed: int) -> None:
-    """In a process of its own: the tests until one fails. Ends the process with pytest's exit code."""
-    import pytest
-
-    class First:
-        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-            if report.failed:
-                os.write(failed, report.nodeid.encode())
-
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.dup2(1, 2)
-    os.chdir(tree)
-    sys.path[0] = str(tree)
-    os.environ["PYTHONPATH"] = str(tree)
-    for name in [name for name in sys.modules if name.split(".")[0] in {"scripts", "kvbench"}]:
-        del sys.modules[name]
-    code = 3
-    try:
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests], plugins=[First()])
-    finally:
-        os._exit(int(code))
-
-
-main()
+if __name__ == "__main__":
+    main()

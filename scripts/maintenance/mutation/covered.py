@@ -7,43 +7,43 @@ from pathlib import Path
 from coverage import CoverageData
 
 from scripts.maintenance.mutation.places import Place
+from scripts.maintenance.mutation.related import turns
 
 
 class Covered:
-    """Tests by the lines that they run.
+    """The tests of places.
 
-    folder: written by `trace`, on the same sources; root: the folder that contains kvbench in that run.
+    folder: written by `trace` in this checkout; root: the checkout; drawn: the places, each with its file. All is read
+    at once: coverage empties a file that a copy of the process opens again.
     """
 
-    def __init__(self, folder: Path, root: Path) -> None:
-        self.root = root
-        self.data = [CoverageData(str(path)) for path in sorted(folder.glob("lines.*"))]
-        for data in self.data:
-            data.read()
+    def __init__(self, folder: Path, root: Path, drawn: list[tuple[str, Place]]) -> None:
         lines = (line for path in folder.glob("seconds.*.jsonl") for line in path.read_text().splitlines())
         self.seconds: dict[str, float] = dict(json.loads(line) for line in lines)
+        data = [CoverageData(str(path)) for path in sorted(folder.glob("lines.*"))]
+        for each in data:
+            each.read()
+        self.places = {(path, place): self.of(data, str(root / path), place) for path, place in drawn}
 
-    def tests(self, path: str, place: Place) -> list[str]:
+    def to_collect(self, drawn: list[tuple[str, Place]]) -> list[str]:
+        """What pytest collects for these places: all tests."""
+        return []
+
+    def of(self, data: list[CoverageData], path: str, place: Place) -> set[str]:
         """The tests of a place: those of its line, or of its file where only an import runs the line."""
         by_line: dict[int, set[str]] = defaultdict(set)
-        for data in self.data:
-            for line, contexts in data.contexts_by_lineno(str(self.root / path)).items():
+        for each in data:
+            for line, contexts in each.contexts_by_lineno(path).items():
                 by_line[line].update(context for context in contexts if context in self.seconds)
-        tests = by_line[place.line] | by_line[place.statement] or set().union(*by_line.values())
-        return sorted(tests, key=lambda test: (self.seconds[test], test))
+        return by_line[place.line] | by_line[place.statement] or set().union(*by_line.values())
 
-
-def chosen(tests: list[str], seconds: dict[str, float], limit: float) -> list[str]:
-    """At most `limit` seconds of tests: the fastest of each test function, then the next of each."""
-    turns: dict[str, int] = defaultdict(int)
-    order = []
-    for test in tests:
-        function = test.partition("[")[0]
-        order.append((turns[function], seconds[test], test))
-        turns[function] += 1
-    spent, names = 0.0, []
-    for _, cost, test in sorted(order):
-        if spent + cost <= limit or not names:
-            spent += cost
-            names.append(test)
-    return names
+    def tests(self, path: str, place: Place, collected: set[str], limit: float) -> list[str]:
+        """At most `limit` seconds of tests: the fastest of each function, then the next of each. Those of a file follow
+        each other, as they share fixtures."""
+        spent, names = 0.0, []
+        for test in turns(self.places[path, place] & collected, self.seconds.__getitem__):
+            if spent + self.seconds[test] <= limit or not names:
+                spent += self.seconds[test]
+                names.append(test)
+        files = [name.partition("::")[0] for name in names]
+        return sorted(names, key=lambda name: files.index(name.partition("::")[0]))

@@ -1,8 +1,11 @@
 """Places of a source file where one small change makes a fault, and the source with that change."""
 
 import ast
+import json
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -36,6 +39,14 @@ class Place:
     end: int
     text: str
     kind: str
+    scope: str  # the names of the classes and functions around it, with dots
+    old: str  # what `text` replaces
+    number: int  # among the same faults of its scope, from 1
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What a place keeps when its file moves and the lines around it change."""
+        return self.scope, "".join(self.old.split()), "".join(self.text.split()), self.number
 
 
 def changed(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -77,20 +88,59 @@ def code(node: ast.AST) -> Iterator[ast.AST]:
 
 def places(source: str) -> list[Place]:
     """All places of `source`, in its order."""
-    lines = source.encode().splitlines(keepends=True)
+    raw = source.encode()
     begin = [0]
-    for line in lines:
+    for line in raw.splitlines(keepends=True):
         begin.append(begin[-1] + len(line))
-    found, statement = [], 1
-    for node in code(ast.parse(source)):
+    tree = ast.parse(source)
+    scopes = list(scopes_of(tree))
+    found, statement, numbers = [], 1, Counter()
+    for node in code(tree):
         statement = node.lineno if isinstance(node, ast.stmt) else statement
         for kind, new in changed(node):
             text = ast.unparse(ast.fix_missing_locations(new))
-            expression = isinstance(new, ast.expr)
+            text = f"({text})" if isinstance(new, ast.expr) else text
             start = begin[node.lineno - 1] + node.col_offset
             end = begin[node.end_lineno - 1] + node.end_col_offset
-            found.append(Place(node.lineno, statement, start, end, f"({text})" if expression else text, kind))
+            scope = next((name for first, last, name in reversed(scopes) if first <= node.lineno <= last), "")
+            old = raw[start:end].decode()
+            numbers[scope, old, text] += 1
+            number = numbers[scope, old, text]
+            found.append(Place(node.lineno, statement, start, end, text, kind, scope, old, number))
     return sorted(found, key=lambda place: (place.start, place.end, place.kind))
+
+
+def scopes_of(node: ast.AST, around: str = "") -> Iterator[tuple[int, int, str]]:
+    """First and last line and name of each class and function, the inner ones after the outer one."""
+    for child in ast.iter_child_nodes(node):
+        name = around
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{around}.{child.name}" if around else child.name
+            yield child.lineno, child.end_lineno, name
+        yield from scopes_of(child, name)
+
+
+def of_tree(tree: Path) -> list[tuple[str, Place]]:
+    """All places of the package in a checkout, each with its file."""
+    files = sorted(path.relative_to(tree).as_posix() for path in (tree / "kvbench").rglob("*.py"))
+    return [(name, place) for name in files for place in places((tree / name).read_text(encoding="utf-8"))]
+
+
+def found_again(result: Path, tree: Path) -> list[tuple[str, Place]]:
+    """The places of another checkout's result that `tree` has too, wherever their file lies; those that could be
+    several only where the file is the same."""
+    here = defaultdict(list)
+    for name, place in of_tree(tree):
+        here[place.key].append((name, place))
+    again = []
+    for row in map(json.loads, result.read_text().splitlines()):
+        same = here[of_row(row).key]
+        again += same if len(same) == 1 else [candidate for candidate in same if candidate[0] == row["path"]]
+    return again
+
+
+def of_row(row: dict[str, object]) -> Place:
+    return Place(**{field.name: row[field.name] for field in fields(Place)})
 
 
 def with_fault(source: str, place: Place) -> str:

@@ -1,12 +1,15 @@
 """The faults that the tests before and after a change find: python -m scripts.maintenance.mutation.table BEFORE AFTER
 
-BEFORE, AFTER: files that `python -m scripts.maintenance.mutation` wrote for the same places.
+BEFORE, AFTER: files that `python -m scripts.maintenance.mutation` wrote, one of them with `--like` the other. Places
+that only one has are left out.
 """
 
 import json
 import sys
 from collections import Counter
 from pathlib import Path
+
+from scripts.maintenance.mutation.places import of_row
 
 FOUND = {"found", "endless"}
 
@@ -22,12 +25,14 @@ def main() -> None:
         print(f"| {kind} | {len(those)} | {counts[0]} | {counts[1]} |")
     for place in both:
         if before[place]["outcome"] in FOUND and after[place]["outcome"] not in FOUND:
-            print(f"\nNo longer found: {place[0]}:{before[place]['line']} {before[place]['text']}", end="")
+            row = after[place]
+            print(f"\nNo longer found: {row['path']}:{row['line']} {row['text']}", end="")
             print(f", by {before[place]['found_by']} before")
 
 
-def by_place(path: Path) -> dict[tuple[str, int, int, str], dict[str, object]]:
-    return {(row["path"], row["start"], row["end"], row["text"]): row for row in json.loads(path.read_text())}
+def by_place(path: Path) -> dict[tuple[str, str, str, int], dict[str, object]]:
+    return {of_row(row).key: row for row in map(json.loads, path.read_text().splitlines())}
 
 
-main()
+if __name__ == "__main__":
+    main()
