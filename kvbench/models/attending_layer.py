@@ -1,4 +1,4 @@
-"""Cache layers that compute attention themselves, over whatever they store."""
+"""Cache layers that compute attention over their own storage."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from kvbench.ops.softmax import Scaling
 class AttendingLayer(CacheLayerMixin):
     """A cache layer that returns itself from `update`, so that the registered attention function calls its `attend`.
 
-    windowed   whether it attends to the model's sliding window alone.
+    windowed   whether it attends only to the model's sliding window.
     readers    how many later layers attend to its keys and values, by `reread`.
-    unread     how many of them have yet to attend in this pass.
-    latent     whether the model hands it latents instead of keys and values (`kvbench.models.latents`).
-    absorbs    whether it takes latents alone: rotated keys as keys of one head, latents as values, and queries that the
-               key projection was absorbed into. If not, it takes what they are expanded to.
+    unread     how many of them have not yet attended in this pass.
+    latent     whether the model passes it latents instead of keys and values (`kvbench.models.latents`).
+    absorbs    whether it takes only latents: rotated keys as keys of one head, latents as values, and queries that have
+               absorbed the key projection. If not, it takes the expanded keys and values.
     """
 
     readers = 0
@@ -54,23 +54,23 @@ class AttendingLayer(CacheLayerMixin):
         """
 
     def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
-        """The attention output of a later layer's query, as of `attend`, which came before.
+        """The attention output of a later layer's query, after `attend` in the same pass.
 
-        Query may be of the last tokens alone. A layer that observes the query, or that changes with every query, does
-        so in `attend` alone and overrides this.
+        The query may have only the last tokens. A layer that observes queries, or changes with every query, does so
+        only in `attend`, and overrides this.
         """
         return self.attend(query, scaling)
 
     def was_read(self) -> bool:
-        """Count a reader; whether it was the last."""
+        """Count a reader. Returns whether it was the last."""
         self.unread -= 1
         return self.unread == 0
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Self, Self] | Latents:
-        """What the model passes on to attention: the layer itself, in place of keys and values, or the latents that it
-        was given, which it takes when they come expanded."""
+        """The model's input to attention: the layer itself in place of keys and values, or unchanged latents, which the
+        layer takes after the model has expanded them."""
         if self.latent:
             return hand_over(self, Latents(key_states, value_states))
         self.take(key_states, value_states)
@@ -99,7 +99,7 @@ class AttendingLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         return -1
 
-    get_max_cache_shape = get_max_length  # what transformers 5.2 calls it
+    get_max_cache_shape = get_max_length  # its name in transformers 5.2
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to initialise: a layer is constructed from its tensors."""
@@ -115,8 +115,8 @@ def attend_one_by_one(
 ) -> Tensor:
     """Append keys, values [rows, num_key_value_heads, t, head_dim] one token after the other, each attended to at once.
 
-    For a cache that does not take blocks: one layer's output for a token depends on no later token, so the tokens need
-    not go through the model one by one. Calls `appended` after every token, before its attention is computed.
+    For a cache that does not take blocks. The tokens need not go through the model one by one, since a layer's output
+    for a token depends on no later token. Calls `appended` after every token, before its attention is computed.
     """
     outputs = []
     for new in zip(keys.split(1, dim=2), values.split(1, dim=2), query.split(1, dim=2), strict=True):

@@ -14,7 +14,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from kvbench.errors import UserError
-from kvbench.models.latents import attend_expanded, handed
+from kvbench.models.latents import attend_expanded, take_handed_over
 from kvbench.ops.softmax import Scaling, Softmax
 
 ATTENTION = "kvbench"
@@ -46,11 +46,11 @@ def registered_attention(
     """The attention of `query` [1, num_attention_heads, q, head_dim] over the cache layer `key`.
 
     Returns ([1, q, num_attention_heads, head_dim], None) as transformers expects. Latents come expanded, as tensors.
-    Raises UserError where `key` is the keys themselves, of a pass without such a layer, and where the model's attention
-    is more than softmax(QKᵀ·scaling)V, over all tokens or a window, with a soft cap or sinks.
+    Raises UserError if `key` is a tensor of keys, from a pass without such a layer, and if the model's attention is
+    more than softmax(QKᵀ·scaling)V, over all tokens or a window, with a soft cap or sinks.
     """
     latents = None
-    if isinstance(key, Tensor) and (latents := handed()) is None:
+    if isinstance(key, Tensor) and (latents := take_handed_over()) is None:
         raise UserError(
             f"attn_implementation={ATTENTION!r} attends to a compressed prompt, and this pass has no cache of one: run "
             "it in `with kvbench.compress(…)`, with past_key_values=CompressedCache(…), or after "
@@ -71,7 +71,7 @@ def registered_attention(
             f"{key.get_seq_length()} tokens exceed this model's sliding attention window of {window}, which every "
             "layer has: only method=full goes beyond it; use a shorter context or a model with layers of full attention"
         )
-    # of an earlier layer's keys (Gemma-3n, Gemma-4)
+    # a layer may read the keys of an earlier one (Gemma-3n, Gemma-4)
     attend = key.reread if getattr(module, "is_kv_shared_layer", False) else key.attend
     return attend(query, how).transpose(1, 2).contiguous(), None
 
@@ -79,7 +79,7 @@ def registered_attention(
 def no_mask(*args: object, attention_mask: Tensor | None = None, **kwargs: object) -> None:
     """No mask: `attend` applies causality itself. Raises UserError for a mask with zeros, of a padded sequence.
 
-    Masks of prompts are looked at, which waits for a GPU once; those of single tokens repeat them.
+    Only masks of prompts are read, which waits for the GPU once; masks of single tokens repeat them.
     """
     if attention_mask is None or attention_mask.dim() != 2 or kwargs.get("q_length") == 1:
         return
@@ -91,7 +91,7 @@ def no_mask(*args: object, attention_mask: Tensor | None = None, **kwargs: objec
 
 
 def register(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
-    """Make an attention function that is handed cache layers known to transformers, with a mask function for it."""
+    """Register an attention function that takes cache layers with transformers, and a mask function for it."""
     REGISTERED[name] = attention
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, no_mask)

@@ -1,4 +1,4 @@
-"""Which of transformers' classes loads a checkpoint: a causal language model's, or a whole one of images and text."""
+"""The class of transformers that loads a checkpoint: of a causal language model, or of a model of images and text."""
 
 from typing import Any, NamedTuple
 
@@ -16,22 +16,22 @@ from kvbench.errors import UserError
 from kvbench.ops.rope import text_decoder
 from kvbench.utils.console import warn
 
-# Checkpoints of several media of which the text model alone is loaded, by model_type, with the weights that are left
-# out: their image encoders need packages of their own, so that transformers cannot say which these are.
+# Checkpoints of several media, by model_type, of which only the text model is loaded, with the weights to leave out:
+# transformers cannot list these without the packages that the image encoders need.
 TEXT_ALONE = {"gemma3n": ("model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.")}
 
 
 class Chosen(NamedTuple):
     auto: Any  # the class whose from_pretrained loads the checkpoint
     config: PretrainedConfig | None  # the configuration to load it with; None: its own
-    left_out: tuple[str, ...]  # beginnings of the names of weights that have no place in the model on purpose
+    left_out: tuple[str, ...]  # prefixes of weights that are left out on purpose
 
 
 def class_for(name: str, config: PretrainedConfig) -> Chosen:
     """The class that loads the model `name` of this configuration.
 
-    A checkpoint of images and text whose class of text alone has other names for its weights is loaded whole, and a
-    line says so. Raises UserError for what is no language model.
+    A checkpoint of images and text is loaded whole, with a warning, if the class of its text model has other names for
+    the weights. Raises UserError for anything but a language model.
     """
     if config.model_type in TEXT_ALONE:
         left_out = TEXT_ALONE[config.model_type]
@@ -48,8 +48,8 @@ def class_for(name: str, config: PretrainedConfig) -> Chosen:
 
 
 def beside_text(config: PretrainedConfig) -> tuple[str, ...]:
-    """The names of the weights that a checkpoint of images and text has beside its language model; none for a
-    configuration of text, and where a package is missing without which it has no outline."""
+    """The names of the weights that a checkpoint of images and text has beside its language model; none for a text
+    model, or if a package is missing that the model's outline needs."""
     of_images = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.get(type(config), None)
     if of_images is None or of_images is MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]:
         return ()

@@ -1,4 +1,4 @@
-"""The name of the argument by which a model, or a layer of one, takes its cache: transformers 5.24 changed it."""
+"""The name of the argument through which a model or a layer takes its cache: transformers 5.24 changed it."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -11,12 +11,12 @@ NAMES = ("cache", "past_key_values")  # since transformers 5.24, and before
 
 
 def name_of(module: nn.Module) -> str:
-    """`cache` where the module's forward pass has such an argument, else `past_key_values`."""
+    """`cache` if the module's forward pass has such an argument, else `past_key_values`."""
     return _name_of(type(module).forward)
 
 
 def as_argument(module: nn.Module, cache: object) -> dict[str, Any]:
-    """A cache as the keyword by which the module's forward pass takes it."""
+    """A cache as a keyword argument of the module's forward pass."""
     return {name_of(module): cache}
 
 

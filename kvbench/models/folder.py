@@ -1,7 +1,7 @@
-"""A model's folder: which files are its weights, what is wrong with it before it is loaded, and what identifies it.
+"""A model's folder: its weights, its mistakes before it is loaded, and its identity.
 
-Only safetensors directly inside the folder count as weights. transformers follows an index to any file, a pickled one
-too; here such an index is an error.
+Only safetensors directly inside the folder count as weights. transformers follows an index to any file, even a pickled
+one; here such an index is an error.
 """
 
 import json
@@ -17,13 +17,13 @@ from kvbench.utils.regular_files import is_special, read_bytes
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# What transformers reads from a folder: weights, configurations, chat templates and vocabularies.
+# Suffixes of files that transformers reads: weights, configurations, chat templates and vocabularies.
 READ = frozenset({".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken"})
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights of a folder in the hub's layout. Raises UserError where one is missing,
-    lies elsewhere, is no safetensors file or is cut short."""
+    """The files with the weights of a folder in the hub's layout. Raises UserError if one is missing, in another place,
+    no safetensors file or cut short."""
     index = folder / INDEX
     indexed = index.exists() and not (folder / SINGLE).exists()
     files = [folder / name for name in (_indexed(index) if indexed else [SINGLE])]
@@ -33,7 +33,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def check_config(folder: Path) -> None:
-    """Raise UserError where config.json is no file with a JSON object, or a file to read is a pipe or a device."""
+    """Raise UserError if config.json is no file with a JSON object, or if a file to read is a pipe or a device."""
     for path in sorted(folder.iterdir()):
         if path.suffix in READ and is_special(path):
             raise UserError(f"{path} cannot be read: it is a pipe, a socket or a device")
@@ -41,8 +41,8 @@ def check_config(folder: Path) -> None:
 
 
 def model_identity(source: str, revision: str) -> dict[str, Any]:
-    """What identifies the weights of a model: the SHA-256 of each file that loading reads from a
-    folder, or the hub's revision."""
+    """The identity of a model's weights: the SHA-256 of each file that loading reads from a folder, or the hub's
+    revision."""
     folder = Path(source)
     if not folder.is_dir():
         return {"source": source, "revision": revision}
@@ -63,8 +63,8 @@ def _indexed(index: Path) -> list[str]:
 
 def _check_weights(path: Path) -> None:
     if not path.is_file():
-        what = "is not a file" if path.exists() or path.is_symlink() else "is missing"
-        raise UserError(f"{path} {what}: a model's folder needs its weights as safetensors")
+        problem = "is not a file" if path.exists() or path.is_symlink() else "is missing"
+        raise UserError(f"{path} {problem}: a model's folder needs its weights as safetensors")
     try:
         with safe_open(path, framework="pt"):
             pass

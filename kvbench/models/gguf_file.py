@@ -19,11 +19,11 @@ from kvbench.utils.text import first_line
 
 MOVES = " (KVBENCH_CACHE=FOLDER moves it)"
 MAGIC = b"GGUF"
-FORMAT = "weights_format"  # in the config.json of what was converted: what the file's numbers were stored in
+FORMAT = "weights_format"  # in the config.json of a converted file: the format of its numbers
 
 
 def check_gguf(path: Path) -> None:
-    """Raise UserError for what is no whole GGUF file."""
+    """Raise UserError for a path that is no GGUF file."""
     if is_special(path):
         raise UserError(f"{path} cannot be read: it is a pipe, a socket or a device")
     try:
@@ -36,32 +36,32 @@ def check_gguf(path: Path) -> None:
 
 
 def gguf_folder(path: Path) -> Path:
-    """Folder with config, tokenizer and safetensors of a GGUF file, made when missing; known by the file's SHA-256, or
-    by those of its parts.
+    """Folder with config, tokenizer and safetensors of a GGUF file, made if missing; identified by the SHA-256 of the
+    file or of its parts.
 
-    Raises UserError where transformers cannot read the file.
+    Raises UserError if transformers cannot read the file.
     """
     parts = parts_of(path)
     for part in parts:
         check_gguf(part)
     if len(parts) == 1:
         return converted(f"{path.stem}-{file_hash(path)[:16]}", lambda: path, stored_in)
-    together = sha256("".join(map(file_hash, parts)).encode()).hexdigest()
-    name = f"{name_without_part(path)}-{together[:16]}"
-    whole = cache_root() / "models" / f"{name}.{os.getpid()}.gguf"
-    whole.parent.mkdir(parents=True, exist_ok=True)
+    digest = sha256("".join(map(file_hash, parts)).encode()).hexdigest()
+    name = f"{name_without_part(path)}-{digest[:16]}"
+    joined = cache_root() / "models" / f"{name}.{os.getpid()}.gguf"
+    joined.parent.mkdir(parents=True, exist_ok=True)
     try:
-        return converted(name, lambda: join(parts, whole), stored_in)
+        return converted(name, lambda: join(parts, joined), stored_in)
     finally:
-        whole.unlink(missing_ok=True)
+        joined.unlink(missing_ok=True)
 
 
 def converted(name: str, find: Callable[[], Path], format: Callable[[Path], str | None] = lambda _: None) -> Path:
-    """The folder `name` in the cache, made of the GGUF file that `find` returns where it is missing; its config.json
-    says in FORMAT what `format` returns of the file.
+    """The folder `name` in the cache, made from the GGUF file that `find` returns if it is missing. Its config.json has
+    the result of `format` for the file under FORMAT.
 
-    Each version of transformers has its own, as it makes another tokenizer and configuration of the same file. The
-    conversion happens beside the final place and is renamed into it, so a killed one leaves nothing behind that looks
+    Each version of transformers has a folder of its own, since it makes another tokenizer and configuration of the same
+    file. The conversion happens in a temporary folder that is then renamed, so a killed one leaves nothing that looks
     finished.
     """
     target = cache_root() / "models" / f"transformers-{version('transformers')}" / name
@@ -78,7 +78,7 @@ def converted(name: str, find: Callable[[], Path], format: Callable[[Path], str 
 
 
 def stored_in(path: Path) -> str | None:
-    """What a file says that most of its numbers are stored in: "Q4_K_M GGUF"; None where it does not say."""
+    """The format of most of a file's numbers, as the file states it: "Q4_K_M GGUF"; None if it does not."""
     from gguf import GGUFReader, LlamaFileType
 
     field = GGUFReader(path).get_field("general.file_type")
@@ -88,9 +88,9 @@ def stored_in(path: Path) -> str | None:
 
 
 def _forget_offline(config: Path) -> None:
-    """Take out of a tokenizer's configuration whether the hub could be reached while it was converted.
+    """Remove from a tokenizer's configuration whether the hub could be reached during the conversion.
 
-    The model's identity is a hash over its files, and must not depend on HF_HUB_OFFLINE.
+    The model's identity is a hash of its files, and must not depend on HF_HUB_OFFLINE.
     """
     if not config.is_file():
         return
@@ -104,7 +104,7 @@ def _convert(gguf: Path, folder: Path, format: str | None) -> None:
 
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    # The weights are plain float32 by now; only the marks say "quantised", and saving refuses over them.
+    # The weights are plain float32 now, but saving refuses a model that is still marked as quantised.
     if hasattr(model.config, "quantization_config"):  # transformers 5.2 sets none
         del model.config.quantization_config
     if format is not None:
@@ -113,5 +113,5 @@ def _convert(gguf: Path, folder: Path, format: str | None) -> None:
     model.is_quantized = False
     try:
         model.save_pretrained(folder)
-    except SafetensorError as error:  # a full disk, for one
+    except SafetensorError as error:  # a full disk, for example
         raise OSError(str(error)) from error

@@ -8,8 +8,8 @@ from typing import Any
 from kvbench.errors import UserError
 
 _PART = re.compile(r"-(\d{5})-of-(\d{5})$")
-OF_PARTS = "split."  # what the fields of a part begin with that say which it is
-OF_WRITER = ("GGUF.", "general.architecture")  # written by the writer itself
+OF_PARTS = "split."  # prefix of the fields that number a part
+OF_WRITER = ("GGUF.", "general.architecture")  # fields that GGUFWriter writes itself
 
 
 def name_without_part(path: Path) -> str:
@@ -18,9 +18,9 @@ def name_without_part(path: Path) -> str:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """All parts of the file that `path` is any part of, in their order; a file that is whole alone.
+    """All parts, in order, of the file of which `path` is a part; a whole file is its only part.
 
-    Raises UserError where one is missing.
+    Raises UserError if a part is missing.
     """
     part = _PART.search(path.stem)
     if part is None:
@@ -29,13 +29,13 @@ def parts_of(path: Path) -> list[Path]:
     parts = [
         path.with_name(f"{name_without_part(path)}-{number:05}-of-{part[2]}.gguf") for number in range(1, count + 1)
     ]
-    if missing := [one.name for one in parts if not one.is_file()]:
+    if missing := [other.name for other in parts if not other.is_file()]:
         raise UserError(f"{path.name} is one of {count} parts, and {missing[0]} is not beside it")
     return parts
 
 
 def join(parts: Sequence[Path], whole: Path) -> Path:
-    """One file of all parts: the fields of the first, and the tensors of each as they are stored."""
+    """Write all parts as one file: the fields of the first, and the stored tensors of each."""
     from gguf import GGUFReader, GGUFWriter
 
     readers = [GGUFReader(part) for part in parts]

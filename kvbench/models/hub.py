@@ -9,17 +9,17 @@ from huggingface_hub.errors import HfHubHTTPError
 from kvbench.utils.deadline import within
 
 _PATIENCE = 5.0  # seconds for the first answer
-# Seconds for a model's configuration, and for its tokenizer: a hub may answer once and then be silent, or send single
-# bytes, and each request is repeated.
+# Seconds for a model's configuration, and for its tokenizer: a hub may stop answering or send single bytes, and each
+# request is repeated.
 WHOLE = 180.0
 
 
 def hub_options(hub_id: str, revision: str) -> dict[str, Any]:
     """Keyword arguments of `from_pretrained` for a model of the hub.
 
-    One short request comes first. transformers requests many files and retries each, so that a hub that accepts
-    connections and never answers would take half an hour, and one behind a broken proxy a minute; without an answer
-    here only the local cache is read.
+    One short request comes first; without an answer only the local cache is read. transformers requests many files and
+    retries each: a hub that accepts connections and never answers would take half an hour, one behind a broken proxy a
+    minute.
     """
     options = {"revision": revision}
     return options if constants.HF_HUB_OFFLINE or answers(hub_id, revision) else options | {"local_files_only": True}
@@ -38,6 +38,6 @@ def answers(hub_id: str, revision: str) -> bool:
         return status is None or (status < 500 and status != 407)
     except ValueError:  # a bad name: likewise
         return True
-    except Exception:  # no answer: what the client raises depends on its version
+    except Exception:  # no answer; the error depends on the client's version
         return False
     return True

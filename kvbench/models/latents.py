@@ -1,17 +1,17 @@
-"""Latent attention: what a model stores of a token for all heads of a layer, and attention over it.
+"""Latent attention: the numbers that a model stores of a token for all heads of a layer, and attention over them.
 
 A layer with multi-head latent attention (MLA; DeepSeek-V2, arXiv 2405.04434, section 2.1) computes the keys and values
 of all its heads from one latent, kv_lora_rank numbers, and rotates one key of qk_rope_head_dim numbers that the heads
 share. transformers stores these two and expands them (`expand_kv`) before it calls an attention function.
 
-A cache layer that is `latent` therefore returns from `update` what it was given, of the new tokens alone. The attention
-function gets these expanded, finds the layer here, and hands over to it either
+The `update` of a `latent` cache layer therefore returns the new tokens' latents unchanged. The attention function gets
+them expanded, looks up the layer here, and passes it either
 
-    the expanded keys and values of the new tokens, beside their latents, to a layer that reads a prompt: all methods
-    score keys and queries of heads; or
-    the latents alone, to a layer that `absorbs`: the key projection of the heads moves to the queries and the value
-    projection to the outputs (section 2.1.2), so that all heads attend to one key, which is the latent and the rotated
-    key together, and to one value, the latent.
+    the expanded keys and values of the new tokens beside their latents, if it reads a prompt: all methods score keys
+    and queries of heads; or
+    only the latents, if it `absorbs`: the key projection of the heads moves to the queries and the value projection to
+    the outputs (section 2.1.2), so that all heads attend to one key, the latent together with the rotated key, and to
+    one value, the latent.
 """
 
 import threading
@@ -26,19 +26,19 @@ from torch.nn import Module
 from kvbench.errors import UserError
 from kvbench.ops.softmax import Scaling
 
-# what an error says first where something cannot be had of such a model
+# The beginning of errors about such a model.
 LATENTS = "this model stores latents, from which it computes the keys and values of all heads"
 
 
 class Latents(NamedTuple):
-    """Of t tokens. As keys and values of one head the rotated key is the key, and the latent the value."""
+    """Latents of t tokens. As keys and values of one head, the rotated key is the key and the latent the value."""
 
     latent: Tensor  # [rows, 1, t, kv_lora_rank], after its norm
     rotated: Tensor  # [rows, 1, t, qk_rope_head_dim], after RoPE
 
 
 class LatentLayer(Protocol):
-    """A cache layer that a model hands latents to."""
+    """A cache layer to which a model passes latents."""
 
     @property
     def absorbs(self) -> bool: ...
@@ -51,13 +51,13 @@ class LatentLayer(Protocol):
 
 
 class Projections(NamedTuple):
-    """What expands a latent, in the dtype of the model."""
+    """The matrices that expand a latent, in the model's dtype."""
 
     keys: Tensor  # [num_attention_heads, qk_nope_head_dim, kv_lora_rank]
     values: Tensor  # [num_attention_heads, kv_lora_rank, v_head_dim]
 
     def absorbed(self, query: Tensor) -> Tensor:
-        """Query [rows, num_attention_heads, q, qk_nope_head_dim + qk_rope_head_dim] as one of latents and rotated keys,
+        """Query [rows, num_attention_heads, q, qk_nope_head_dim + qk_rope_head_dim] for latents and rotated keys,
         [rows, num_attention_heads, q, kv_lora_rank + qk_rope_head_dim]."""
         plain = self.keys.shape[1]
         return torch.cat([query[..., :plain] @ self.keys, query[..., plain:]], dim=-1)
@@ -67,13 +67,13 @@ class Projections(NamedTuple):
         return output @ self.values
 
 
-class Handed(NamedTuple):
+class HandedOver(NamedTuple):
     layer: LatentLayer
     latents: Latents
 
 
 class _Last(threading.local):
-    """What the last `update` of a thread returned, until its layer attends. The pass itself holds the tensors."""
+    """The result of a thread's last `update` until its layer attends. The pass itself holds the tensors."""
 
     layer: LatentLayer | None = None
     latents: "tuple[ref[Tensor], ref[Tensor]] | None" = None
@@ -84,28 +84,28 @@ _PROJECTIONS: WeakKeyDictionary[Module, Projections] = WeakKeyDictionary()
 
 
 def hand_over(layer: LatentLayer, latents: Latents) -> Latents:
-    """The latents of new tokens, which the model expands and passes to attention, where `layer` takes them."""
+    """Return the latents of new tokens, which the model expands and passes to attention, and note their `layer`."""
     _last.layer, _last.latents = layer, (ref(latents.latent), ref(latents.rotated))
     return latents
 
 
-def handed() -> Handed | None:
-    """The layer that has just been handed latents, with these; None where none has, or an error ended its pass."""
+def take_handed_over() -> HandedOver | None:
+    """The layer to which latents were just passed, with these; None if there is none, or an error ended its pass."""
     layer, latents = _last.layer, _last.latents
     _last.layer = _last.latents = None
     if layer is None or latents is None:
         return None
-    latent, rotated = (each() for each in latents)
-    return None if latent is None or rotated is None else Handed(layer, Latents(latent, rotated))
+    latent, rotated = (reference() for reference in latents)
+    return None if latent is None or rotated is None else HandedOver(layer, Latents(latent, rotated))
 
 
 def attend_expanded(
     module: Module, query: Tensor, layer: LatentLayer, latents: Latents, keys: Tensor, values: Tensor, scaling: Scaling
 ) -> Tensor:
-    """The attention [rows, num_attention_heads, q, v_head_dim] of a layer that was handed latents of new tokens, with
-    what its model expanded them to: keys and values [rows, num_attention_heads, t, …].
+    """The attention [rows, num_attention_heads, q, v_head_dim] of a layer that got latents of new tokens. Its model has
+    expanded them to keys and values [rows, num_attention_heads, t, …].
 
-    Raises UserError where the model's code in this transformers expands latents before it stores them.
+    Raises UserError if the model's code in this transformers expands latents before it stores them.
     """
     if not hasattr(module, "expand_kv"):
         raise UserError(
@@ -122,7 +122,7 @@ def attend_expanded(
 
 
 def projections_of(module: Any, like: Latents) -> Projections:
-    """The projections of an attention module, found out by expanding a unit matrix; `like` has the sizes of latents."""
+    """The projections of an attention module, from the expansion of a unit matrix; `like` has the sizes of latents."""
     if module not in _PROJECTIONS:
         rank, rotated = like.latent.shape[-1], like.rotated.shape[-1]
         with torch.inference_mode(False), torch.no_grad():
@@ -139,5 +139,5 @@ class OneHead(NamedTuple):
 
 
 def as_one_head(rotated: Tensor, latent: Tensor) -> OneHead:
-    """What absorbed queries attend to, from stored rotated keys and latents [rows, 1, len, …]."""
+    """The keys and values of absorbed queries, from stored rotated keys and latents [rows, 1, len, …]."""
     return OneHead(torch.cat([latent, rotated], dim=-1), latent)

@@ -1,4 +1,4 @@
-"""What each layer of a model keeps of a text: all keys and values, a window of them, a fixed state, or nothing."""
+"""The kinds of a model's layers, which keep all keys and values of a text, a window of them, a state, or nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from kvbench.models.cache_layers import check_known
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 LINEAR = ("linear_attention", "conv")  # recurrent layers and convolutions, in transformers' words
 WITHOUT = ("moe", "mlp", "dummy")  # layers that read no other token
-# Models whose code in transformers begins a new state with every pass over several tokens
+# Models whose code in transformers begins a new state with every pass over several tokens.
 ONE_BY_ONE = frozenset({"jamba"})
 
 
@@ -20,9 +20,9 @@ ONE_BY_ONE = frozenset({"jamba"})
 class LayerKind:
     """One layer.
 
-    keeps     own: keys and values of its own; shared: it attends to those of an earlier layer; state: what it has read,
-              in tensors of fixed size (linear attention, state spaces, convolutions); nothing: it reads no other token.
-    window    the tokens that it attends to, the query's own and those before it; None: all of them.
+    keeps     own: keys and values of its own; shared: it attends to those of an earlier layer; state: tensors of fixed
+              size (linear attention, state spaces, convolutions); nothing: it reads no other token.
+    window    how many tokens it attends to, the query's own and those before it; None: all.
     chunked   whether these are at most those since the last multiple of `window` tokens.
     readers   how many later layers attend to its keys and values.
     states    how many states of fixed size it has.
@@ -50,16 +50,16 @@ Kinds = tuple[LayerKind, ...]  # by layer, lowest first
 
 
 def kinds_of(config: PreTrainedConfig) -> Kinds:
-    """The kind of each layer of a model's configuration. A window that holds every text the model takes is none.
+    """The kind of each layer of a model's configuration. A window as long as the longest text counts as none.
 
-    Raises UserError for layers of other kinds (indexed attention, attention beside a state in one layer),
-    for those that an older transformers does not know, for windows of latents, and for a model without attention.
+    Raises UserError for layers of other kinds (indexed attention, attention beside a state in one layer), for kinds
+    that an older transformers does not know, for windows of latents, and for a model without attention.
     """
     config = config.get_text_config(decoder=True)
     count, window = config.num_hidden_layers, getattr(config, "sliding_window", None)
     types = getattr(config, "layer_types", None) or [FULL if window is None else SLIDING] * count
-    if others := sorted(set(types) - {FULL, SLIDING, CHUNKED, *LINEAR, *WITHOUT}):
-        raise UserError(f"this model has layers of {others[0]!r}, for which kvbench has no cache")
+    if unsupported := sorted(set(types) - {FULL, SLIDING, CHUNKED, *LINEAR, *WITHOUT}):
+        raise UserError(f"this model has layers of {unsupported[0]!r}, for which kvbench has no cache")
     if not {FULL, SLIDING} & set(types):
         raise UserError("this model has no layer with attention, and thus no keys and values to compress")
     if getattr(config, "num_kv_shared_layers", None) and getattr(config, "kv_sharing_modes", None) is None:
@@ -77,7 +77,7 @@ def kinds_of(config: PreTrainedConfig) -> Kinds:
     if latent and ({SLIDING, CHUNKED} & {*types} or any(modes)):
         raise UserError("this model has latents in layers with a sliding window, for which kvbench has no cache")
     kinds = []
-    for at, (kind, own, mode) in enumerate(zip(types, windows, modes, strict=True)):
+    for at, (kind, reach, mode) in enumerate(zip(types, windows, modes, strict=True)):
         if kind not in (FULL, SLIDING, CHUNKED) or mode == "reuse":
             check_known(kind)
         if kind in LINEAR:
@@ -85,19 +85,19 @@ def kinds_of(config: PreTrainedConfig) -> Kinds:
         elif kind in WITHOUT:
             kinds.append(LayerKind("nothing"))
         elif mode == "reuse":
-            kinds.append(LayerKind("shared", own))
+            kinds.append(LayerKind("shared", reach))
         else:
             later = zip(types[at + 1 :], modes[at + 1 :], strict=True)
             readers = sum(mode == "reuse" and other == kind for other, mode in later) if mode == "store" else 0
-            kinds.append(LayerKind("own", own, readers, latent=latent, chunked=kind == CHUNKED))
+            kinds.append(LayerKind("own", reach, readers, latent=latent, chunked=kind == CHUNKED))
     return tuple(kinds)
 
 
 def kinds_at(config: PreTrainedConfig, n: int) -> Kinds:
-    """`kinds_of` for a prompt of n tokens; without windows where all layers that attend have one that holds the prompt.
+    """`kinds_of` for a prompt of n tokens; without windows if every layer that attends has one that holds the prompt.
 
-    Methods compress the layers without a window. Where a model has only sliding ones (Mistral-7B-v0.1), they compress
-    all, as long as no window is exceeded.
+    Methods compress the layers without a window. If a model has only sliding windows (Mistral-7B-v0.1), they compress
+    all layers as long as no window is exceeded.
     """
     kinds = kinds_of(config)
     if all(kind.window is not None and n <= kind.window and not kind.chunked for kind in kinds if kind.attends):
@@ -111,12 +111,12 @@ def compressed_layers(kinds: Sequence[LayerKind]) -> list[int]:
 
 
 def reads_one_by_one(config: PreTrainedConfig) -> bool:
-    """Whether what follows a prompt has to be read in passes of one token."""
+    """Whether the tokens after a prompt must be read in passes of one token."""
     return config.get_text_config(decoder=True).model_type in ONE_BY_ONE
 
 
 def check_continues(config: PreTrainedConfig, what: str) -> None:
-    """Raise UserError for a model that cannot go on with several tokens at once after others, which `what` needs."""
+    """Raise UserError for a model that cannot read several tokens at once after others, as `what` needs."""
     if reads_one_by_one(config):
         raise UserError(
             f"{what}, but the states of a {config.get_text_config(decoder=True).model_type} model are lost between two "

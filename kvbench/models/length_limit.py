@@ -1,4 +1,4 @@
-"""How long a text may be by a model's positions, beside what a user asks for."""
+"""The longest text for which a model has positions, compared with model.max_length."""
 
 import math
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from kvbench.configuration import ModelSpec
 from kvbench.errors import UserError
 from kvbench.utils.console import warn
 
-BEHIND = 16  # rows that a table of positions may have beside one for each: OPT's begins with two for padding
+EXTRA = 16  # further rows that a table of positions may have: OPT's begins with two for padding
 
 
 def check_length(spec: ModelSpec, model: PreTrainedModel) -> None:
-    """Warn where model.max_length is beyond a model's positions; UserError where these are a table that ends there."""
+    """Warn if model.max_length is beyond a model's positions. Raises UserError if they are a table that ends there."""
     longest = reach(model.config)
     if spec.max_length is None or longest is None or spec.max_length <= longest:
         return
@@ -26,18 +26,18 @@ def check_length(spec: ModelSpec, model: PreTrainedModel) -> None:
 
 
 def reach(config: PretrainedConfig) -> int | None:
-    """Tokens that a configuration has positions for, with the factor of a scaled rotation; None: it does not say."""
+    """Tokens for which a configuration has positions, with the factor of a scaled rotation; None: not stated."""
     text = config.get_text_config(decoder=True)
     length = getattr(text, "max_position_embeddings", None)
     if not isinstance(length, int) or length < 1:
         return None
     parameters: Mapping[str, Any] = getattr(text, "rope_parameters", None) or {}
-    by_type = [one for one in parameters.values() if isinstance(one, Mapping)]  # of each type of layers
-    return max([length, *(scaled(one, length) for one in by_type or [parameters])])
+    by_type = [values for values in parameters.values() if isinstance(values, Mapping)]  # for each type of layers
+    return max([length, *(scaled(values, length) for values in by_type or [parameters])])
 
 
 def scaled(parameters: Mapping[str, Any], length: int) -> int:
-    """The tokens that rotation with these parameters reaches; 0 where it is not scaled."""
+    """The tokens for which a rotation is scaled by these parameters; 0 if it is not scaled."""
     factor, original = parameters.get("factor"), parameters.get("original_max_position_embeddings") or length
     numbers = all(isinstance(x, int | float) and math.isfinite(x) for x in (factor, original))
     return int(factor * original) if numbers and factor is not None else 0
@@ -47,4 +47,4 @@ def learned(model: PreTrainedModel, longest: int) -> bool:
     """Whether a model has a table with a row for each position."""
     tables = (part for part in model.modules() if isinstance(part, nn.Embedding))
     words = model.get_input_embeddings()
-    return any(table is not words and longest <= table.num_embeddings < longest + BEHIND for table in tables)
+    return any(table is not words and longest <= table.num_embeddings < longest + EXTRA for table in tables)

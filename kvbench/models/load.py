@@ -54,7 +54,7 @@ class LoadedModel(Reader):
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     source: str  # folder or hub id it came from
-    checkpoint_dtype: str | None = None  # in which config.json says that it is published
+    checkpoint_dtype: str | None = None  # as config.json states it
     stop_tokens: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class LoadedModel(Reader):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """The dtype of the weights."""
         return self.model.dtype
 
     @property
@@ -76,12 +76,12 @@ class LoadedModel(Reader):
 
     @property
     def growth(self) -> Growth | None:
-        """How its rotation changes with the length of the text (Phi-3, Phi-4-mini); None where it does not."""
+        """How its rotation changes with the length of the text (Phi-3, Phi-4-mini); None: it does not."""
         return growth_of(self.model)
 
 
 def source_of(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
-    """The folder or hub id of a model, and the options of `from_pretrained` with which the hub is read."""
+    """The folder or hub id of a model, and the options of `from_pretrained` for the hub."""
     path = spec.path
     if path and is_gguf(path):
         path = str(gguf_folder(Path(path).expanduser()))
@@ -117,7 +117,7 @@ def load(spec: ModelSpec) -> LoadedModel:
     """Load weights and tokenizer: safetensors only, no remote code, kvbench's attention."""
     make_current(device := spec.resolve_device())
     if spec.device == "auto" and device == "cpu":
-        tell_of_another(torch.accelerator.current_accelerator(check_available=True))
+        warn_of_unused(torch.accelerator.current_accelerator(check_available=True))
     if spec.random is not None:
         return _drawn(spec)
     source, options = source_of(spec)
@@ -151,10 +151,10 @@ def load(spec: ModelSpec) -> LoadedModel:
             f"model.device_map={spec.device_map}: layers of {spec.name} read keys and values of earlier layers, which "
             "would lie on another device: model.device="
         )
-    if away := offloaded(model):
+    if parts := offloaded(model):
         warn(
-            f"model.device_map={spec.device_map}: the GPU has no room for {len(away)} of {len(model.hf_device_map)} "
-            f"parts of {spec.name} ({away[0]} to {away[-1]}), which are copied to it for every token"
+            f"model.device_map={spec.device_map}: the GPU has no room for {len(parts)} of {len(model.hf_device_map)} "
+            f"parts of {spec.name} ({parts[0]} to {parts[-1]}), which are copied to it for every token"
         )
     ropes_of(model.eval())
     check_length(spec, model)
@@ -170,14 +170,14 @@ def load(spec: ModelSpec) -> LoadedModel:
 def published_dtype(config: Mapping[str, Any]) -> str | None:
     """The dtype of a config.json, or of its text model: float32, bfloat16, …"""
     for part in (config, config.get("text_config") or {}):
-        for name in ("dtype", "torch_dtype"):  # what transformers writes since 4.56, and before
+        for name in ("dtype", "torch_dtype"):  # since transformers 4.56, and before
             if isinstance(part.get(name), str):
                 return str(part[name])
     return None
 
 
 def read_config(source: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """config.json, before transformers acts on it. Raises UserError for what no model has, and for code of the hub."""
+    """config.json, before transformers acts on it. Raises UserError for impossible sizes, and for code of the hub."""
     raw: dict[str, Any] = within(WHOLE, partial(PretrainedConfig.get_config_dict, source, **options))[0]
     check_sane(raw, f"config.json of {source}")
     return raw
@@ -195,7 +195,7 @@ def with_length(spec: ModelSpec, config: PretrainedConfig) -> ModelSpec:
 
 @contextmanager
 def unreadable(spec: ModelSpec, source: str, options: Mapping[str, Any]) -> Iterator[None]:
-    """Whatever transformers raises for a model that it cannot read as a UserError: a folder can hold anything.
+    """Raise UserError for any error of transformers about a model that it cannot read: a folder can hold anything.
 
     `options` are those of hub_options, empty for a folder.
     """
@@ -217,13 +217,13 @@ def unreadable(spec: ModelSpec, source: str, options: Mapping[str, Any]) -> Iter
 
 
 def check_complete(spec: ModelSpec, source: str, loading: Mapping[str, Any], left_out: tuple[str, ...] = ()) -> None:
-    """Raise UserError where the checkpoint and the model of its configuration differ in their weights.
+    """Raise UserError if the checkpoint and the model of its configuration differ in their weights.
 
-    transformers draws missing weights at random and leaves out those it has no place for. `loading` is its
-    output_loading_info, in which tied weights are not missing; weights whose names begin with one of `left_out` have no
-    place on purpose.
+    transformers draws missing weights at random and ignores those for which it has no place. `loading` is its
+    output_loading_info, in which tied weights are not missing; weights whose names begin with one of `left_out` are
+    ignored on purpose.
     """
-    for kind, what in (
+    for kind, problem in (
         ("missing_keys", "lacks"),
         ("mismatched_keys", "has in another shape"),
         ("unexpected_keys", "has no place in its configuration for"),
@@ -232,11 +232,11 @@ def check_complete(spec: ModelSpec, source: str, loading: Mapping[str, Any], lef
         names = [name for name in names if not name.endswith(BUFFERS) and not name.startswith(left_out)]
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise UserError(f"model {spec.name!r} from {source} {what} {', '.join(names[:3])}{more}")
+            raise UserError(f"model {spec.name!r} from {source} {problem} {', '.join(names[:3])}{more}")
 
 
 def make_current(device: str) -> None:
-    """Make a GPU that is named by its number the one that new work goes to; UserError where there is no such device."""
+    """Make a GPU with a number the current one, to which new work goes. Raises UserError if there is no such device."""
     try:
         torch.empty(0, device=device)
         if torch.device(device).type == "cuda" and torch.device(device).index is not None:
@@ -248,15 +248,15 @@ def make_current(device: str) -> None:
         ) from error
 
 
-def tell_of_another(accelerator: torch.device | None) -> None:
-    """Where `model.device=auto` takes the CPU beside an accelerator that is no CUDA GPU, say so."""
+def warn_of_unused(accelerator: torch.device | None) -> None:
+    """Warn if `model.device=auto` takes the CPU although there is an accelerator that is no CUDA GPU."""
     if accelerator is not None and accelerator.type != "cuda":
         kind = accelerator.type
         warn(f"model.device=auto takes the CPU. model.device={kind} computes on this machine's {kind}: docs/gpu.md")
 
 
 def _drawn(spec: ModelSpec) -> LoadedModel:
-    """A model of random weights, with the tokenizer of another one."""
+    """A model of random weights, with another model's tokenizer."""
     if spec.device_map is not None:
         raise UserError(f"model.device_map={spec.device_map}: random weights are on one device, model.device=")
     assert spec.random is not None, "load draws weights for specs that have a configuration"

@@ -1,4 +1,4 @@
-"""What a model does with kvbench's attention and caches, found out once it is loaded, from a few tokens."""
+"""How a loaded model behaves with kvbench's attention and caches, tested with a few tokens."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -16,37 +16,37 @@ from kvbench.models.latents import Latents
 from kvbench.models.layer_kinds import LayerKind, kinds_of
 from kvbench.models.reads_alike import (
     KVBENCH,
-    behind,
     cache_layers,
     check_reads_alike,
     difference,
     layers_of,
+    outputs_of,
     read,
     refusing,
 )
 from kvbench.models.rope_growth import growth_of
 from kvbench.ops.rope import Rope
 
-FARTHEST = 1023  # the other position, at most: slow channels have to turn by much more than rounding changes them
-# Of keys whose rotation was undone, the largest share that may differ: 0.004 to 0.006 from rounding to bfloat16.
+FARTHEST = 1023  # of the other position, so far that rotation changes slow channels much more than rounding does
+# The largest difference, as a share, of keys whose rotation was undone: rounding to bfloat16 makes 0.004 to 0.006.
 CLOSE = 0.03
 
-Ropes = tuple[Rope | None, ...]  # by layer of the model, lowest first; None: it keeps no keys, or nothing rotates
+Ropes = tuple[Rope | None, ...]  # by layer of the model, lowest first; None: it keeps no keys, or does not rotate them
 
 
-class Found(NamedTuple):
+class Probed(NamedTuple):
     ropes: Ropes
-    alike: float  # how far hidden states are from those of the model's own attention
+    alike: float  # difference of hidden states from those of the model's own attention
 
 
-_FOUND: WeakKeyDictionary[PreTrainedModel, Found] = WeakKeyDictionary()
+_PROBED: WeakKeyDictionary[PreTrainedModel, Probed] = WeakKeyDictionary()
 _COUNTS: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
 
 class ProbeLayer(AttendingLayer):
     """Keeps the key of the one token that is read, at position `seen`.
 
-    The token attends to itself alone, so that whatever the position, all layers read the same hidden states.
+    The token attends only to itself, so that all layers read the same hidden states at any position.
     """
 
     def __init__(self, seen: int):
@@ -55,11 +55,11 @@ class ProbeLayer(AttendingLayer):
 
     @property
     def windowed(self) -> bool:
-        """No text is too long for it."""
+        """True: no text is too long for it."""
         return True
 
     def keep_latents(self, latents: Latents) -> None:
-        """Keys are looked at as they come expanded."""
+        """Nothing: the probe reads expanded keys."""
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         self.keys, self.values = keys, values
@@ -70,32 +70,32 @@ class ProbeLayer(AttendingLayer):
 
 
 def ropes_of(model: PreTrainedModel) -> Ropes:
-    """The rotation of each layer's keys, found out once for a model.
+    """The rotation of each layer's keys, probed once for a model.
 
-    A layer that rotates otherwise than any of the model's rotary embeddings says so in `Rope.varies`.
-    Raises UserError where the model cannot read a token with kvbench's attention and caches.
+    `Rope.varies` marks a layer that rotates in another way than all of the model's rotary embeddings.
+    Raises UserError if the model cannot read a token with kvbench's attention and caches.
     """
-    return _found_of(model).ropes
+    return _probed(model).ropes
 
 
-def _found_of(model: PreTrainedModel) -> Found:
-    if model not in _FOUND:
-        _FOUND[model] = _found(model)
-    return _FOUND[model]
+def _probed(model: PreTrainedModel) -> Probed:
+    if model not in _PROBED:
+        _PROBED[model] = _probe(model)
+    return _PROBED[model]
 
 
 def told(model: PreTrainedModel) -> dict[str, float | list[int]]:
-    """For the manifest: `reads_alike`, how far hidden states are from those of the model's own attention, and
-    `unrotated_layers`, which keep keys without rotating them, where there are any."""
-    ropes, share = _found_of(model)
+    """For the manifest: `reads_alike`, the difference of hidden states from those of the model's own attention, and
+    `unrotated_layers`, which keep keys without rotating them, if there are any."""
+    ropes, share = _probed(model)
     still = [at for at, rope in enumerate(ropes) if rope is not None and rope.still]
     alike: dict[str, float | list[int]] = {"reads_alike": share}
     return alike | ({"unrotated_layers": still} if still else {})
 
 
 def counts_positions(model: PreTrainedModel) -> bool:
-    """Whether a step depends on how many tokens the cache says it has seen, and not on `position_ids` alone: what such
-    a step does on the GPU changes with every token. Found out once for a model that `ropes_of` reads."""
+    """Whether a step depends on the cache's number of tokens, and not only on `position_ids`: its work on the GPU then
+    differs from token to token. Probed once for a model that `ropes_of` reads."""
     if model not in _COUNTS:
         _COUNTS[model] = _counts_positions(model)
     return _COUNTS[model]
@@ -109,11 +109,11 @@ def _counts_positions(model: PreTrainedModel) -> bool:
 
 
 @torch.no_grad()
-def _found(model: PreTrainedModel) -> Found:
+def _probe(model: PreTrainedModel) -> Probed:
     kinds, candidates = kinds_of(model.config), Rope.all_of(model)
     alike = check_reads_alike(model, kinds)
     if not candidates:
-        return Found((None,) * len(kinds), alike)
+        return Probed((None,) * len(kinds), alike)
     position = _other_position(model)
     keys = _keys_at(model, kinds, [0, position], position)
     types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or [None] * len(kinds)
@@ -121,11 +121,11 @@ def _found(model: PreTrainedModel) -> Found:
         None if pair is None else _rope(at, pair[0], pair[1], position, _of_type(candidates, types[at]))
         for at, pair in enumerate(keys)
     )
-    return Found(ropes, alike)
+    return Probed(ropes, alike)
 
 
 def _other_position(model: PreTrainedModel) -> int:
-    """Far from the first, and no farther than texts that are rotated as short ones are."""
+    """A position far from the first, but not so far that long texts are rotated with other frequencies."""
     longest = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
     growth = growth_of(model)
     limits = [FARTHEST + 1, longest, growth and growth.length]
@@ -136,24 +136,24 @@ def _keys_at(
     model: PreTrainedModel, kinds: Sequence[LayerKind], positions: Sequence[int], seen: int
 ) -> list[Tensor | None]:
     """Keys [len(positions), num_key_value_heads, 1, head_dim] of each layer that keeps its own, for one token at each
-    of the positions, in a sequence for each, while the cache says that it has `seen` so many tokens."""
+    of the positions, in a sequence for each, while the cache reports `seen` tokens."""
     layers = cache_layers(kinds, partial(ProbeLayer, seen))
     ids = torch.full((len(positions), 1), model.get_input_embeddings().weight.shape[0] // 2, device=model.device)
     modules = layers_of(model, kinds)
-    # Behind the last layer there are only logits, whose weights may be a quarter of a small model's.
-    ends = behind(modules[-1], True) if modules else nullcontext()
+    # After the last layer there are only logits, whose weights may be a quarter of a small model's.
+    ends = outputs_of(modules[-1], True) if modules else nullcontext()
     with refusing(type(model).__name__, KVBENCH, 1), ends:
         read(model, ids, torch.tensor(positions, device=model.device)[:, None], layers, logits_to_keep=1)
     return [layer.keys if isinstance(layer, ProbeLayer) else None for layer in layers]
 
 
 def _of_type(candidates: Sequence[Rope], layer_type: str | None) -> list[Rope]:
-    """The candidates, those of a layer's own type first: they win where another is as close."""
+    """The candidates, those of a layer's own type first, which win if others are as close."""
     return sorted(candidates, key=lambda rope: rope.layer_type != layer_type)
 
 
 def _rope(at: int, first: Tensor, other: Tensor, position: int, candidates: Sequence[Rope]) -> Rope:
-    """Of the candidates and none at all, the rotation that leads from the other position back to the first key."""
+    """The rotation, of the candidates or none, that leads from the other position back to the first key."""
     tried = [*candidates, *(replace(rope, last=True) for rope in candidates)]
     tried.append(replace(candidates[0], still=True, varies=""))
     distances = [_distance(first, other, position, rope) for rope in tried]
@@ -164,7 +164,7 @@ def _rope(at: int, first: Tensor, other: Tensor, position: int, candidates: Sequ
 
 
 def _distance(first: Tensor, other: Tensor, position: int, rope: Rope) -> float:
-    """How far the other key, rotated back, is from the first, as a share of its length."""
+    """The difference of the other key, rotated back, from the first, as a share of its length."""
     try:
         back = rope.rotate(other.float(), torch.tensor([-position]))
     except (RuntimeError, ValueError):  # a rotation of heads of another width (Gemma-4)

@@ -20,8 +20,8 @@ SEED = 0
 def random_model(config: Mapping[str, Any], dtype: torch.dtype, device: str) -> PreTrainedModel:
     """A causal language model of `config` (model_type and the keys of its transformers configuration).
 
-    The same weights for the same configuration, dtype and kind of device. Raises UserError for a configuration that
-    transformers does not take, and for a model that the memory cannot hold.
+    The weights are the same for the same configuration, dtype and kind of device. Raises UserError for a configuration
+    that transformers does not take, and for a model that does not fit into memory.
     """
     if config.get("model_type") not in CONFIG_MAPPING:
         raise UserError(
@@ -49,5 +49,5 @@ def random_model(config: Mapping[str, Any], dtype: torch.dtype, device: str) -> 
 
 
 def random_source(config: Mapping[str, Any]) -> str:
-    """The text in place of another model's folder or hub id."""
+    """The text in place of a folder or hub id."""
     return f"random weights, seed {SEED}, configuration {digest(dict(config))}"

@@ -1,4 +1,4 @@
-"""How a model's texts become tokens and back: chat template, tokenizer and stop tokens, without its weights."""
+"""A model's texts as tokens and back: chat template, tokenizer and stop tokens, without its weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from kvbench.errors import UserError
 from kvbench.utils.chat_template import RAW, bounded, check_template
 from kvbench.utils.text import first_line
 
-# Put before chat templates that write today's date: the same day every day, so that prompts stay as they are. It is the
-# default of Llama-3.1's template.
+# Put before chat templates that write today's date, so that prompts are the same every day: the default of Llama-3.1's
+# template.
 SAME_DAY = (
     "{%- macro strftime_now(format) -%}{{ {'%Y-%m-%d': '2024-07-26', '%d %B %Y': '26 July 2024'}"
     ".get(format, '26 Jul 2024') }}{%- endmacro -%}"
@@ -28,16 +28,16 @@ SAME_DAY = (
 
 
 class Reader:
-    """What reads and writes a model's texts. Has a ModelSpec `spec` and a `tokenizer`."""
+    """Reads and writes a model's texts, with its `spec` and `tokenizer`."""
 
     spec: ModelSpec
     tokenizer: PreTrainedTokenizerBase
 
     def render(self, prompt: str, chat: bool, prefix: str = "", history: Sequence[tuple[str, str]] = ()) -> str:
-        """The text the model reads: `prompt` in its chat template where `chat` and it has one, then `prefix`.
+        """The text the model reads: `prompt`, in the model's chat template if `chat` and there is one, then `prefix`.
 
-        `history` has role and content of the messages before the prompt. Raises UserError where there is no chat
-        template to write them in, or where it fails.
+        `history` has role and content of the messages before the prompt. Raises UserError if there is no chat template
+        for them, or if it fails.
         """
         if self.templated(chat):
             prompt = self.written([*history, ("user", prompt)])
@@ -50,14 +50,14 @@ class Reader:
         return prompt + prefix
 
     def written(self, messages: Sequence[tuple[str, str]], answering: bool = True) -> str:
-        """Messages, each a role and its content, in the chat template; `answering`: up to where an answer begins.
+        """Messages, each a role and its content, in the chat template; `answering`: with the header of an answer.
 
-        Raises UserError where the template fails.
+        Raises UserError if the template fails.
         """
         try:
             check_template(self.spec.name, template := self.template)
             with bounded(self.spec.name):
-                text: str = self.tokenizer.apply_chat_template(
+                return self.tokenizer.apply_chat_template(
                     [{"role": role, "content": content} for role, content in messages],
                     add_generation_prompt=answering,
                     tokenize=False,
@@ -68,12 +68,11 @@ class Reader:
             raise
         except Exception as error:  # a template is a program: it can raise anything
             raise UserError(f"the chat template of {self.spec.name} fails: {first_line(error)} {RAW}") from error
-        return text
 
     def tokenise(self, text: str, chat: bool, **options: Any) -> BatchEncoding:
         """Token ids of a rendered text; a chat template has written the special tokens itself.
 
-        Raises UserError where the tokenizer would end a raw text, which the model is to go on with.
+        Raises UserError if the tokenizer would end a raw text, which the model has to continue.
         """
         if not self.templated(chat) and (appended := self._appended):
             raise UserError(
@@ -83,7 +82,7 @@ class Reader:
         return self.tokenizer(text, add_special_tokens=not self.templated(chat), **options)
 
     def encode(self, prompt: str, chat: bool, prefix: str = "") -> Tensor:
-        """Token ids [n] of a prompt; inside the model's chat template when `chat` and the model has one."""
+        """Token ids [n] of a prompt; in the model's chat template if `chat` and the model has one."""
         return torch.tensor(self.tokenise(self.render(prompt, chat, prefix), chat)["input_ids"])
 
     def templated(self, chat: bool) -> bool:
@@ -92,14 +91,13 @@ class Reader:
 
     @cached_property
     def _appended(self) -> str:
-        """What the tokenizer writes behind a raw text; "" for nothing."""
+        """The text that the tokenizer appends to a raw text, or ""."""
         plain, whole = self.plain_tokens("a"), self.tokenizer("a")["input_ids"]
-        behind = next((at + len(plain) for at in range(len(whole)) if whole[at : at + len(plain)] == plain), len(whole))
-        text: str = self.tokenizer.decode(whole[behind:])
-        return text
+        end = next((at + len(plain) for at in range(len(whole)) if whole[at : at + len(plain)] == plain), len(whole))
+        return self.tokenizer.decode(whole[end:])
 
     def special_tokens(self, text: str) -> list[int]:
-        """The special tokens in a text, in their order: those that no user's text should contain."""
+        """The special tokens in a text, in their order, which no user's text should contain."""
         special = {token for token, added in self.tokenizer.added_tokens_decoder.items() if added.special}
         special |= {*self.tokenizer.all_special_ids}
         return [token for token in self.plain_tokens(text) if token in special]
@@ -112,22 +110,20 @@ class Reader:
 
     @cached_property
     def newline(self) -> int:
-        """The token of a line end: the last one that LongBench's code gets from encoding it."""
+        """The token of a line end: the last token of its encoding, as in LongBench's code."""
         return self.plain_tokens("\n")[-1]
 
     def plain_tokens(self, text: str) -> list[int]:
         """Token ids of a part of a text, without special tokens."""
-        tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return tokens
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def decode(self, tokens: list[int]) -> str:
-        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return text
+        return self.tokenizer.decode(tokens, skip_special_tokens=True)
 
 
 @dataclass
 class TextModel(Reader):
-    """A model without its weights: what makes prompts and reads answers where another program computes them."""
+    """A model without its weights, for prompts and answers that another program computes."""
 
     spec: ModelSpec
     config: PretrainedConfig
@@ -135,12 +131,12 @@ class TextModel(Reader):
     source: str  # folder or hub id it came from
     stop_tokens: frozenset[int]
 
-    # Prompts that growing frequencies split are a matter of caches, which are the other program's.
+    # Only caches matter to growing frequencies, and the caches are the other program's.
     growth = None
 
     @property
     def dtype(self) -> torch.dtype:
-        """The one in which kvbench itself would load the weights."""
+        """The dtype in which kvbench itself would load the weights."""
         dtype = self.spec.resolve_dtype()
         return getattr(self.config, "dtype", None) or torch.float32 if dtype == "auto" else dtype
 
@@ -151,10 +147,10 @@ class TextModel(Reader):
 
 
 def stop_tokens(spec: ModelSpec, generation: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The tokens that end a text by a model's generation configuration, and those of model.stop_tokens."""
+    """The tokens that end a text in a model's generation configuration, and those of model.stop_tokens."""
     eos = generation.eos_token_id
     ids = [] if eos is None else eos if isinstance(eos, list) else [eos]
-    if not all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
+    if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
         raise UserError(
             f"the generation configuration of {spec.name} has eos_token_id={eos!r}: it must be an integer, a list of "
             "integers or null"
@@ -164,7 +160,6 @@ def stop_tokens(spec: ModelSpec, generation: GenerationConfig, tokenizer: PreTra
 
 def _token(name: int | str, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> int:
     vocabulary: dict[str, int] = tokenizer.get_vocab()
-    known = name in vocabulary.values() if isinstance(name, int) else name in vocabulary
-    if not known:
+    if name not in (vocabulary.values() if isinstance(name, int) else vocabulary):
         raise UserError(f"model.stop_tokens: {name!r} is no token of {spec.name}")
     return name if isinstance(name, int) else vocabulary[name]

@@ -1,4 +1,4 @@
-"""Whether a model reads the same with kvbench's attention and caches as with its own, from a few tokens."""
+"""Whether a model reads a few tokens the same with kvbench's attention and caches as with its own."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,9 +21,9 @@ from kvbench.ops.rope import text_decoder
 from kvbench.ops.softmax import Scaling
 from kvbench.utils.text import first_line
 
-PROBE = "kvbench_probe"  # the attention function that notes which arguments each layer passes
+PROBE = "kvbench_probe"  # the attention function that notes the arguments of each layer
 PROMPT, TOKENS = 5, 6  # tokens that are read at once, and with the one after them
-# Of hidden states, the largest share that may differ: rounding to 16 bits may choose another expert.
+# The largest difference, as a share, of hidden states: rounding to 16 bits may choose another expert.
 CLOSE, CLOSE_IN_16_BITS = 1e-3, 0.25
 KVBENCH = "kvbench's attention and caches"
 INSTEAD = "engine=openai compares settings of a server that runs it"
@@ -31,14 +31,14 @@ INSTEAD = "engine=openai compares settings of a server that runs it"
 
 class PlainLayer(AttendingLayer):
     """Keeps all keys and values, or latents, attends to them, and notes what the model's code passes to attention: its
-    sliding window, and whether a token attends to earlier ones alone."""
+    sliding window, and whether a token attends only to earlier ones."""
 
     keys = values = passed_window = None
     causal = absorbs = True
 
     @property
     def windowed(self) -> bool:
-        """No window is shorter than what is read here."""
+        """True: no window is shorter than the few tokens that are read."""
         return True
 
     def append(self, keys: Tensor, values: Tensor) -> None:
@@ -51,7 +51,7 @@ class PlainLayer(AttendingLayer):
 
 
 def _noting(module: nn.Module, query: Tensor, key: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
-    """`registered_attention`, with a note in the cache layer that it gets as keys."""
+    """`registered_attention`, which also writes a note into the cache layer that it gets as keys."""
     if isinstance(key, PlainLayer):
         key.passed_window = kwargs.get("sliding_window")
         key.causal = getattr(module, "is_causal", True) is not False
@@ -62,15 +62,15 @@ register(PROBE, _noting)
 
 
 class _Enough(Exception):
-    """Ends a pass behind the last layer to be compared."""
+    """Ends a pass after the last layer to be compared."""
 
 
 def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> float:
-    """Raise UserError for a model that does not read with kvbench's attention what it reads with its own; return how
-    far the hidden states of both are apart, as a share of their norm.
+    """Raise UserError for a model that reads something else with kvbench's attention than with its own. Returns the
+    difference of the hidden states as a share of their norm.
 
-    Compares hidden states behind the lowest layers, one of each kind at least: a prompt and a token after it through
-    kvbench's attention, with a cache, and all of them at once through the model's own.
+    Compares hidden states after the lowest layers, with at least one layer of each kind: a prompt and a token after it
+    through kvbench's attention, with a cache, and all tokens at once through the model's own.
     """
     name = type(model).__name__
     vocab_size = model.get_input_embeddings().weight.shape[0]
@@ -79,11 +79,11 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
     attention, training = model.config._attn_implementation, model.training
     model.eval()
     try:
-        with behind(*deepest(model, kinds)) as hidden:
+        with outputs_of(*deepest(model, kinds)) as hidden:
             with refusing(name, KVBENCH, TOKENS):
                 model.set_attn_implementation(PROBE)
-                for seen, some in ((0, ids[:, :PROMPT]), (PROMPT, ids[:, PROMPT:])):
-                    read(model, some, positions_after(seen, some), layers)
+                for seen, part in ((0, ids[:, :PROMPT]), (PROMPT, ids[:, PROMPT:])):
+                    read(model, part, positions_after(seen, part), layers)
             with refusing(name, "its own attention", TOKENS):
                 model.set_attn_implementation("eager")
                 with suppress(_Enough):
@@ -108,7 +108,7 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
 
 
 def check_passed(name: str, at: int, layer: PlainLayer, window: int | None) -> None:
-    """Raise UserError where the code of layer `at` asks for attention other than the configuration's."""
+    """Raise UserError if the code of layer `at` requests another attention than the configuration states."""
     if not layer.causal:
         raise UserError(f"{name} attends to later tokens (layer {at}), whose keys no cache has yet: {INSTEAD}")
     if window is not None and layer.passed_window != window:
@@ -120,7 +120,7 @@ def check_passed(name: str, at: int, layer: PlainLayer, window: int | None) -> N
 
 @contextmanager
 def takes_attention(name: str) -> Iterator[None]:
-    """While a model is made: its code may choose among attention functions of its own (Falcon, GPT-J)."""
+    """Raise UserError while a model is made whose code chooses among its own attention functions (Falcon, GPT-J)."""
     try:
         yield
     except KeyError as error:
@@ -133,32 +133,26 @@ def takes_attention(name: str) -> Iterator[None]:
 
 
 def cache_layers(kinds: Sequence[LayerKind], make: Callable[[], AttendingLayer]) -> list[Any]:
-    """A cache layer for each of a model's, in transformers' classes where it keeps no keys; `make` makes the others."""
-    return [
-        made(make, kind)
-        if kind.keeps == "own"
-        else LinearAttentionLayer(kind.states)
-        if kind.keeps == "state"
-        else DummyLayer()
-        for kind in kinds
-    ]
-
-
-def made(make: Callable[[], AttendingLayer], kind: LayerKind) -> AttendingLayer:
-    layer = make()
-    layer.latent = kind.latent
-    return layer
+    """A cache layer for each of a model's layers: `make` makes those with keys, the others are transformers' own."""
+    layers: list[Any] = []
+    for kind in kinds:
+        if kind.keeps == "own":
+            layers.append(make())
+            layers[-1].latent = kind.latent
+        else:
+            layers.append(LinearAttentionLayer(kind.states) if kind.keeps == "state" else DummyLayer())
+    return layers
 
 
 def difference(x: Tensor, reference: Tensor) -> float:
-    """How far a tensor is from another of its shape, as a share of the other's norm."""
+    """The norm of the difference of two tensors over that of the reference."""
     x, reference = x.float(), reference.float()
     return float((x - reference).norm() / reference.norm().clamp_min(torch.finfo(torch.float32).tiny))
 
 
 def deepest(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> tuple[nn.Module, bool]:
-    """The module behind which a pass can end, since no layer above it is of another kind than those below, and whether
-    it is a layer; the model itself where its layers are not one list."""
+    """The module after which a pass can end, since all kinds of layers have come by then, and whether it is a layer. If
+    the model's layers are not one list, it is the model itself."""
     layers = layers_of(model, kinds)
     if layers is None:
         return model, False
@@ -173,8 +167,9 @@ def layers_of(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> nn.ModuleLi
 
 
 @contextmanager
-def behind(module: nn.Module, ends: bool) -> Iterator[list[Tensor]]:
-    """A list to which each pass appends what `module` computes, hidden states or logits [1, q, …], and then ends."""
+def outputs_of(module: nn.Module, ends: bool) -> Iterator[list[Tensor]]:
+    """A list to which each pass appends the output of `module`, hidden states or logits [1, q, …]. If `ends`, the
+    pass then ends."""
     outputs: list[Tensor] = []
 
     def note(_: nn.Module, __: object, output: Any) -> None:
@@ -191,7 +186,7 @@ def behind(module: nn.Module, ends: bool) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def refusing(name: str, what: str, tokens: int) -> Iterator[None]:
-    """A model does with its caches what it likes: whatever it raises while it reads `tokens`, as a UserError."""
+    """Raise UserError for any error while a model reads `tokens`: its code may do anything with its caches."""
     try:
         yield
     except (UserError, MemoryError, torch.OutOfMemoryError):
@@ -204,7 +199,7 @@ def refusing(name: str, what: str, tokens: int) -> Iterator[None]:
 
 
 def read(model: PreTrainedModel, ids: Tensor, positions: Tensor, layers: list[Any], **options: Any) -> None:
-    """A pass over ids [sequences, q] at positions [sequences or 1, q] with these layers, which `behind` may end."""
+    """A pass over ids [sequences, q] at positions [sequences or 1, q] with these layers, which `outputs_of` may end."""
     cache = as_argument(model, Cache(layers=layers))
     with suppress(_Enough):
         model(input_ids=ids, **cache, position_ids=positions, use_cache=True, **options)

@@ -9,7 +9,7 @@ from kvbench.ops.rope import embeddings_of, rope_type, types_of, varies_with_len
 
 
 class Growth(NamedTuple):
-    """What changes beyond a length.
+    """The change of frequencies beyond a length.
 
     kind     rope_type, in transformers' words.
     length   the longest text, in tokens, that is rotated with the frequencies of training.
@@ -24,32 +24,32 @@ class Growth(NamedTuple):
         return varies_with_length(self.kind)
 
     def splits(self, context: int, end: int) -> bool:
-        """Whether a text whose first `context` tokens are read in one pass, and the others up to `end` after them, has
-        keys that were rotated with other frequencies than later queries."""
+        """Whether some keys of a text are rotated with other frequencies than later queries: its first `context` tokens
+        are read in one pass, the others, up to `end`, after them."""
         return end > max(self.length, context) and (context <= self.length or not self.settles)
 
 
 def growth_of(model: PreTrainedModel) -> Growth | None:
-    """How a model's frequencies change with the length of the text; None where they do not."""
+    """How a model's frequencies change with the length of the text; None: they do not."""
     config = model.config.get_text_config(decoder=True)
-    found = []
+    growths = []
     for embedding in embeddings_of(model):
         for layer_type in types_of(embedding):
             kind = rope_type(embedding, layer_type)
             if varies_with_length(kind):
                 if kind == "longrope":
                     parameters = config.rope_parameters[layer_type] if layer_type else config.rope_parameters
-                    found.append(Growth(kind, int(parameters["original_max_position_embeddings"]), True))
+                    growths.append(Growth(kind, int(parameters["original_max_position_embeddings"]), True))
                 else:
-                    found.append(Growth(kind, int(embedding.original_max_seq_len), False))
-    return min(found, key=lambda growth: growth.length, default=None)
+                    growths.append(Growth(kind, int(embedding.original_max_seq_len), False))
+    return min(growths, key=lambda growth: growth.length, default=None)
 
 
 def forget_lengths(model: PreTrainedModel) -> None:
-    """Give dynamic frequencies the values of training again, as before the model read its first text.
+    """Reset dynamic frequencies to the values of training, as before the model read its first text.
 
-    transformers keeps those of the longest text so far and takes them for every text that is longer than the trained
-    length, or just as long.
+    transformers keeps the frequencies of the longest text so far, and uses them for every text that is at least as long
+    as the trained length.
     """
     for embedding in embeddings_of(model):
         for layer_type in types_of(embedding):

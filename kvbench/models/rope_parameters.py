@@ -1,4 +1,4 @@
-"""Whether the parameters of a rotation have what its type needs, before transformers computes with them."""
+"""Checks of a rotation's parameters before transformers computes with them."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -8,8 +8,8 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from kvbench.errors import UserError, unknown
 
-STRETCHED = ("linear", "dynamic", "yarn", "llama3")  # by a factor
-NAMES = ("rope_parameters", "rope_scaling")  # what configurations call them
+STRETCHED = ("linear", "dynamic", "yarn", "llama3")  # types that need a factor
+NAMES = ("rope_parameters", "rope_scaling")  # in configurations
 
 
 def check_rope_parameters(config: Mapping[str, Any], where: str) -> None:
@@ -21,9 +21,9 @@ def check_rope_parameters(config: Mapping[str, Any], where: str) -> None:
     for part in (config, text if isinstance(text, Mapping) else {}):
         for parameters in _rotations(part):
             kind = str(parameters.get("rope_type", parameters.get("type", "default")))
-            known = ("default", *ROPE_INIT_FUNCTIONS)
-            if kind not in known:
-                raise unknown(f"rope_type in {where}", kind, known)
+            types = ("default", *ROPE_INIT_FUNCTIONS)
+            if kind not in types:
+                raise unknown(f"rope_type in {where}", kind, types)
             factor = parameters.get("factor")
             number = isinstance(factor, int | float) and not isinstance(factor, bool) and 0 < factor < math.inf
             if kind in STRETCHED and not number:
@@ -34,9 +34,9 @@ def check_rope_parameters(config: Mapping[str, Any], where: str) -> None:
 
 
 def _rotations(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Of all layers, or of each type of them (Gemma-3)."""
+    """The parameters of all layers, or of each type of layers (Gemma-3)."""
     for name in NAMES:
         parameters = config.get(name)
         if isinstance(parameters, Mapping):
-            by_type = [one for one in parameters.values() if isinstance(one, Mapping)]
+            by_type = [values for values in parameters.values() if isinstance(values, Mapping)]
             yield from by_type or [parameters]

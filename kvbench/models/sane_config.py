@@ -1,4 +1,4 @@
-"""What no model's configuration may say: networks of a size that no model has, and code to be fetched."""
+"""Configurations to refuse: networks of a size that no model has, and code to fetch."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,13 +10,13 @@ from kvbench.errors import UserError
 MOST = {"num_hidden_layers": 10_000, "num_layers": 10_000, "n_layer": 10_000, "num_experts": 100_000}
 MOST |= {"num_local_experts": 100_000, "n_routed_experts": 100_000}
 
-# Keys that choose code: transformers fetches org/kernel from the hub, and runs it, where one of them names it.
+# Keys that choose code: if one of them names org/kernel, transformers fetches it from the hub and runs it.
 CODE = re.compile("implementation|kernel", re.IGNORECASE)
 
 
 def check_sane(config: Mapping[str, Any], where: str) -> None:
-    """Raise UserError for more layers or experts than any model has, and for kernels of the hub, also in a
-    configuration inside this one.
+    """Raise UserError for more layers or experts than any model has, and for kernels of the hub, even in an inner
+    configuration.
     """
     for key, value in config.items():
         inside = value if isinstance(value, list) else [value]

@@ -8,7 +8,7 @@ from kvbench.models.layer_kinds import kinds_of
 
 
 class Heads(NamedTuple):
-    """Of the layers that attend, or of the first of them where layers differ."""
+    """Sizes of the layers that attend, or of the first of them if they differ."""
 
     num_attention_heads: int
     num_key_value_heads: int
@@ -16,7 +16,7 @@ class Heads(NamedTuple):
 
 
 def heads_of(config: PreTrainedConfig) -> Heads:
-    """Of a prompt's attention, which latents are expanded for."""
+    """The sizes of a prompt's attention, for which latents are expanded."""
     text = config.get_text_config(decoder=True)
     heads = text.num_attention_heads
     if getattr(text, "kv_lora_rank", None) is not None:
@@ -26,7 +26,7 @@ def heads_of(config: PreTrainedConfig) -> Heads:
 
 
 def decoding_heads_of(config: PreTrainedConfig) -> Heads:
-    """Of a decoded token's attention, in which all heads read latents."""
+    """The sizes of a decoded token's attention, in which all heads read latents."""
     text, heads = config.get_text_config(decoder=True), heads_of(config)
     if getattr(text, "kv_lora_rank", None) is None:
         return heads
@@ -34,14 +34,14 @@ def decoding_heads_of(config: PreTrainedConfig) -> Heads:
 
 
 class StoredNumbers(NamedTuple):
-    keys: int  # of latent attention the latents and the rotated keys, which attention reads as keys
+    keys: int  # of latent attention: latents and rotated keys, which attention reads as keys
     values: int
 
 
 def stored_numbers(config: PreTrainedConfig, tokens: int) -> StoredNumbers:
-    """Of the keys and values of `tokens` tokens, in all layers; those of a sliding layer are its window's.
+    """The numbers of the keys and values of `tokens` tokens in all layers; a sliding layer stores its window's.
 
-    Raises UserError for layers that kvbench has no cache for.
+    Raises UserError for layers for which kvbench has no cache.
     """
     text = config.get_text_config(decoder=True)
     keys = values = 0
@@ -52,8 +52,8 @@ def stored_numbers(config: PreTrainedConfig, tokens: int) -> StoredNumbers:
         if kind.latent:
             keys += held * (text.kv_lora_rank + text.qk_rope_head_dim)
             continue
-        of_layer = text.per_layer_config[at] if getattr(text, "per_layer_config", None) is not None else text
-        _, heads, width = heads_of(of_layer)
+        layer_config = text.per_layer_config[at] if getattr(text, "per_layer_config", None) is not None else text
+        _, heads, width = heads_of(layer_config)
         keys += held * heads * width
-        values += held * heads * (getattr(of_layer, "v_head_dim", None) or width)
+        values += held * heads * (getattr(layer_config, "v_head_dim", None) or width)
     return StoredNumbers(keys, values)

@@ -43,13 +43,10 @@ def bent_attention(
     seen, bool [.., q, len], replaces causality; bias [heads of keys, len] is added to capped logits. On a GPU, causal
     attention of a prompt makes no weights.
     """
-    if (
-        seen is None
-        and bias is None
-        and flexible(query)
-        and (out := flexible_attention(query, keys, values, scaling)) is not None
-    ):
-        return out
+    if seen is None and bias is None and flexible(query):
+        out = flexible_attention(query, keys, values, scaling)
+        if out is not None:
+            return out
     rows, heads, q, _ = query.shape
     kv_heads, length = keys.shape[1:3]
     grouped = query.unflatten(1, (kv_heads, -1)).float()  # [rows, kv, group, q, head_dim]
@@ -67,7 +64,7 @@ def bent_attention(
             logits += bias.float()[:, None, None]
         if seen is not None:
             logits.masked_fill_(~seen[:, :, :, at : at + step], float("-inf"))
-        parts = [weights(row, scaling) for row in logits]  # sinks are of the heads of a row
+        parts = [weights(row, scaling) for row in logits]  # sinks belong to the heads of one row
         outputs.append(torch.stack(parts) @ values)
     return torch.cat(outputs, dim=3).flatten(1, 2).to(query.dtype)
 
@@ -76,7 +73,7 @@ def sliding_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Scal
     """`dense_attention` in which each query sees its own token and the window - 1 before it.
 
     query [1, num_attention_heads, q, head_dim] of the last q tokens of keys, values [1, num_key_value_heads, len,
-    head_dim]. In tiles of queries, so that time and memory are those of the window.
+    head_dim]. Computed in tiles of queries, so that time and memory depend on the window.
     """
     q, length = query.shape[2], keys.shape[2]
     if length <= window:
@@ -95,7 +92,7 @@ def sliding_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Scal
 
 
 def _banded(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling, window: int) -> Tensor:
-    """Attention of the last q tokens of `keys`, with a mask of q × len elements where there are several."""
+    """Attention of the last q tokens of `keys`, with a mask of q × len elements if q > 1."""
     q, length = query.shape[2], keys.shape[2]
     if q == 1 or length <= window:
         return dense_attention(query, keys, values, scaling)
@@ -106,7 +103,7 @@ def _banded(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling, windo
 
 
 def lower_right(q: int, length: int, device: torch.device) -> Tensor:
-    """The causal mask of the last q of `length` tokens; on a GPU without its q × length elements, for flash kernels."""
+    """The causal mask of the last q of `length` tokens; on a GPU without q × length elements, for flash kernels."""
     if device.type == "cuda":
         return causal_lower_right(q, length)
     return torch.ones(q, length, dtype=torch.bool, device=device).tril(length - q)

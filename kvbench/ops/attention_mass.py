@@ -11,8 +11,8 @@ from kvbench.ops.softmax import Scaling
 def attention_mass(queries: Tensor, keys: Tensor, scaling: Scaling, chosen: Tensor) -> Tensor:
     """Share of their attention that the last w queries give to the keys at positions `chosen` [k].
 
-    exp(logsumexp over the chosen visible keys - logsumexp over all visible keys), float32 [num_attention_heads, w],
-    which needs a flash kernel's log-sum-exp but no attention weights.
+    exp(logsumexp over the chosen visible keys - logsumexp over all visible keys), float32 [num_attention_heads, w]: it
+    needs a flash kernel's log-sum-exp but no attention weights.
     queries [num_attention_heads, w, head_dim] are the last of n, keys [num_key_value_heads, n, head_dim].
     """
     start = keys.shape[1] - queries.shape[1]

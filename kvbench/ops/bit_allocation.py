@@ -9,9 +9,9 @@ MOST = 8  # bits of a code
 def allocate(variances: Tensor, rows: int, side: int, budget: float) -> Tensor:
     """Bits of each component, int64 [components], for float64 `variances` in descending order.
 
-    b bits leave variance / 4^b of a component, and cost b for each of `rows` and, where b > 0, `side` once. At most
-    `budget` bits in all. Of every number of coded components the best bits are those with the largest gains, as a
-    component's next bit always gains a quarter of its last; the best number is taken.
+    b bits leave variance / 4^b of a component, and cost b for each of `rows` and, if b > 0, `side` once; all cost at
+    most `budget` bits. For a given number of coded components, the bits with the largest gains are best, since each bit
+    of a component gains a quarter of the bit before it. All numbers are tried.
     """
     steps = 4.0 ** -torch.arange(MOST, dtype=torch.float64) * 0.75
     gains = variances.clamp(min=0)[:, None] * steps  # [components, bits], of each further bit

@@ -11,7 +11,7 @@ from kvbench.ops.softmax import Scaling, of_heads
 
 # Query rows per tile of attention weights on the CPU: a constant, so memory stays O(n · heads).
 TILE = 128
-KEYS = 1024  # of a tile whose log-sum-exps are known, which needs no whole rows: its weights stay in a core's cache
+KEYS = 1024  # per tile with known log-sum-exps, which needs no whole rows, so that weights stay in a core's cache
 
 
 class ColumnSums(NamedTuple):
@@ -33,8 +33,8 @@ def column_sums(
 
     queries [num_attention_heads, q, head_dim] at positions start … start+q-1, keys [num_key_value_heads, len, head_dim]
     at positions 0 … len-1, both after RoPE. Queries from position `first_causal` on attend to the keys up to their own
-    position; those before it attend to all of the keys. weights [q] multiply what each query gives. lse
-    [num_attention_heads, q] are the log-sum-exps where attention had them, which saves half of the work.
+    position, earlier ones to all keys. weights [q] multiply the attention of each query. lse [num_attention_heads, q]
+    are the log-sum-exps if attention has computed them, which saves half of the work.
 
     Returns float32 sums [num_attention_heads, len] and log-sum-exps [num_attention_heads, q]. Without weights the sums
     of a head add up to q. Given `sums`, it is added to in place, in its first len columns.
@@ -60,7 +60,7 @@ def add_column_sums(
     sums: Tensor,
     lse: Tensor | None = None,
 ) -> Tensor:
-    """Add to `sums` what `column_sums` returns, and return the log-sum-exps: given ones if all queries are causal."""
+    """Add the result of `column_sums` to `sums`, and return the log-sum-exps: `lse` if all queries are causal."""
     if lse is not None and first_causal <= start:
         add_known(queries, keys, scaling, start, weights, sums, lse)
         return lse.clone(memory_format=torch.contiguous_format)  # an operator returns none of its arguments
@@ -90,7 +90,7 @@ def add_tiled(
         rows = slice(head * group, (head + 1) * group)
         head_scaling = of_heads(scaling, rows)
         for at, end, seen in tiles:
-            first = length if at < seeing else start + at  # where nothing is to be masked, behind all keys
+            first = length if at < seeing else start + at  # after all keys, so that nothing is masked
             attention, lse[rows, at:end] = causal_probabilities(queries[rows, at:end], key[:seen], first, head_scaling)
             if weights is None:
                 sums[rows, :seen] += attention.sum(dim=1)
@@ -108,12 +108,12 @@ def add_known(
         keys.float(), grouped, of_rows, sums.unflatten(0, (len(keys), -1)), strict=True
     ):
         for at in range(0, query.shape[1], TILE):
-            rows, rest = query[:, at : at + TILE].float(), log_sums[:, at : at + TILE, None]
+            rows, shifts = query[:, at : at + TILE].float(), log_sums[:, at : at + TILE, None]
             first = start + at  # position of the tile's first query
             seen = first + rows.shape[1]
             for left in range(0, seen, KEYS):
                 right = min(left + KEYS, seen)
-                attention = grouped_logits(rows, key[left:right], scaling).sub_(rest)
+                attention = grouped_logits(rows, key[left:right], scaling).sub_(shifts)
                 if right > first + 1:
                     columns = torch.arange(left, right, device=keys.device)
                     hidden = columns > torch.arange(first, seen, device=keys.device)[:, None]

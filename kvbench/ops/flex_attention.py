@@ -1,6 +1,6 @@
 """Attention of a prompt with a soft cap or sinks on a GPU: torch's flex_attention, which makes no weights in memory.
 
-It and the compiler are imported where they are needed: most runs need neither.
+flex_attention and the compiler are imported only when they are needed: most runs need neither.
 """
 
 import warnings
@@ -17,8 +17,8 @@ from kvbench.ops.softmax import Softmax
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-failures: list[str] = []  # of the compiler, after which the reference computes
-BLOCK = 128  # queries, and keys, that are looked at or left out together
+failures: list[str] = []  # of the compiler; after the first, the reference computes
+BLOCK = 128  # queries, and keys, that are read or skipped together
 
 
 def flexible(query: Tensor) -> bool:
@@ -32,8 +32,8 @@ def flexible_attention(
     """`bent_attention` of the last q tokens of keys, values [rows, num_key_value_heads, len, head_dim]: causal, and
     with a window each query sees its own token and the window - 1 before it.
 
-    A sink takes the share exp(sink) / (exp(sink) + exp(log-sum-exp)) of the attention, which leaves the others'
-    proportions as they are. None, with a warning, where torch cannot compile it: the reference is slower, and right.
+    A sink takes the share exp(sink) / (exp(sink) + exp(log-sum-exp)) of the attention, and leaves the proportions of
+    the rest unchanged. None, with a warning, if torch cannot compile it: the slower reference then computes.
     """
     from torch._dynamo.exc import TorchDynamoException
 
@@ -74,11 +74,11 @@ def attend(device: str) -> Callable[..., Any]:
 
 
 def causal_blocks(q: int, length: int, window: int | None, device: torch.device) -> "BlockMask":
-    """Which keys each of the last q of `length` tokens sees, in blocks: q · length / BLOCK² numbers."""
+    """The keys that each of the last q of `length` tokens sees, in blocks: q · length / BLOCK² numbers."""
     from torch.nn.attention.flex_attention import BlockMask
 
     window = length if window is None else window
-    # In tensors: Python's numbers would be part of the compiled code.
+    # Tensors, since Python's numbers would be part of the compiled code.
     positions = torch.arange(length - q, length, device=device)
     before = positions - window
 
@@ -89,11 +89,11 @@ def causal_blocks(q: int, length: int, window: int | None, device: torch.device)
     last = (first + BLOCK - 1).clamp(max=length - 1)
     low = BLOCK * torch.arange(-(-length // BLOCK), device=device)  # key of a block
     high = low + BLOCK - 1
-    some = (low <= last) & (high > first - window)
+    visible = (low <= last) & (high > first - window)
     inside = (first + BLOCK <= length) & (high < length)  # neither queries nor keys of the block are beyond the end
     all_seen = inside & (high <= first) & (low > last - window)
     parts = []
-    for blocks in (some & ~all_seen, all_seen):
+    for blocks in (visible & ~all_seen, all_seen):
         parts.append(blocks.sum(dim=1, dtype=torch.int32)[None, None])
         parts.append(blocks.int().argsort(dim=1, descending=True, stable=True).int()[None, None])
     return BlockMask.from_kv_blocks(*parts, BLOCK_SIZE=BLOCK, mask_mod=sees, seq_lengths=(q, length))

@@ -12,7 +12,7 @@ LARGEST = 448.0
 
 
 def to_float8(x: Tensor) -> Tensor:
-    """x rounded to e4m3; what lies beyond ±448 becomes ±448, for a cast alone makes NaN of it in some versions."""
+    """x rounded to e4m3. Numbers beyond ±448 become ±448; in some versions of torch a plain cast makes them NaN."""
     return x.clamp(-LARGEST, LARGEST).to(E4M3)
 
 

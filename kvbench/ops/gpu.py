@@ -1,17 +1,17 @@
-"""What a GPU and the software around it can do: found out once for each device, never taken from a list of models."""
+"""The capabilities of a GPU and its software, tested once for each device and never taken from a list of models."""
 
 from functools import cache
 from importlib import import_module
 
 import torch
 
-OLDEST = (8, 0)  # compute capability of the oldest NVIDIA GPUs that the kernels and flash attention are written for
+OLDEST = (8, 0)  # compute capability of the oldest NVIDIA GPUs for which the kernels and flash attention are written
 OLDEST_CDNA = "gfx90a"  # the name of CDNA2's architecture; later ones of AMD's data-centre GPUs have larger names
 
 
 @cache
 def is_recent(device: torch.device) -> bool:
-    """Whether this is a GPU of NVIDIA from Ampere on. AMD's have capabilities that mean something else."""
+    """Whether this is a GPU of NVIDIA from Ampere on. Capabilities of AMD's GPUs mean something else."""
     return not torch.version.hip and bool(torch.cuda.get_device_capability(device) >= OLDEST)
 
 
@@ -33,15 +33,15 @@ def multiprocessors(device: torch.device) -> int:
 
 @cache
 def build_error(device: torch.device) -> str | None:
-    """Why Triton cannot build a kernel here, in one line; None where it can.
+    """Why Triton cannot build a kernel here, in one line; None if it can.
 
-    Beside itself Triton needs a C compiler and Python's headers, which slim images lack: it says so at the first
-    launch. So the smallest kernel is built and run, once a process.
+    Triton needs a C compiler and Python's headers, which slim images lack, and reports that only at the first launch.
+    So the smallest kernel is built and run, once per process.
     """
     try:
         with torch.cuda.device(device):
             import_module("kvbench.ops.kernels.smallest").run(device)
-    except Exception as error:  # whatever compilers, linkers and drivers raise
+    except Exception as error:  # compilers, linkers and drivers raise anything
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return lines[0] if lines else type(error).__name__
     return None

@@ -1,4 +1,4 @@
-"""Leverage: how much of what all rows span a single row holds."""
+"""Leverage: the share of each row in the span of all rows."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from torch import Tensor
 def ridge_leverage(rows: Tensor, gram: Tensor, ridge: float) -> Tensor:
     """x_jᵀ(G + ridge·I)⁻¹x_j of float64 rows x [heads, n, k] and a Gram matrix G [heads, k, k]: [heads, n].
 
-    G is written to. Its factor is made without a check, for which the CPU would wait: the ridge makes it definite.
+    Overwrites G. Its factor is not checked, for which the CPU would have to wait: the ridge makes G definite.
     """
     gram.diagonal(dim1=1, dim2=2).add_(ridge)
     factor = torch.linalg.cholesky_ex(gram).L

@@ -1,9 +1,9 @@
-"""Attention of a prompt with its queries' log-sum-exps, which torch's kernels have at hand and else keep.
+"""Attention of a prompt with its queries' log-sum-exps, which torch's kernels compute but usually do not return.
 
 Column sums need them; without them QKᵀ is computed once more. All kernels return the natural logarithm of the
-sum of exp(QKᵀ·scaling), in float32: for FlashAttention's that is documented, torch's own context parallelism
-(torch.distributed.tensor.experimental) merges parts of attention by those of the three for GPUs, and so does
-`attention_in_parts` by those of the CPU's.
+sum of exp(QKᵀ·scaling), in float32: this is documented for FlashAttention, torch's own context parallelism
+(torch.distributed.tensor.experimental) relies on it for the three kernels on GPUs, and `attention_in_parts` for that on
+CPUs.
 """
 
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ from kvbench.ops.sdpa import sdpa_backend, ungrouped
 from kvbench.ops.softmax import Scaling, Softmax
 
 aten = torch.ops.aten
-ALIGNED = 8  # torch pads other head_dims for these kernels
+ALIGNED = 8  # torch pads a head_dim that is no multiple of this for these kernels
 
 
 class AttentionOutput(NamedTuple):
     out: Tensor  # like the query
-    log_sums: Tensor | None  # float32 [.., num_attention_heads, q], where the kernel has them
+    log_sums: Tensor | None  # float32 [.., num_attention_heads, q]; None: the kernel does not return them
 
 
 def attention_and_log_sums(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling) -> AttentionOutput:
     """`dense_attention`, by the same kernel, and the log-sum-exps of its queries, float32 [1, num_attention_heads, q].
 
-    None in place of these with a soft cap or sinks; for one query; and where torch chooses a backend that has none.
+    None instead with a soft cap or sinks, for a single query, and if torch chooses a backend that does not return them.
     """
     if isinstance(scaling, Softmax) or query.shape[2] == 1:
         return AttentionOutput(dense_attention(query, keys, values, scaling), None)
@@ -44,12 +44,12 @@ def attention_and_log_sums(query: Tensor, keys: Tensor, values: Tensor, scaling:
         return AttentionOutput(dense_attention(query, keys, values, scaling), None)
     out, log_sums = kernel(*tensors, scaling)
     rows, heads, q, _ = tensors[0].shape
-    log_sums = log_sums.reshape(rows, heads, -1)[..., :q]  # one pads queries, one has a dimension more
+    log_sums = log_sums.reshape(rows, heads, -1)[..., :q]  # one backend pads queries, another has a further dimension
     return AttentionOutput(out.reshape(*query.shape[:-1], -1), log_sums.reshape(query.shape[:3]))
 
 
 def backend(query: Tensor, keys: Tensor, values: Tensor) -> str:
-    """That of `dense_attention` if it is one of `KERNELS`; for a block after other tokens only flash attention is."""
+    """The backend of `dense_attention` if it is one of `KERNELS`; after other tokens that is only flash attention."""
     if query.shape[2] == keys.shape[2]:
         return sdpa_backend(query, keys, values)
     grouped = query.shape[1] != keys.shape[1]
@@ -73,9 +73,9 @@ class Parts(NamedTuple):
 def attention_in_parts(query: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scaling: Scaling) -> Parts | None:
     """Attention of query [1, num_attention_heads, q, head_dim] over parts of all keys and values.
 
-    A part is keys and values [1, num_key_value_heads, len, head_dim], len > 0. Queries see all of every part but the
-    last, which are the queries' own tokens: there they are causal. No mask, and no work for what it would hide. None
-    where torch's CPU kernel does not compute this.
+    A part is keys and values [1, num_key_value_heads, len, head_dim], len > 0. The last part holds the queries' own
+    tokens, to which they attend causally; they see all of every other part. There is no mask, and no work for hidden
+    keys. None if torch's CPU kernel does not compute this.
     """
     if isinstance(scaling, Softmax) or query.is_cuda or not all(flash_on_cpu(query, *part) for part in parts):
         return None
@@ -97,7 +97,7 @@ def cpu(query: Tensor, keys: Tensor, values: Tensor, scaling: float, causal: boo
     The log-sum-exps of float64 are float64.
     """
     mask, q, length = None, query.shape[2], keys.shape[2]
-    if causal and q < length:  # the kernel's own causality is for as many keys as queries
+    if causal and q < length:  # the kernel's causality needs as many keys as queries
         mask = query.new_zeros(q, length).masked_fill_(~lower_right(q, length, query.device), float("-inf"))
     call = aten._scaled_dot_product_flash_attention_for_cpu.default
     return Kernel(*call(query, keys, values, 0.0, causal and mask is None, attn_mask=mask, scale=scaling))

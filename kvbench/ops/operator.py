@@ -4,13 +4,13 @@
     def double(x: Tensor) -> Tensor:
         return 2 * x
 
-registers `torch.ops.kvbench.double`, which `double` calls for tensors on a GPU from then on: there an operator is one
-entry for a dispatch counter, `LAUNCHES` has the number of kernels that it launches, and `torch.compile` traces a call
-as one node of its graph, whose results look like those of `fake`. Where a Triton is installed that compiles it, the
-function `double` of the module `kernels.double` beside the reference's runs instead; on a CPU that of
-`compiled.double`, where there is one and Numba is installed. `use_kernels` forces torch or Triton. With a `Softmax` in
-place of a scaling, the reference runs on every device. Triton launches on the current device, wherever the arguments
-lie, so that device is made the current one for the call.
+registers `torch.ops.kvbench.double`, which `double` then calls for tensors on a GPU: a dispatch counter sees one entry,
+`LAUNCHES` has the number of kernels that it launches, and `torch.compile` traces a call as one node of its graph, whose
+results look like those of `fake`. If an installed Triton compiles it, the function `double` of the module
+`kernels.double` beside the reference's module runs instead; on a CPU that of `compiled.double`, if there is one and
+Numba is installed. `use_kernels` forces torch or Triton. With a `Softmax` in place of a scaling, the reference runs on
+every device. Triton launches on the current device, wherever the arguments are, so their device becomes the current one
+for the call.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ from kvbench.ops.softmax import Softmax
 Kernels = Literal["auto", "torch", "triton"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 LAUNCHES: dict[str, int] = {}
-OLDEST_TRITON = (3, 6)  # 3.2 to 3.5 do not compile all of them
+OLDEST_TRITON = (3, 6)  # 3.2 to 3.5 do not compile all kernels
 _LIBRARY = torch.library.Library("kvbench", "DEF")
 _chosen: Kernels = "auto"
 
@@ -47,10 +47,10 @@ def operator(
 
     The schema comes from the annotations of the reference (see `Signature`): tensors, numbers, and named tuples of
     these. Its first parameter is, or begins with, a tensor. `mutates` names the parameters whose tensors are written.
-    `fake` takes the same arguments and returns results without their numbers: it reads shapes, dtypes and devices, and
-    its results are contiguous, whatever computes them. Only an operator that returns nothing needs none. `torch_first`
-    says of a call's arguments whether torch has a GPU kernel for them that the reference calls: it then runs unless
-    Triton is forced. `takes` says whether the kernel computes arguments like these; else the reference always does.
+    `fake` takes the same arguments and returns contiguous results without their numbers, from shapes, dtypes and
+    devices; only an operator that returns nothing needs none. `torch_first`: whether the reference calls torch's own
+    GPU kernel for a call's arguments; then it runs unless Triton is forced. `takes`: whether the kernel computes such
+    arguments; if not, the reference always runs.
     """
 
     def register(reference: Function) -> Function:
@@ -84,12 +84,12 @@ def operator(
         @wraps(reference)
         def call(*args: Any) -> object:
             if scaling is not None and isinstance(args[scaling], Softmax):
-                return reference(*args)  # no kernel bends logits
+                return reference(*args)  # no kernel computes soft caps or sinks
             if is_dynamo_compiling():
                 return registered(args)  # one node; the compiled code makes its device the current one
             first = args[0]
             device: torch.device = (first[0] if isinstance(first, tuple) else first).device
-            # without torch's dispatcher, which takes longer than some operators, unless somebody watches it
+            # without torch's dispatcher, which takes longer than some operators, unless it is watched
             if device.type == "cpu" and not watched():
                 return implementation(reference, device)(*args)
             if device.type != "cuda":
@@ -113,13 +113,13 @@ def of_one_width(keys: torch.Tensor, values: torch.Tensor, *rest: object) -> boo
 
 
 def watched() -> bool:
-    """Whether operations are counted, faked or overridden by somebody else."""
+    """Whether other code counts, fakes or overrides operations."""
     return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack())
 
 
 def implementation(reference: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """What computes an operator for tensors on `device`: its kernel or its torch reference, which torch fuses where it
-    compiles what is no operator."""
+    """The function that computes an operator for tensors on `device`: its kernel or its torch reference; always the
+    reference while torch compiles, which fuses it."""
     if is_dynamo_compiling():
         return reference
     kernels = kernels_on(device)
@@ -131,7 +131,7 @@ def implementation(reference: Callable[..., Any], device: torch.device) -> Calla
 
 
 def kernels_on(device: torch.device) -> Literal["torch", "triton", "numba"]:
-    """What computes operators for tensors on `device`; where an operator has no such function, its torch reference."""
+    """The kind of functions that compute operators for tensors on `device`; without one, the torch reference does."""
     if _chosen != "auto":
         return _chosen
     if device.type == "cpu":
@@ -142,7 +142,7 @@ def kernels_on(device: torch.device) -> Literal["torch", "triton", "numba"]:
 
 @contextmanager
 def use_kernels(choice: Kernels) -> Iterator[None]:
-    """Within this context, `choice` decides what computes operators: auto, torch or triton."""
+    """Within the block, `choice` decides how operators are computed: auto, torch or triton."""
     global _chosen
     before, _chosen = _chosen, choice
     try:
@@ -152,7 +152,7 @@ def use_kernels(choice: Kernels) -> Iterator[None]:
 
 
 def chosen() -> Kernels:
-    """What `use_kernels` was given last."""
+    """The current choice of `use_kernels`."""
     return _chosen
 
 
@@ -163,7 +163,7 @@ def installed(package: str) -> bool:
 
 @cache
 def triton_version() -> str | None:
-    """The version of Triton, under whichever name it was installed; None where it cannot be imported."""
+    """The version of Triton, under whatever name it was installed; None if it cannot be imported."""
     try:
         return getattr(import_module("triton"), "__version__", None)
     except ImportError:

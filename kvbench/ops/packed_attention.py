@@ -22,8 +22,8 @@ ALL = Visible()
 def _torch_has_a_kernel(
     query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: float, visible: Visible = ALL
 ) -> bool:
-    """Torch's kernel splits keys over programs where all segments have a group of query heads. For one head a segment,
-    or groups of several sizes, a segment would be one program, whatever its length."""
+    """Whether all segments have a group of query heads, so that torch's kernel splits keys over programs. With one head
+    per segment, or groups of several sizes, a segment would be one program at any length."""
     group, heads = segments.group, query.shape[0] * query.shape[1]
     grouped = group > 1 and heads == group * len(segments.lengths)
     return visible.bits is None and grouped and varlen_attends(query, values)
@@ -55,7 +55,7 @@ def packed_attention(
 
 @dataclass
 class Block:
-    """Query heads of neighbouring rows whose segments have one length and one distance: one attention call."""
+    """Query heads of neighbouring rows whose segments have equal lengths and distances, for one attention call."""
 
     row: int
     rows: int
@@ -80,7 +80,7 @@ class Block:
 def _on_cpu(
     query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: Scaling, visible: Visible
 ) -> Tensor:
-    """One call for each `Block`: the sum of their sizes is what is read, nothing is padded."""
+    """One call for each `Block`, without padding."""
     rows, num_heads, q, _ = query.shape
     starts, lengths, heads = (tuple(x.tolist()) for x in (segments.starts, segments.lengths, segments.heads))
     masked, bit_starts, bits = visible
@@ -109,7 +109,7 @@ def _on_cpu(
 def _blocks(
     starts: tuple[int, ...], lengths: tuple[int, ...], heads: tuple[int, ...], hidden: tuple[int, ...], num_heads: int
 ) -> list[Block]:
-    """Rows of equal heads as one block each, joined where they lie behind each other; other rows a segment each."""
+    """A block for each row of equal heads, joined if rows follow each other; other rows have a block per segment."""
     blocks: list[Block] = []
     first_of_rows = [s for s, head in enumerate(heads) if head % num_heads == 0]  # and the end
     for row, (first, end) in enumerate(pairwise(first_of_rows)):

@@ -1,4 +1,4 @@
-"""Packed attention by padding: for a GPU without Triton, where torch has no kernel for it either."""
+"""Packed attention by padding, for a GPU without Triton if torch has no kernel for it either."""
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ def padded_attention(
     segment = torch.searchsorted(heads[1:], query_heads, right=True)  # of every query head
     count = lengths[segment][:, None]  # [rows · heads, 1]
     place = torch.arange(longest, device=query.device)
-    # what lies behind a segment may be no number: its own last token stands there instead
+    # numbers after a segment may be NaN, so its last token is repeated instead
     last = count.clamp(min=1) - 1
     tokens = (starts[segment][:, None] + place.minimum(last)).clamp(max=len(keys) - 1)
     ends = count - q + 1 + torch.arange(q, device=query.device)  # [rows · heads, q] tokens that a query sees

@@ -15,8 +15,8 @@ TOKENS, CHANNELS = 1, 2  # the axis of [heads, len, head_dim] along which a grou
 def pack(codes: Tensor, bits: int, dim: int = -1) -> Tensor:
     """Codes below 2^bits, uint8 with `group` elements along `dim`, as uint8 with group · bits / 8 bytes along it.
 
-    A byte holds codes that many elements apart, the first in the lowest bits: byte j of 16 holds codes j and j + 16 of
-    32 with 4 bits. So a plane, the same bits of consecutive bytes, is a run of codes.
+    A byte holds codes that are so many bytes apart, the first in the lowest bits: with 4 bits, byte j of 16 holds codes
+    j and j + 16 of 32. So a plane, the same bits of consecutive bytes, is a run of codes.
     """
     dim = dim % codes.dim()
     first, *planes = codes.unflatten(dim, (8 // bits, -1)).unbind(dim)
@@ -46,7 +46,7 @@ def unpack(packed: Tensor, bits: int, dim: int = -1) -> Tensor:
 
 
 class Sizes(NamedTuple):
-    """Rows of what quantised rows are stored as."""
+    """Numbers of rows in which quantised rows are stored."""
 
     codes: int
     scale: int
@@ -64,8 +64,8 @@ class Quantiser:
     """Asymmetric rounding to `bits` bits in groups of `group` elements along `axis`.
 
     code = round((x - min) / scale), scale = (max - min) / (2^bits - 1). Scale and minimum are kept in the dtype
-    of x, and codes are computed with what is kept: the minimum is an element of x and exact, so an element is
-    off by at most scale / 2 (where scale is a normal number). A constant group has scale 1 and comes back exactly.
+    of x, and codes are computed from the kept values. The minimum is an element of x and exact, so an element is off by
+    at most scale / 2 (if scale is a normal number). A constant group has scale 1 and comes back exactly.
     """
 
     bits: int
@@ -88,11 +88,11 @@ class Quantiser:
         return Sizes(t * self.bits // 8, t // self.group, t // self.group)
 
     def restore(self, packed: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
-        """The rows [heads, t, head_dim] that codes, scale and minimum stand for, in the dtype of `scale`."""
+        """The rows [heads, t, head_dim] of codes, scale and minimum, in the dtype of `scale`."""
         return dequantise(packed, scale, minimum, self.bits, self.group, self.axis)
 
     def bits_per_element(self, element_bits: int) -> float:
-        """The codes and an element's part of scale and minimum, where an element has `element_bits` bits."""
+        """Bits of a code with its part of scale and minimum, which have `element_bits` bits each."""
         return self.bits + 2 * element_bits / self.group
 
 
@@ -105,7 +105,7 @@ def _fake_quantise(x: Tensor, bits: int, group: int, axis: int) -> Quantised:
 
 @operator(launches=1, fake=_fake_quantise)
 def quantise(x: Tensor, bits: int, group: int, axis: int) -> Quantised:
-    """What `Quantiser.__call__` returns."""
+    """The result of `Quantiser.__call__`."""
     grouped = _grouped(x.float(), group, axis)
     low, high = grouped.aminmax(dim=axis + 1, keepdim=True)
     scale = ((high - low) / (2**bits - 1)).to(x.dtype)
@@ -123,10 +123,10 @@ def _fake_dequantise(packed: Tensor, scale: Tensor, minimum: Tensor, bits: int, 
 
 @operator(launches=1, fake=_fake_dequantise)
 def dequantise(packed: Tensor, scale: Tensor, minimum: Tensor, bits: int, group: int, axis: int) -> Tensor:
-    """What `Quantiser.restore` returns."""
+    """The result of `Quantiser.restore`."""
     codes = unpack_groups(packed, bits, group, axis).float()
     scales, minima = (x.float().unsqueeze(axis + 1) for x in (scale, minimum))
-    limit = torch.finfo(scale.dtype).max  # a scale rounded up could pass it
+    limit = torch.finfo(scale.dtype).max  # a scale that was rounded up could exceed it
     rows = torch.addcmul(minima, codes, scales).clamp_(-limit, limit)
     return rows.to(scale.dtype).flatten(axis, axis + 1)
 

@@ -29,16 +29,16 @@ class Rope:
 
     `embedding` returns cos and sin times an attention factor f (YaRN), which is divided out here: a cached key is
     f·R(p)k, and rotating it back gives f·k. `apply` is the modeling file's own `apply_rotary_pos_emb`, so partial and
-    interleaved rotations are the model's. `varies` names what the rotation depends on besides the position, "" for
-    nothing: see `fixed_rotation`. Of a layer whose keys are not rotated, R(p) is the identity: `still`. Where fewer
-    channels than a head has are rotated, these are the first ones, or the `last` (latent attention). Which layer has
-    which rotation is found out by kvbench.models.probe.
+    interleaved rotations are the model's. `varies` names what the rotation depends on besides the position ("":
+    nothing), see `fixed_rotation`. A `still` rotation is the identity, of a layer whose keys are not rotated. If only
+    some channels of a head are rotated, they are the first, or the `last` (latent attention). kvbench.models.probe
+    finds the rotation of each layer.
     """
 
     embedding: nn.Module
     apply: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
     varies: str = ""
-    layer_type: str | None = None  # of the layers whose rotation it is, where each type has its own (Gemma-3)
+    layer_type: str | None = None  # the type of layers with this rotation, if each type has its own (Gemma-3)
     still: bool = False
     last: bool = False
     moves: dict[tuple[int, torch.device], Turns] = field(
@@ -46,13 +46,13 @@ class Rope:
     )  # tables of the latest `move`s
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Rope":
-        """Itself: a part of the model, which copies of a cache share."""
+        """The rotation itself: copies of a cache share it, as a part of the model."""
         return self
 
     @classmethod
     def of(cls, model: nn.Module) -> "Rope | None":
-        """The rotation of a transformers causal language model, that of its layers of full attention where types of
-        layers have their own; None for a model without rotary embeddings."""
+        """The rotation of a transformers causal language model, or of its layers of full attention if types of layers
+        have their own; None for a model without rotary embeddings."""
         return next(iter(cls.all_of(model)), None)
 
     @classmethod
@@ -96,7 +96,7 @@ class Rope:
         of_type = {"layer_type": self.layer_type} if self.layer_type else {}
         cos, sin = self.embedding(like, positions[None].to(x.device), **of_type)
         factor = self._of_type("attention_scaling", 1.0)
-        # on several GPUs the embedding lies on one of them, and its results with it
+        # with several GPUs, the embedding and its results are on one of them
         return Turns(cos.to(x.device) / factor, sin.to(x.device) / factor)
 
     def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -112,15 +112,15 @@ class Rope:
         return [turned, head_dim - turned]
 
     def _of_type(self, name: str, *default: object) -> Any:
-        """An attribute of the embedding, which has one for each type of layers where these differ."""
+        """An attribute of the embedding; it has one for each type of layers if these differ."""
         return getattr(self.embedding, f"{self.layer_type}_{name}" if self.layer_type else name, *default)
 
 
 @lru_cache(maxsize=8)
 def mean_rotation(rope: Rope, positions: range | tuple[int, ...], head_dim: int, device: torch.device) -> Tensor:
-    """The mean of the rotations of `positions`: float32 [head_dim, head_dim], to the right of rows.
+    """The mean of the rotations of `positions`, to multiply rows by from the right: float32 [head_dim, head_dim].
 
-    Every layer of a prompt reads the same.
+    All layers of a prompt share it.
     """
     basis = torch.eye(head_dim, device=device)[:, None].expand(-1, len(positions), -1)
     return rope.rotate(basis, torch.tensor(positions)).mean(dim=1)
@@ -150,7 +150,7 @@ def embeddings_of(model: nn.Module) -> list[nn.Module]:
 
 
 def types_of(embedding: nn.Module) -> list[str | None]:
-    """The types of layers that an embedding has frequencies for, full attention first; None: the same for all."""
+    """The types of layers for which an embedding has frequencies, full attention first; [None]: the same for all."""
     kinds: Any = getattr(embedding, "rope_type", "default")
     return sorted(kinds, key=lambda kind: kind != FULL) if isinstance(kinds, Mapping) else [None]
 
@@ -171,7 +171,7 @@ def varies_with_length(kind: str) -> str:
 
 
 def fixed_rotation(rope: Rope | None, who: str) -> Rope:
-    """`rope`, for rotating stored keys. Raises UserError where the model has none that depends on positions alone."""
+    """`rope`, for rotating stored keys. Raises UserError if it depends on more than positions, or if there is none."""
     if rope is None:
         raise UserError(f"{who} needs a model with rotary position embeddings")
     if rope.varies:

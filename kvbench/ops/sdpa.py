@@ -1,5 +1,4 @@
-"""torch's attention, and which of its backends computes it: one that makes no n × n weights of a prompt, and one that
-does not plan anew for every decoded token."""
+"""torch's attention, by backends that make no n × n weights of a prompt and no plan for each decoded token."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,7 +11,7 @@ from torch.nn.attention import SDPBackend
 
 NAMES: dict[int, str] = {int(backend): name.lower() for name, backend in SDPBackend.__members__.items()}
 MATH = NAMES[int(SDPBackend.MATH)]  # makes the weights of all queries at once: n × n of them for a prompt
-TRIED = 128  # tokens of a prompt to try the choice on: it depends on heads, head_dim, dtype and device
+TRIED = 128  # tokens of a prompt with which the choice is tried: it depends on heads, head_dim, dtype and device
 
 
 def sdpa(
@@ -32,8 +31,8 @@ def sdpa(
 
 
 def backends(query: Tensor) -> AbstractContextManager[None]:
-    """All of torch's backends; for one query a head on a GPU those without cuDNN, whose plan is made for one number of
-    keys: each decoded token would have another one, at the cost of tens of milliseconds of host time."""
+    """All of torch's backends, but not cuDNN for one query per head on a GPU: it makes a plan for each number of keys,
+    so that each decoded token would cost tens of milliseconds of host time."""
     decoding = query.shape[2] == 1 and query.is_cuda and torch.backends.cuda.cudnn_sdp_enabled()
     return without_cudnn() if decoding else nullcontext()
 
@@ -79,12 +78,11 @@ class QKV(NamedTuple):
 
 
 def ungrouped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> QKV:
-    """`query`, `keys` and `values` in a form with as many KV heads as query heads, where only that avoids `math`.
+    """`query`, `keys` and `values` with as many KV heads as query heads, if only that avoids `math`; else unchanged.
 
-    On GPUs the backend that takes float32, a mask of elements, or half precision before Ampere, does not take grouped
-    heads. Each KV head then
-    becomes a row of the batch, [rows · num_key_value_heads, group, len, head_dim], in which its keys and values repeat
-    without a copy. Elsewhere the tensors are returned as they are.
+    On GPUs the backend that takes float32, a mask of elements, or half precision before Ampere does not take grouped
+    heads. Each KV head then becomes a row of the batch, [rows · num_key_value_heads, group, len, head_dim], in which
+    its keys and values repeat without a copy.
     """
     if keys.shape[1] == query.shape[1] or not query.is_cuda:
         return QKV(query, keys, values)

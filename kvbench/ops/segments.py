@@ -1,4 +1,4 @@
-"""Where the segments of packed keys and values lie, as operators read it (`kvbench.ops.packed_attention`)."""
+"""The places of the segments of packed keys and values, as operators' arguments (`kvbench.ops.packed_attention`)."""
 
 from typing import NamedTuple
 
@@ -18,9 +18,9 @@ class Segments(NamedTuple):
 
 
 class Visible(NamedTuple):
-    """Of the first masked[s] tokens of segment s, query head i of its group sees token j where bit j of row i of
-    bits[bit_starts[s]:] as [group, ceil(masked[s] / 8)] is set, the lowest bit first; it sees all later tokens. Without
-    bits every head sees all."""
+    """The tokens that each query head sees. bits[bit_starts[s]:] as [group, ceil(masked[s] / 8)] has a row for each
+    query head of segment s; the head sees token j of the first masked[s] if bit j is set, the lowest bit first, and all
+    later tokens. Without bits every head sees all tokens."""
 
     masked: Tensor | None = None  # int32 [segments]
     bit_starts: Tensor | None = None  # int32 [segments]

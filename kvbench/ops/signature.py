@@ -1,4 +1,4 @@
-"""How torch's dispatcher sees an operator: its schema, from the annotations of the reference."""
+"""An operator's schema for torch's dispatcher, from the annotations of the reference."""
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kvbench.ops.softmax import Scaling
 
-Varying = Annotated[int, "SymInt"]  # an int that differs from step to step: code that torch compiles serves them all
+Varying = Annotated[int, "SymInt"]  # an int that differs from step to step; compiled code takes any
 TYPES: dict[Any, str] = {Tensor: "Tensor", Tensor | None: "Tensor?", Varying: "SymInt", int: "int", float: "float"}
 TYPES |= {Scaling: "float"}  # the dispatcher gets no Softmax
 
@@ -19,7 +19,7 @@ class Signature:
     """The arguments of a reference: tensors, numbers, and named tuples of these, whose fields the dispatcher takes one
     by one. Raises TypeError for any other annotation.
 
-    mutates   what is written: a parameter, of a named tuple all of its tensors, or one of them as `parameter.field`.
+    mutates   written parameters; of a named tuple this means all tensors, `parameter.field` one of them.
     """
 
     def __init__(self, reference: Callable[..., Any], mutates: Iterable[str] = ()):
@@ -27,7 +27,7 @@ class Signature:
         self.name, self.result, self.mutates = reference.__name__, hints.pop("return"), frozenset(mutates)
         self.hints = hints
         self.groups = [hint if _is_group(hint) else None for hint in hints.values()]
-        self.defaults = tuple(each.default for each in inspect.signature(reference).parameters.values())
+        self.defaults = tuple(parameter.default for parameter in inspect.signature(reference).parameters.values())
         self.scaling = next((place for place, hint in enumerate(hints.values()) if hint == Scaling), None)
         if unknown := {name.partition(".")[0] for name in self.mutates} - set(hints):
             raise TypeError(f"operator {self.name} has no parameter {', '.join(sorted(unknown))}")
@@ -46,17 +46,17 @@ class Signature:
         return f"{self.name}({', '.join(parts)}) -> {self._returned()}"
 
     def complete(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """With the defaults of those that are missing at the end."""
+        """The arguments with defaults for those that are missing at the end."""
         return args + self.defaults[len(args) :]
 
     def flat(self, args: Iterable[Any]) -> list[Any]:
         """The arguments of a call as the dispatcher takes them."""
-        return [part for each in args for part in (each if isinstance(each, tuple) else (each,))]
+        return [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
 
     def grouped(self, flat: Sequence[Any]) -> list[Any]:
         """The inverse of `flat`."""
-        rest = iter(flat)
-        return [next(rest) if kind is None else kind(*islice(rest, len(kind._fields))) for kind in self.groups]
+        values = iter(flat)
+        return [next(values) if kind is None else kind(*islice(values, len(kind._fields))) for kind in self.groups]
 
     def _returned(self) -> str:
         if _is_group(self.result):

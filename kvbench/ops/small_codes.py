@@ -6,7 +6,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-# A row of the table is copied as one number of its size, much faster on a CPU than as a row of floats.
+# A row of the table is copied as one number of its size, which is much faster on a CPU than a row of floats.
 _AS_ONE = {1: torch.float32, 2: torch.complex64, 4: torch.complex128}
 PER_WORD = {2: 4, 3: 8, 4: 2}  # codes that fill whole bytes
 LOOKED_UP = {2: 4, 3: 4, 4: 2}  # codes that are looked up together
@@ -32,7 +32,7 @@ def pack_codes(codes: Tensor, bits: int) -> Tensor:
 
 
 def unpack_codes(packed: Tensor, bits: int, table: Tensor) -> Tensor:
-    """What packed codes uint8 [..., m · bits / 8] mean by a `code_table`: float32 [..., m]."""
+    """The levels of packed codes uint8 [..., m · bits / 8] in a `code_table`: float32 [..., m]."""
     words = packed.int()
     if bits == 3:  # two words of 12 bits in three bytes
         low, middle, high = words.unflatten(-1, (-1, 3)).unbind(dim=-1)

@@ -1,8 +1,8 @@
-"""From the products of queries and keys to attention weights, in models that do more than scale them.
+"""Attention weights from the products of queries and keys, in models that do more than scale these.
 
-Most models take softmax(QKᵀ·scaling), and pass the number `scaling` on. Gemma-2 bends large logits (a soft cap);
-gpt-oss gives each head a learned sink: a logit that takes attention and has no value. Such a model passes a `Softmax`
-on, which is no number, so that code that knows of numbers alone fails instead of leaving something out.
+Most models compute softmax(QKᵀ·scaling), and pass on the number `scaling`. Gemma-2 limits large logits (a soft cap);
+gpt-oss gives each head a learned sink: a logit that takes attention and has no value. Such a model passes on a
+`Softmax` instead of a number, so that code that expects a number fails instead of ignoring the rest.
 """
 
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ def of_rows(scaling: Scaling, rows: int) -> Scaling:
 
 
 def capped_(logits: Tensor, scaling: Scaling) -> Tensor:
-    """The soft cap applied in place to logits, of which -inf stay; without one they are as they were."""
+    """Apply the soft cap, if there is one, to logits in place; -inf stays."""
     if not isinstance(scaling, Softmax) or scaling.softcap is None:
         return logits
     hidden = logits.isneginf()

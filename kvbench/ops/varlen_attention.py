@@ -17,10 +17,9 @@ FEWEST_KEYS = 256  # of a split: fewer take less time than a program's start
 def varlen_attends(query: Tensor, values: Tensor) -> bool:
     """Whether torch's kernel takes this query [rows, num_attention_heads, q, head_dim], values [capacity, width].
 
-    Flash attention takes half precision and heads of up to 256 channels, in eights, and values as wide as keys. Several
-    queries a head would need causality that is aligned with the last key, which torch does not document. It runs on
-    NVIDIA's GPUs from Ampere on; what torch has in its place for AMD's refuses lengths that are shorter than the places
-    of the sequences.
+    Flash attention takes half precision, heads of up to 256 channels (multiples of 8), and values as wide as keys.
+    Several queries per head would need causality aligned with the last key, which torch does not document. It runs on
+    NVIDIA's GPUs from Ampere on; its counterpart for AMD's refuses lengths shorter than the places of the sequences.
     """
     _, _, q, head_dim = query.shape
     takes = q == 1 and query.dtype in HALF and head_dim % 8 == 0 and head_dim <= LARGEST_HEAD
@@ -38,10 +37,10 @@ def _takes_lengths() -> bool:
 def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: float) -> Tensor:
     """`packed_attention` of one query a head: each segment is a sequence with one head of keys.
 
-    Where all segments have the same group of query heads, it is the sequence's one query with `group` heads, which the
-    kernel splits over keys. Else the query heads of a group are queries of the sequence, which all see every key.
+    If all segments have equally large groups of query heads, a group is one query with `group` heads, and the kernel
+    splits its keys. If not, the query heads of a group are queries of the sequence, which all see every key.
 
-    The operator that `torch.nn.attention.varlen` calls, without what that function makes anew in every call.
+    Calls the operator behind `torch.nn.attention.varlen`, without the tensors that that function makes in every call.
     """
     rows, num_heads, _, head_dim = query.shape
     starts, lengths, heads, group, longest = segments
@@ -70,19 +69,19 @@ def varlen_attention(query: Tensor, keys: Tensor, values: Tensor, segments: Segm
 
 
 def splits(longest: int, segments: int, multiprocessors: int) -> int:
-    """In how many parts the keys of a sequence are read. A row has `segments` sequences, the longest of `longest` keys.
+    """The number of parts in which a sequence's keys are read. A row has `segments` sequences of up to `longest` keys.
 
-    The kernel's own choice takes all sequences for equally long and fills the GPU with all of them together: beside
-    many short rows, each head of a long one would be read by a block or two. Two blocks a multiprocessor for the
-    sequences of one row are enough for it, and cost the others little: a part of no keys ends at once, and what a part
-    of `FEWEST_KEYS` keys or more writes is a few per cent of what it reads.
+    The kernel's own choice assumes equally long sequences that fill the GPU together: beside many short rows, each head
+    of a long row would be read by only one or two blocks. Two blocks per multiprocessor for the sequences of one row
+    are enough for it, and cost the others little: a part without keys ends at once, and a part of `FEWEST_KEYS` or more
+    keys writes a few per cent of what it reads.
     """
     return max(1, min(MOST_SPLITS, -(-longest // FEWEST_KEYS), -(-2 * multiprocessors // segments)))
 
 
 def sequence_ends(count: int, device: torch.device) -> Tensor:
-    """0 to count, int32: where sequences of one query each begin. Kept for good, since a CUDA graph may read it, and so
-    not made while one is recorded: what is made then is filled when it is repeated."""
+    """0 to count, int32: the starts of sequences of one query each. The tensor is never freed, since a CUDA graph may
+    read it; while a graph is recorded none is cached, since it would be filled only when the graph is repeated."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return _ends(count, device)
     return _kept_ends(count, device)

@@ -1,4 +1,4 @@
-"""Attention inside blocks of a prompt without a mask, gathered from queries that come in pieces of any size."""
+"""Attention inside blocks of a prompt without a mask, from queries that come in pieces of any size."""
 
 from typing import NamedTuple
 
@@ -9,9 +9,9 @@ from kvbench.ops.block_sums import block_sums
 
 
 class Blocks(NamedTuple):
-    """Which attention is summed: blocks of `size` tokens, behind the first `skip` and before the last `leave`.
+    """The attention that is summed: blocks of `size` tokens, after the first `skip` and before the last `leave`.
 
-    filled   fill the last block up with queries and keys of zeros (see `kvbench.ops.block_sums`).
+    filled   whether queries and keys of zeros fill up the last block (see `kvbench.ops.block_sums`).
     """
 
     size: int
@@ -25,7 +25,7 @@ class BlockSums:
 
     def __init__(self, blocks: Blocks, n: int):
         self.blocks = blocks
-        self.at, self.end = blocks.skip, n - blocks.leave  # where the incomplete block starts, and the last one ends
+        self.at, self.end = blocks.skip, n - blocks.leave  # the start of the incomplete block, and the end of the last
         self.waiting: Tensor | None = None  # its queries [num_attention_heads, < size, head_dim]
         self.parts: list[Tensor] = []
 
@@ -34,11 +34,11 @@ class BlockSums:
         new = queries[:, max(self.at - start, 0) : max(self.end - start, 0)]
         rows = new if self.waiting is None else torch.cat([self.waiting, new], dim=1)
         length = rows.shape[1]
-        whole = length if self.at + length >= self.end else length // self.blocks.size * self.blocks.size
-        keys = keys[:, self.at : self.at + whole]
-        self.parts.append(block_sums(rows[:, :whole], keys, self.blocks.size, self.blocks.filled))
-        self.at += whole
-        self.waiting = rows[:, whole:].clone()
+        complete = length if self.at + length >= self.end else length // self.blocks.size * self.blocks.size
+        keys = keys[:, self.at : self.at + complete]
+        self.parts.append(block_sums(rows[:, :complete], keys, self.blocks.size, self.blocks.filled))
+        self.at += complete
+        self.waiting = rows[:, complete:].clone()
 
     def total(self) -> Tensor:
         """Float32 [num_attention_heads, n - skip - leave]."""

@@ -29,16 +29,13 @@ class ChunkedPrefill(PrefillPlan):
     def run(
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
-        state: PrefillState
         if len(input_ids) <= self.chunk:
-            state = prefill(model, input_ids, needs, release)
-        else:
-            state = chunked_prefill(model, input_ids, needs, self.chunk, release)
-        return state
+            return prefill(model, input_ids, needs, release)
+        return chunked_prefill(model, input_ids, needs, self.chunk, release)
 
 
 def in_chunks(plan: PrefillPlan, chunk: int | None) -> PrefillPlan:
-    """`plan` in chunks of `chunk` tokens; as it is for None. Raises UserError for a pass that cannot be divided."""
+    """`plan` in chunks of `chunk` tokens; None: unchanged. Raises UserError for a pass that cannot be divided."""
     if chunk is None:
         return plan
     if plan != FullPrefill():
@@ -56,29 +53,29 @@ class ChunkedLayer(CaptureLayer):
         """`place` as for CaptureLayer."""
         super().__init__(*place)
         self.n = n
-        self.whole: tuple[Tensor, Tensor] | None = None  # K and V [1, num_key_value_heads, n, head_dim]
+        self.stored: tuple[Tensor, Tensor] | None = None  # K and V [1, num_key_value_heads, n, head_dim]
         self.queries: list[Tensor] = []  # the last ones, see `keeps`
         self.sums: Tensor | None = None  # [num_attention_heads, n]
         self.lse: list[Tensor] = []
 
     @property
     def keeps(self) -> int:
-        """How many of the prompt's last queries are kept: all where some of them attend to tokens not yet read."""
+        """How many of the prompt's last queries are kept: all if some attend to tokens that are not yet read."""
         return self.n if self.needs.lookahead_sums else self.needs.window
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         start, end = self.seen, self.seen + keys.shape[2]
-        if self.whole is None:
-            self.whole = tuple(x.new_empty(*x.shape[:2], self.n, x.shape[3]) for x in (keys, values))
-        for store, new in zip(self.whole, (keys, values), strict=True):
+        if self.stored is None:
+            self.stored = tuple(x.new_empty(*x.shape[:2], self.n, x.shape[3]) for x in (keys, values))
+        for store, new in zip(self.stored, (keys, values), strict=True):
             store[:, :, start:end] = new
-        self.keys, self.values = (store[:, :, :end] for store in self.whole)
+        self.keys, self.values = (store[:, :, :end] for store in self.stored)
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         start = self.seen - query.shape[2]
         if kept := max(self.seen - max(start, self.n - self.keeps), 0):
             queries = query[0, :, -kept:].clone()
-            # all queries of all layers: several GB that a GPU may lack
+            # all queries of all layers take several GB, which a GPU may lack
             self.queries.append(queries.cpu() if self.needs.lookahead_sums else queries)
         out, lse = self.attention(query, scaling)
         if self.needs.column_sums:
@@ -94,7 +91,7 @@ class ChunkedLayer(CaptureLayer):
     def complete(self, scaling: Scaling, num_attention_heads: int) -> LayerState:
         """The state after the last chunk."""
         state = self.state_of(scaling, num_attention_heads)
-        self.hand_over(state)
+        self.add_sums(state)
         for w in self.needs.lookahead_sums:
             state.lookahead_sums[w] = self.lookahead_sums(w, state.keys, scaling)
         if window := self.needs.window:
@@ -102,7 +99,7 @@ class ChunkedLayer(CaptureLayer):
             state.queries = last[:, -window:].to(state.keys.device, copy=True)
         if self.needs.column_sums:
             state.column_sums, state.lse = self.sums, torch.cat(self.lse, dim=1)
-        self.whole, self.sums, self.queries, self.lse = None, None, [], []
+        self.stored, self.sums, self.queries, self.lse = None, None, [], []
         return state
 
     def lookahead_sums(self, w: int, keys: Tensor, scaling: Scaling) -> Tensor:
@@ -128,7 +125,7 @@ def chunked_prefill(
         raise UserError(f"prefill.chunk={chunk}: this model's rotation depends on {growth}: leave it out")
     check_continues(model.config, f"prefill.chunk={chunk} reads a prompt in pieces")
     layers = PromptLayers(model, n, needs, partial(ChunkedLayer, n, needs, release))
-    totals = [0.0] * len(layers.places)  # of the hidden states' similarity, over tokens
+    totals = [0.0] * len(layers.places)  # of the hidden states' similarity over tokens
     for ids in input_ids[None].to(model.device).split(chunk, dim=1):
         observing: AbstractContextManager[list[float]] = nullcontext([])
         if needs.hidden_similarity:

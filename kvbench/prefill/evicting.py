@@ -1,4 +1,4 @@
-"""A prefill that drops tokens of every layer after each chunk of the prompt, so that no layer ever holds all of it."""
+"""A prefill that drops tokens of every layer after each chunk of the prompt, so that no layer ever holds it whole."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,19 +20,19 @@ from kvbench.prefill.full import PromptLayers
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
 
-# keep(state): which of a layer's tokens to keep, [1 or num_key_value_heads, k], ascending; None: all of them.
-# `state` is as after a prompt of these tokens alone.
+# keep(state): the tokens of a layer to keep, [1 or num_key_value_heads, k], ascending; None: all. `state` looks as if
+# the prompt had only these tokens.
 Keep = Callable[[LayerState], Tensor | None]
 
 
 @dataclass(frozen=True)
 class EvictingPrefill(PrefillPlan):
-    """The model's forward pass, `chunk` tokens at a time, after each of which `keep` says what stays of every layer.
+    """The model's forward pass, `chunk` tokens at a time; after each chunk `keep` chooses the tokens of every layer.
 
-    A chunk attends to the tokens that are left of those before it, and to itself. Needs(window, column_sums) can be
-    met, others cannot: the last queries, and the attention of all queries so far to the tokens that are left.
+    A chunk attends to the tokens that earlier chunks left, and to itself. Only Needs(window, column_sums) can be met:
+    the last queries, and the attention of all queries so far to the tokens that are left.
 
-    rule   says what `keep` does: settings with equal rules share a pass.
+    rule   describes `keep`: settings with equal rules share a pass.
     """
 
     chunk: int
@@ -42,9 +42,8 @@ class EvictingPrefill(PrefillPlan):
     def run(
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
-        """The states hold the tokens that are left; `release` is called when the prompt has been read."""
-        state: PrefillState = evicting_prefill(model, input_ids, self, needs, release)
-        return state
+        """The states hold the tokens that are left; `release` is called after the whole prompt was read."""
+        return evicting_prefill(model, input_ids, self, needs, release)
 
 
 @dataclass
@@ -55,14 +54,14 @@ class Held:
     most: int = 0
 
     def replace(self, old: Tensor | None, new: Tensor) -> Tensor:
-        """Count `new`, which for a moment lies beside the `old` tensor that it replaces."""
+        """Count `new`, which briefly exists beside the `old` tensor that it replaces."""
         self.most = max(self.most, self.now + new.nbytes)
         self.now += new.nbytes - (0 if old is None else old.nbytes)
         return new
 
 
 class EvictingLayer(AttendingLayer):
-    """One layer's tokens that are left of the prompt so far, with what is observed of them."""
+    """One layer's tokens that are left of the prompt so far, with their observations."""
 
     def __init__(
         self,
@@ -73,10 +72,10 @@ class EvictingLayer(AttendingLayer):
         num_layers: int = 1,
         window: int | None = None,
     ):
-        """The last three as for CaptureLayer."""
+        """See CaptureLayer for the last three."""
         super().__init__()
         self.keep, self.needs, self.held = keep, needs, held
-        self.rope: Rope | None = None  # the layer's own
+        self.rope: Rope | None = None  # of the layer
         self.index, self.num_layers, self.window = index, num_layers, window
         self.keys: Tensor | None = None
         self.values: Tensor | None = None  # both [1, num_key_value_heads, left, head_dim]
@@ -110,7 +109,7 @@ class EvictingLayer(AttendingLayer):
         return out
 
     def reduce(self, state: LayerState) -> None:
-        """Drop what `keep` does not keep of the layer's state, which every layer has attended to by now."""
+        """Drop the tokens that `keep` does not keep; every layer has attended to them by now."""
         kept = self.keep(state)
         if kept is not None:
             self.drop(kept)
@@ -118,7 +117,7 @@ class EvictingLayer(AttendingLayer):
         self.state.prompt, self.state.positions = self.seen, self.positions
 
     def observe(self, query: Tensor, scaling: Scaling) -> None:
-        """Note what is needed of query [1, num_attention_heads, q, head_dim]."""
+        """Make the needed observations of query [1, num_attention_heads, q, head_dim]."""
         if self.needs.window:
             last = query[0] if self.queries is None else torch.cat([self.queries, query[0]], dim=1)
             self.queries = last[:, -self.needs.window :].clone()
@@ -146,7 +145,7 @@ class EvictingLayer(AttendingLayer):
         )
 
     def drop(self, kept: Tensor) -> None:
-        """Leave the tokens at kept [1 or num_key_value_heads, k]."""
+        """Drop all tokens except those at kept [1 or num_key_value_heads, k]."""
         assert self.keys is not None and self.values is not None and self.positions is not None, "there are tokens"
         kept = kept.expand(len(self.positions), -1)
         self.positions = self.positions.gather(1, kept)
@@ -162,10 +161,10 @@ class EvictingLayer(AttendingLayer):
 def evicting_prefill(
     model: PreTrainedModel, input_ids: Tensor, plan: EvictingPrefill, needs: Needs, release: Release | None = None
 ) -> PrefillState:
-    """Run `model` over input_ids [n] in chunks, after each of which each layer drops tokens.
+    """Run `model` over input_ids [n] in chunks; after each chunk every layer drops tokens.
 
     Layers with a sliding window or a state of fixed size keep it. `peak_bytes` of the result counts the keys and values
-    of all layers, with the copy that replaces one of them.
+    of all layers, and the copy that replaces one of them.
     Raises UserError for a model whose rotation depends on the length of the text, which a chunk does not know.
     """
     if growth := growth_of(model):

@@ -50,8 +50,8 @@ class CaptureLayer(AttendingLayer):
         super().__init__()
         self.needs, self.release, self.index, self.num_layers = needs, release, index, num_layers
         self.window = window
-        self.rope: Rope | None = None  # the layer's own
-        self.projection: Tensor | None = None  # where the norms of projected values are needed
+        self.rope: Rope | None = None  # of the layer
+        self.projection: Tensor | None = None  # of values, if the norms of projected values are needed
         self.latents: Latents | None = None  # of all tokens so far
         self.state: LayerState | None = None
         self.moments: dict[int, QueryMoments] = {}
@@ -62,12 +62,12 @@ class CaptureLayer(AttendingLayer):
         self.latents = Latents(*(torch.cat(rows, dim=2) for rows in zip(*parts, strict=True)))
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        # values are a view of the projection; a copy owns its bytes only
+        # values are a view of the projection; a copy owns only its bytes
         self.keys, self.values = keys.contiguous(), values.contiguous()
 
     def observe(self, query: Tensor, scaling: Scaling, lse: Tensor | None = None) -> LayerState:
-        """The layer's state with its observations, from query [1, num_attention_heads, n, head_dim] and, where
-        attention has them, its log-sum-exps."""
+        """The layer's state with its observations, from query [1, num_attention_heads, n, head_dim] and, if known, its
+        log-sum-exps."""
         state = self.state_of(scaling, query.shape[1])
         if self.needs.window:
             state.queries = query[0, :, -self.needs.window :].clone()
@@ -78,11 +78,11 @@ class CaptureLayer(AttendingLayer):
             state.lookahead_sums[w] = column_sums(query[0], state.keys, scaling, first_causal=first_causal).sums
         self.add_moments(query, 0)
         self.add_block_sums(query, 0, state.n)
-        self.hand_over(state)
+        self.add_sums(state)
         return state
 
     def state_of(self, scaling: Scaling, num_attention_heads: int) -> LayerState:
-        """The layer's state with what is observed of its values, and no other observations."""
+        """The layer's state with the observations of its values, and no others."""
         state = LayerState(
             self.keys[0],
             self.values[0],
@@ -99,7 +99,7 @@ class CaptureLayer(AttendingLayer):
         return state
 
     def add_moments(self, query: Tensor, start: int) -> None:
-        """Add query [1, num_attention_heads, q, head_dim] at positions start, start+1, … to the moments needed."""
+        """Add query [1, num_attention_heads, q, head_dim] at positions start, start+1, … to the needed moments."""
         for skip in self.needs.query_moments:
             rope = fixed_rotation(self.rope, "the mean of the queries before RoPE")
             self.moments[skip] = query_moments(query[0], rope, skip, start, self.moments.get(skip))
@@ -109,8 +109,8 @@ class CaptureLayer(AttendingLayer):
         for blocks in self.needs.block_sums:
             self.blocks.setdefault(blocks, BlockSums(blocks, n)).add(query[0], self.keys[0], start)
 
-    def hand_over(self, state: LayerState) -> None:
-        """What was gathered over the prompt's queries becomes part of the state."""
+    def add_sums(self, state: LayerState) -> None:
+        """Add the moments and sums over the prompt's queries to the state."""
         state.query_moments = self.moments
         state.block_sums = {blocks: sums.total() for blocks, sums in self.blocks.items()}
         self.blocks = {}
@@ -127,14 +127,14 @@ class CaptureLayer(AttendingLayer):
         return out
 
     def finish(self, state: LayerState) -> None:
-        """Keep the layer's state, or release it once every reader has attended."""
+        """Keep the layer's state, or release it after every reader has attended."""
         self.state = state
         if self.release is not None and not self.unread:
             self.release(state)
             self.keys = self.values = self.latents = self.state = None
 
     def attention(self, query: Tensor, scaling: Scaling) -> AttentionOutput:
-        """Attention over what was appended, and where column sums need them and it has them, the log-sum-exps
+        """Attention over the appended tokens and, if column sums need them and the kernel has them, the log-sum-exps
         [num_attention_heads, q]."""
         if not self.needs.column_sums:
             return AttentionOutput(dense_attention(query, self.keys, self.values, scaling), None)
@@ -143,23 +143,24 @@ class CaptureLayer(AttendingLayer):
 
 
 class PromptLayers:
-    """The cache layers of one pass over a prompt of n tokens: those that capture, and those that no method compresses.
+    """The cache layers of one pass over a prompt of n tokens: capturing layers, and others, which no method compresses.
 
-    `make(index, num_layers, window)` makes one that captures, for layer `index` of the `num_layers` that methods
-    compress; `window` is the layer's own, which the prompt does not exceed.
+    `make(index, num_layers, window)` makes the capturing layer `index` of the `num_layers` that methods compress;
+    `window` is the layer's sliding window, which the prompt does not exceed.
     """
 
     def __init__(
         self, model: PreTrainedModel, n: int, needs: Needs, make: Callable[[int, int, int | None], AttendingLayer]
     ):
-        own, self.kinds = kinds_of(model.config), kinds_at(model.config, n)
+        of_any_length, self.kinds = kinds_of(model.config), kinds_at(model.config, n)
         self.needs, self.places = needs, compressed_layers(self.kinds)
-        self.captures = [make(index, len(self.places), own[place].window) for index, place in enumerate(self.places)]
+        windows = [of_any_length[place].window for place in self.places]
+        self.captures = [make(index, len(self.places), window) for index, window in enumerate(windows)]
         ropes = ropes_of(model)
         for layer, place in zip(self.captures, self.places, strict=True):
             kind = self.kinds[place]
             layer.readers, layer.latent, layer.rope = kind.readers, kind.latent, ropes[place]
-        # a second pass over the context begins at its end, where the prompt's last tokens are not yet read
+        # a second pass begins at the context's end, from which a window must look back past the prompt's last tokens
         self.others = {
             place: layer_of(kind, whole=bool(needs.reconstructions))
             for place, kind in enumerate(self.kinds)
@@ -171,34 +172,33 @@ class PromptLayers:
                 layer.projection = weight
 
     def read(self, model: PreTrainedModel, ids: Tensor) -> Tensor:
-        """The logits [vocab_size] after ids [1, q], which follow what these layers have read."""
+        """The logits [vocab_size] after ids [1, q], which follow the tokens that these layers have read."""
         cache = Cache(layers=self.all)
         positions = positions_after(cache.get_seq_length(), ids)
         out = model(
             input_ids=ids, **as_argument(model, cache), position_ids=positions, use_cache=True, logits_to_keep=1
         )
-        logits: Tensor = out.logits[0, -1]
-        return logits
+        return out.logits[0, -1]
 
     def state(self, logits: Tensor, similarities: Sequence[float]) -> PrefillState:
-        """The state after the whole prompt. `similarities` are those of the layers that capture, or none."""
+        """The state after the whole prompt. `similarities` are those of the capturing layers, or empty."""
         states = [layer.state for layer in self.captures if layer.state is not None]
-        if similarities and states:  # no states where each was released
+        if similarities and states:  # released layers have no states
             for state, similarity in zip(states, similarities, strict=True):
                 state.hidden_similarity = similarity
-        others = {at: trimmed(layer) for at, layer in self.others.items()}
+        others = {place: trimmed(layer) for place, layer in self.others.items()}
         latent = any(kind.latent for kind in self.kinds)
         return PrefillState(states, logits, others=others, readers=[kind.readers for kind in self.kinds], latent=latent)
 
 
 def layer_of(kind: LayerKind, whole: bool) -> StoredLayer:
-    """The cache of a layer that no method compresses; `whole`: with all tokens of a sliding window."""
+    """The cache of a layer that no method compresses; `whole`: it keeps all tokens in spite of a sliding window."""
     if kind.keeps == "state":
         return LinearState(kind.states)
     if kind.keeps == "own":
         assert kind.window is not None, "others are compressed"
-        of_kind = ChunkLayer if kind.chunked else WindowLayer
-        return of_kind(kind.window, whole=whole, readers=kind.readers)
+        layer_class = ChunkLayer if kind.chunked else WindowLayer
+        return layer_class(kind.window, whole=whole, readers=kind.readers)
     return NoCache()
 
 
@@ -235,5 +235,4 @@ class FullPrefill(PrefillPlan):
     def run(
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
-        state: PrefillState = prefill(model, input_ids, needs, release)
-        return state
+        return prefill(model, input_ids, needs, release)

@@ -28,11 +28,11 @@ def hidden_similarities(model: nn.Module, places: Sequence[int]) -> Iterator[lis
     """A list that a forward pass fills with one number for each layer of `places`: the mean cosine similarity between
     the hidden state that enters it and the one after its attention was added (SqueezeAttention, Wang et al. 2024).
 
-    For decoder layers that add the output of `self_attn` to their input, as in Llama, Mistral and Qwen, or its norm, as
-    in Gemma-2 and 3; UserError for a model without such layers. The hooks are removed when the context ends.
+    The decoder layers must add the output of `self_attn` to their input, as in Llama, Mistral and Qwen, or its norm, as
+    in Gemma-2 and 3. Raises UserError for a model without such layers. The hooks are removed when the context ends.
     """
-    every = getattr(text_decoder(model), "layers", [])
-    layers = [every[place] for place in places if place < len(every) and hasattr(every[place], "self_attn")]
+    modules = getattr(text_decoder(model), "layers", [])
+    layers = [modules[place] for place in places if place < len(modules) and hasattr(modules[place], "self_attn")]
     if not layers or len(layers) < len(places):
         raise UserError(f"{type(model).__name__} has no decoder layers with self_attn to observe hidden states at")
     similarities: list[float] = []
@@ -59,6 +59,6 @@ def hidden_similarities(model: nn.Module, places: Sequence[int]) -> Iterator[lis
 
 
 def _last_before_residual(layer: nn.Module) -> nn.Module:
-    """What computes the change that attention makes to the residual stream: attention, or the norm of its output."""
+    """The module whose output attention adds to the residual stream: attention, or the norm of its output."""
     normed = hasattr(layer, "post_attention_layernorm") and hasattr(layer, "post_feedforward_layernorm")
     return layer.post_attention_layernorm if normed else layer.self_attn

@@ -1,4 +1,4 @@
-"""The prefill that a method requires: which forward pass to run over the prompt."""
+"""The forward pass over the prompt that a method requires."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ class PrefillPlan(ABC):
 
 
 def by_plan(items: Iterable[Item], plan_of: Callable[[Item], PrefillPlan]) -> dict[PrefillPlan, list[Item]]:
-    """What needs a prefill of one prompt, by the pass that it can share with others."""
+    """Items that need a prefill of one prompt, grouped by the pass that they can share."""
     groups: dict[PrefillPlan, list[Item]] = {}
     for item in items:
         groups.setdefault(plan_of(item), []).append(item)

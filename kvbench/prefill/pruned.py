@@ -27,13 +27,13 @@ TRIAL = 8
 class PrunedPrefill(PrefillPlan):
     """PyramidInfer's pruning of one prompt: after each layer, its least attended context tokens are dropped.
 
-    The context is everything before the last 1 + `recent` tokens, which stay and whose queries score it.
+    The last 1 + `recent` tokens stay, and their queries score the tokens before them, the context.
     """
 
     shares: tuple[float, ...]  # per layer, share of the context that goes on to the next layer; 1 drops nothing
     recent: int
     sinks: int  # first tokens, which stay
-    min_context: int  # a context is never cut to this many tokens or fewer
+    min_context: int  # the context always keeps more tokens than this
     distance_weight: float  # weight of the last query; the first has 1, linear in between
 
     @property
@@ -56,9 +56,8 @@ class PrunedPrefill(PrefillPlan):
     def run(
         self, model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Release | None = None
     ) -> PrefillState:
-        """Ignores `needs`: a pruned pass observes only the attention that it prunes by."""
-        state: PrefillState = pruned_prefill(model, input_ids, self, release)
-        return state
+        """Ignore `needs`: a pruned pass observes only the attention by which it prunes."""
+        return pruned_prefill(model, input_ids, self, release)
 
 
 class PrunedLayer(CaptureLayer):
@@ -118,7 +117,7 @@ def pruned_prefill(
 def _walk(model: PreTrainedModel, ids: Tensor, capture: Callable[[int, Tensor], PrunedLayer]) -> Tensor:
     """Logits [vocab_size] of the last of ids [1, n], by the model's own modules in the order of its forward.
 
-    `capture(index, positions)` makes the cache layer of a decoder layer; its `kept` says which tokens go on to the
+    `capture(index, positions)` makes the cache layer of a decoder layer; its `kept` has the tokens that go on to the
     next layer. Layers may lie on several devices: accelerate's hooks move a layer's inputs.
     """
     base = model.base_model
@@ -143,12 +142,12 @@ def _walk(model: PreTrainedModel, ids: Tensor, capture: Callable[[int, Tensor], 
 
 def _check_walk(model: PreTrainedModel, ids: Tensor) -> None:
     """Raise UserError for a model that computes anything between its layers, which the walk would leave out."""
-    whole = PrunedPrefill((1.0,) * model.config.get_text_config().num_hidden_layers, 0, 0, 0, 1.0)
+    unpruned = PrunedPrefill((1.0,) * model.config.get_text_config().num_hidden_layers, 0, 0, 0, 1.0)
     try:
-        walked = _walk(model, ids, lambda index, positions: PrunedLayer(None, None, whole, index, positions))
+        walked = _walk(model, ids, lambda index, positions: PrunedLayer(None, None, unpruned, index, positions))
     except (AttributeError, TypeError) as error:
         raise UserError(f"{type(model).__name__} has no plain stack of layers to prune between: {error}") from error
-    caches = [CaptureLayer(Needs()) for _ in whole.shares]
+    caches = [CaptureLayer(Needs()) for _ in unpruned.shares]
     logits = model(input_ids=ids, **as_argument(model, Cache(layers=caches)), use_cache=True).logits[0, -1]
     if not torch.allclose(
         walked.to(logits.device).float(), logits.float(), rtol=1e-2, atol=1e-2 * float(logits.float().std())

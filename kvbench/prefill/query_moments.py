@@ -1,4 +1,4 @@
-"""Mean and covariance of a prompt's queries before RoPE, gathered in tiles (Expected Attention)."""
+"""Mean and covariance of a prompt's queries before RoPE, computed in tiles (Expected Attention)."""
 
 from dataclasses import dataclass
 
@@ -46,8 +46,7 @@ def query_moments(
 ) -> QueryMoments:
     """Moments of queries [num_attention_heads, q, head_dim] (after RoPE) at positions start, start+1, …
 
-    The first `skip` positions of the text are left out. `moments` are those of the queries before `start`, which are
-    added to.
+    The first `skip` positions of the text are left out. If given, `moments` of the queries before `start` are updated.
     """
     moments = QueryMoments.none(queries) if moments is None else moments
     first = max(skip - start, 0)

@@ -26,16 +26,16 @@ class Span(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """What the attention that queries give to keys is multiplied by, as float32 logarithms."""
+    """Factors of the attention that queries give to keys, as float32 logarithms."""
 
     queries: Tensor  # [q]
     keys: Tensor  # [num_attention_heads, len]
 
 
-# From the values [num_key_value_heads, len, head_dim] of the keys that are scored to the factors of a pass.
+# From values [num_key_value_heads, len, head_dim], those of the scored keys, to the factors of a pass.
 Weighing = Callable[[Tensor], Factors]
 
-# Requests of our own wording: the first chunk's, and that of the others, which the end of the chunk before completes.
+# The request for the first chunk, and that for the others, which ends with the last tokens of the chunk before.
 REQUESTS = Requests(
     "\n\nWrite out the text above once more, word for word.",
     "\n\nWrite out the text above once more, word for word, from the place where it says: ",
@@ -46,17 +46,17 @@ TILES = {"cpu": 2**19}  # few enough for a core's cache
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """How a context is read a second time: KVzip (Kim et al. 2025, arXiv 2505.23416), and the authors' code.
+    """The parameters of a second pass over a context: KVzip (Kim et al. 2025, arXiv 2505.23416), and the authors' code.
 
-    The context is cut into chunks. For each the model reads, behind the context, a request to repeat it, the end of the
-    chat template and then the chunk itself.
+    The context is cut into chunks. For each chunk the model reads, after the context, a request to repeat it, the end
+    of the chat template and the chunk itself.
 
     chunk      tokens that are read again at a time.
-    lead       tokens of the chunk before that end the request of every chunk but the first.
-    sinks      first tokens that count as the prefix of a prompt without one.
-    requests   the texts of the first request and of the others; None: the chunk follows the context at once, without
-               the chat template's end either.
-    group      what becomes of the most attention that each query head of a group gives.
+    lead       tokens of the previous chunk that end the request of every chunk but the first.
+    sinks      first tokens that count as the prefix if a prompt has none.
+    requests   the texts of the first request and of the others; None: the chunk follows the context directly, without
+               the chat template's end.
+    group      how the largest attention of each query head is combined over a group.
     """
 
     chunk: int = 2000
@@ -68,9 +68,9 @@ class Reconstruction:
     def weighing(
         self, model: PreTrainedModel, places: Sequence[int]
     ) -> AbstractContextManager[Sequence[Weighing | None]]:
-        """What a second pass made within it multiplies attention by, for each of the model's layers at `places`.
+        """A context for a second pass, with the factors of its attention for each of the model's layers at `places`.
 
-        None: nothing. A subclass that weighs attention may put hooks on the model, and removes them at the end.
+        None: no factors. A subclass with factors may hook the model, and removes its hooks at the end.
         """
         return nullcontext([None] * len(places))
 
@@ -100,10 +100,10 @@ class ContextFrame:
 
 @dataclass(frozen=True)
 class ContextScores:
-    """What a second pass observed in one layer.
+    """The observations of a second pass in one layer.
 
-    scores    float32 [num_key_value_heads, n], in [0, 1] for tokens of the context where nothing weighs attention,
-              infinite for the others.
+    scores    float32 [num_key_value_heads, n]: for tokens of the context in [0, 1] unless attention has factors, for
+              others infinite.
     outside   how many tokens of the prompt are before or after the context.
     """
 
@@ -121,12 +121,13 @@ def largest_attention(
     group: Literal["max", "mean"] = "max",
     factors: Factors | None = None,
 ) -> Tensor:
-    """The most attention that keys first … last-1 get from any query of their group, or the mean over the group's heads
-    of the most that each gives: [num_key_value_heads, last-first].
+    """The largest attention of keys first … last-1, over all queries of their group or as a mean over the group's heads
+    of each head's largest: [num_key_value_heads, last-first].
 
-    queries [num_attention_heads, q, head_dim] are of the last q of the keys [num_key_value_heads, len, head_dim], both
-    after RoPE; each attends to the keys up to its own, and the keys before `last` are not after any query. `factors`
-    are of these queries and of the scored keys. float32, in [0, 1] without them; about `tile` logits exist at a time.
+    queries [num_attention_heads, q, head_dim] belong to the last q of the keys [num_key_value_heads, len, head_dim],
+    both after RoPE; each attends to the keys up to its own, and no query comes before one of the scored keys. `factors`
+    are those of these queries and of the scored keys; without them results are in [0, 1]. float32; about `tile` logits
+    exist at a time.
     """
     heads, q, _ = queries.shape
     length = keys.shape[1]
@@ -138,8 +139,8 @@ def largest_attention(
         rows = grouped[:, :, at : at + step]
         t = rows.shape[2]
         logits = grouped_logits(rows, keys[:, : length - q + at + t], scaling)  # without keys that no query sees
-        own = torch.ones(t, t, dtype=torch.bool, device=keys.device)
-        logits[..., -t:].masked_fill_(own.triu(1), float("-inf"))
+        future = torch.ones(t, t, dtype=torch.bool, device=keys.device).triu(1)
+        logits[..., -t:].masked_fill_(future, float("-inf"))
         lse = log_sum(logits, scaling)
         if factors is not None:
             lse -= factors.queries[at : at + step]
@@ -155,26 +156,26 @@ def strongest_attention(
     group: Literal["max", "mean"] = "max",
     factors: Factors | None = None,
 ) -> Tensor:
-    """`largest_attention` of keys that every query sees, where the log-sum-exps of the logits are known.
+    """`largest_attention` of keys that every query sees, from known log-sum-exps of the logits.
 
-    queries [num_attention_heads, q, head_dim], keys [num_key_value_heads, len, head_dim] of the keys that are scored
-    alone, log_sums [num_attention_heads, q]; float32 [num_key_value_heads, len].
+    queries [num_attention_heads, q, head_dim], the scored keys [num_key_value_heads, len, head_dim], log_sums
+    [num_attention_heads, q]; float32 [num_key_value_heads, len].
     """
     heads, q, _ = queries.shape
     grouped = queries.unflatten(0, (len(keys), -1))
-    known = log_sums if factors is None else log_sums - factors.queries
-    known = known.view(*grouped.shape[:3], 1)
+    shifts = log_sums if factors is None else log_sums - factors.queries
+    shifts = shifts.view(*grouped.shape[:3], 1)
     most = torch.full((*grouped.shape[:2], keys.shape[1]), float("-inf"), device=keys.device)
     keys = keys.float()
     step = max(TILES.get(keys.device.type, TILE) // (heads * keys.shape[1]), 1)
     for at in range(0, q, step):
         logits = grouped_logits(grouped[:, :, at : at + step], keys, scaling)
-        torch.maximum(most, logits.sub_(known[:, :, at : at + step]).amax(dim=2), out=most)
+        torch.maximum(most, logits.sub_(shifts[:, :, at : at + step]).amax(dim=2), out=most)
     return _of_group(most, group, factors)
 
 
 def _of_group(most: Tensor, group: Literal["max", "mean"], factors: Factors | None) -> Tensor:
-    """Scores of KV heads from the logarithm of the most attention per query head, [num_key_value_heads, group, len]."""
+    """Scores of KV heads from logarithms of each query head's largest attention, [num_key_value_heads, group, len]."""
     if factors is not None:
         most = most + factors.keys.view_as(most)
     return most.amax(dim=1).exp() if group == "max" else most.exp().mean(dim=1)

@@ -1,4 +1,4 @@
-"""The second pass over a context: the model reads it again, with its own cache in front (KVzip)."""
+"""The second pass over a context: the model reads it again after its own cache (KVzip)."""
 
 import copy
 from typing import Literal
@@ -33,10 +33,10 @@ from kvbench.prefill.state import LayerState, Needs, PrefillState, interleaved
 
 
 class RereadLayer(AttendingLayer):
-    """One layer's cache of the prompt up to the context's end, while a chunk of the context is read again behind it.
+    """One layer's cache of the prompt up to the context's end, while a chunk of the context is read again after it.
 
-    The new tokens' keys and values are dropped when their attention is computed. What the chunk's keys got is written
-    into `scores` [num_key_value_heads, n].
+    The new tokens' keys and values are dropped after their attention is computed. The attention to the chunk's keys is
+    written into `scores` [num_key_value_heads, n].
     """
 
     def __init__(
@@ -68,24 +68,24 @@ class RereadLayer(AttendingLayer):
         self.held = self.keys.nbytes + self.values.nbytes
 
     def in_parts(self, past: Tensor) -> list[Tensor]:
-        """The prefix and the chunk, which the scores are of, and then the rest of the context."""
+        """The prefix and the chunk, which are scored, then the rest of the context."""
         start, stop = self.chunk.start, self.chunk.stop
         return [past[:, :, : self.prefix], past[:, :, start:stop], past[:, :, self.prefix : start], past[:, :, stop:]]
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        """Attention over all keys; scores come from the prefix, the chunk and the tokens that are read again alone."""
+        """Attention over all keys; scores come only from the prefix, the chunk and the tokens that are read again."""
         scored = self.prefix + self.chunk.stop - self.chunk.start
         places = [slice(scored), slice(scored, self.end), slice(self.end, None)]
         parts = [
             (self.keys[:, :, place], self.values[:, :, place]) for place in places if place != slice(self.end, self.end)
         ]
-        keys, done = self.keys[0], attention_in_parts(query, parts, scaling)
+        keys, in_parts = self.keys[0], attention_in_parts(query, parts, scaling)
         factors = None if self.weighing is None else self.weighing(self.values[0, :, self.prefix : scored])
-        if done is not None:
-            out, (log_sums, *_, own) = done
-            known = torch.logaddexp(log_sums, own)[0]
+        if in_parts is not None:
+            out, (of_scored, *_, of_new) = in_parts
+            log_sums = torch.logaddexp(of_scored, of_new)[0]
             self.scores[:, self.chunk] = strongest_attention(
-                query[0], keys[:, self.prefix : scored], plain(scaling), known, self.group, factors
+                query[0], keys[:, self.prefix : scored], plain(scaling), log_sums, self.group, factors
             )
         else:
             near = torch.cat([keys[:, :scored], keys[:, self.end :]], dim=1)
@@ -111,9 +111,9 @@ class RereadLayer(AttendingLayer):
 def reconstruct(
     model: PreTrainedModel, input_ids: Tensor, state: PrefillState, how: Reconstruction, frame: ContextFrame
 ) -> int:
-    """Read the context in input_ids [n] again and add its scores to `state`, which a full pass over them made.
+    """Read the context in input_ids [n] again and add its scores to `state`, the result of a full pass over them.
 
-    Every layer gets `reconstruction[how]`. Returns the most bytes of keys and values held at once.
+    Every layer gets `reconstruction[how]`. Returns the peak bytes of keys and values.
 
     Raises UserError for a model whose rotation depends on the length of the text, which grows here.
     """
@@ -133,16 +133,16 @@ def reconstruct(
     with how.weighing(model, places) as weighings:
         for start in range(prefix, end, how.chunk):
             chunk = slice(start, min(start + how.chunk, end))
-            ids = torch.cat([input_ids.new_tensor(asked(how, frame, input_ids, start, prefix)), input_ids[chunk]])
+            ids = torch.cat([input_ids.new_tensor(request_ids(how, frame, input_ids, start, prefix)), input_ids[chunk]])
             layers = [
                 RereadLayer(layer, end, prefix, chunk, row, how.group, count, weighing)
                 for layer, row, count, weighing in zip(state.layers, scores, readers, weighings, strict=True)
             ]
-            every = interleaved(layers, copy.deepcopy(others))
+            all_layers = interleaved(layers, copy.deepcopy(others))
             ids = ids[None].to(model.device)
             model(
                 input_ids=ids,
-                **as_argument(model, Cache(layers=every)),
+                **as_argument(model, Cache(layers=all_layers)),
                 position_ids=positions_after(end, ids),
                 use_cache=True,
                 logits_to_keep=1,
@@ -150,23 +150,22 @@ def reconstruct(
             held = max(held, *(layer.held for layer in layers))
     for layer, row in zip(state.layers, scores, strict=True):
         layer.reconstruction[how] = ContextScores(row, n - (end - prefix))
-    whole = sum(storage_bytes(layer.tensors()) for layer in state.others.values())
-    return state.nbytes + whole + held
+    other_bytes = sum(storage_bytes(layer.tensors()) for layer in state.others.values())
+    return state.nbytes + other_bytes + held
 
 
 def others_at(model: PreTrainedModel, input_ids: Tensor, state: PrefillState, end: int) -> dict[int, StoredLayer]:
-    """The layers that no method compresses, as the first `end` of the input_ids [n] leave them.
+    """The layers that no method compresses, in their state after the first `end` of the input_ids [n].
 
-    A sliding window is cut. A state of fixed size forgets what led to it: where the prompt goes on after the context,
-    the model reads the context once more for it.
+    A sliding window is cut. A state of fixed size cannot go back: if the prompt goes on after the context, the model
+    reads the context once more to compute it.
     """
     if end < len(input_ids) and any(isinstance(layer, LinearState) for layer in state.others.values()):
-        once_more: PrefillState = prefill(model, input_ids[:end], Needs(), release=lambda layer: None)
-        return once_more.others
+        return prefill(model, input_ids[:end], Needs(), release=lambda layer: None).others
     return {at: layer.cut(end) if isinstance(layer, WindowLayer) else layer for at, layer in state.others.items()}
 
 
-def asked(how: Reconstruction, frame: ContextFrame, input_ids: Tensor, start: int, prefix: int) -> list[int]:
+def request_ids(how: Reconstruction, frame: ContextFrame, input_ids: Tensor, start: int, prefix: int) -> list[int]:
     """Token ids between the context and the chunk read again from `start` on: a request, its lead, the suffix."""
     if how.requests is None:
         return []

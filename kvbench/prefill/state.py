@@ -22,12 +22,12 @@ from kvbench.prefill.block_sums import Blocks
 from kvbench.prefill.query_moments import QueryMoments
 from kvbench.prefill.reconstruction import ContextScores, Reconstruction, Span
 
-Made = TypeVar("Made")
+Cached = TypeVar("Cached")
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The observations that a method reads from the prefill. `a | b` has those of both."""
+    """The observations that a method reads from the prefill. `a | b` has the observations of both."""
 
     window: int = 0  # queries of the last `window` positions
     column_sums: bool = False  # per key, the attention of all queries, and the queries' log-sum-exp
@@ -35,8 +35,8 @@ class Needs:
     lookahead_sums: frozenset[int] = frozenset()  # for each w: column sums in which only the last w queries are causal
     query_moments: frozenset[int] = frozenset()  # for each s: moments of the queries before RoPE, without the first s
     value_output_norm: bool = False  # L1 norms of the values after the output projection
-    reconstructions: frozenset[Reconstruction] = frozenset()  # second passes over the context, after the whole first
-    context: bool = False  # where the context lies in the prompt
+    reconstructions: frozenset[Reconstruction] = frozenset()  # second passes over the context, after the first pass
+    context: bool = False  # the place of the context in the prompt
     block_sums: frozenset[Blocks] = frozenset()  # attention inside blocks without a mask
 
     def __or__(self, other: "Needs") -> "Needs":
@@ -66,7 +66,7 @@ class LayerState:
     column_sums: Tensor | None = None  # [num_attention_heads, n] float32
     lse: Tensor | None = None  # [num_attention_heads, n] float32
     hidden_similarity: float | None = None  # mean cosine of the hidden states before and after attention
-    # after a pass that drops tokens only, where n counts those that entered this layer, or were left in it:
+    # only after a pass that drops tokens; then n counts the tokens that entered this layer, or were left in it:
     prompt: int | None = None  # tokens of the whole prompt
     positions: Tensor | None = None  # their original positions, ascending, [n], or [num_key_value_heads, n]
     lookahead_sums: dict[int, Tensor] = field(default_factory=dict)  # by w: [num_attention_heads, n] float32
@@ -75,14 +75,14 @@ class LayerState:
     value_output_norm: Tensor | None = None  # [num_attention_heads, n] float32
     reconstruction: dict[Reconstruction, ContextScores] = field(default_factory=dict)  # by second pass
     context: Span | None = None  # where it begins and ends in the prompt, without the chat template
-    marks: Marks = ()  # positions in the prompt between which kept tokens are counted, where spans of it are marked
+    marks: Marks = ()  # positions in the prompt between which kept tokens are counted, if it has marked spans
     index: int = 0  # of the layer, from the lowest, among those that are compressed
     num_layers: int = 1  # of the model that are compressed: those that keep keys and values of all tokens
-    window: int | None = None  # the layer's sliding window, which does hold the prompt
-    scores: Tensor | None = None  # [heads, n - window] of one method, where a cascade has dropped tokens of the layer
+    window: int | None = None  # the layer's sliding window, which holds the whole prompt
+    scores: Tensor | None = None  # [heads, n - window] of one method, if a cascade has dropped tokens of the layer
     latents: Latents | None = None  # what the model stores in place of keys and values, [1, 1, n, …] each
-    headless: bool = False  # whether keys and values are rotated keys and latents, which belong to all heads
-    _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+    headless: bool = False  # whether keys and values are rotated keys and latents, which all heads share
+    _cached: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def n(self) -> int:
@@ -99,15 +99,17 @@ class LayerState:
 
     @property
     def stored(self) -> "LayerState":
-        """The layer as its cache stores it: itself, or with latents as the values of one head, whose keys are the
-        rotated ones. Scores refer to keys and values of heads; storages take this."""
+        """The layer as caches store it: itself, or latents as the values of one head and rotated keys as its keys.
+
+        Scores are computed from the keys and values of heads; storages take this.
+        """
         if self.latents is None:
             return self
         latent, rotated = (x[0] for x in self.latents)
         return replace(self, keys=rotated, values=latent, latents=None, headless=True)
 
     def tensors(self) -> list[Tensor]:
-        """What is held of the layer's tokens: latents beside what they were expanded to."""
+        """The tensors of the layer's tokens: latents beside the keys and values to which they were expanded."""
         return [self.keys, self.values, *(self.latents or ())]
 
     @property
@@ -118,18 +120,17 @@ class LayerState:
         return sum(x.nbytes for x in stored) // self.n * held
 
     def mean_share(self, keys: float, values: float) -> float:
-        """Of what is stored of keys and of values, relative to these, as a share of both; wider rows weigh more."""
+        """The share of keys and values together that is stored, from the shares of each; wider rows weigh more."""
         widths = self.keys.shape[2], self.values.shape[2]
         if widths[0] == widths[1]:
             return (keys + values) / 2
         return (widths[0] * keys + widths[1] * values) / sum(widths)
 
-    def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
-        """What `make` returns, computed for the first setting that asks for `name` and kept for the run's others."""
-        if name not in self._made:
-            self._made[name] = make()
-        made: Made = self._made[name]
-        return made
+    def once(self, name: Hashable, make: Callable[[], Cached]) -> Cached:
+        """The result of `make`, computed for the first setting that asks for `name` and kept for the others."""
+        if name not in self._cached:
+            self._cached[name] = make()
+        return self._cached[name]
 
     def last_queries(self, window: int) -> Tensor:
         """The queries of the last `window` positions, [num_attention_heads, window, head_dim].
@@ -146,7 +147,7 @@ class LayerState:
     def window_votes(self, window: int) -> Tensor:
         """Attention summed over the last `window` queries, float32 [num_attention_heads, n].
 
-        Computed from exactly these queries, also where the run observed more; once for all settings.
+        Computed from exactly these queries, even if the run observed more; once for all settings.
         """
 
         def votes() -> Tensor:
@@ -168,13 +169,13 @@ class LayerState:
 class PrefillState:
     """The state after one pass over a prompt of n tokens. Methods read `layers`, and compress nothing else."""
 
-    layers: list[LayerState]  # those that are compressed; empty where each was released during the pass
+    layers: list[LayerState]  # those that are compressed; empty if they were released during the pass
     logits: Tensor  # [vocab_size] of the last prompt position, which give the first new token
-    peak_bytes: int = 0  # most bytes that the pass held at once, where it compressed by itself
-    # by number in the model, all other layers: sliding windows, states of fixed size, layers that store nothing
+    peak_bytes: int = 0  # of the pass, if it compressed by itself
+    # all other layers by their number in the model: sliding windows, states of fixed size, layers that store nothing
     others: dict[int, StoredLayer] = field(default_factory=dict)
     readers: Sequence[int] = ()  # of each layer of the model: how many later ones attend to its keys and values
-    latent: bool = False  # whether the model stores latents in those that are compressed
+    latent: bool = False  # whether the model stores latents in compressed layers
 
     @property
     def n(self) -> int:
@@ -191,36 +192,36 @@ class PrefillState:
         return fixed_bytes(self.others.values())
 
     def settle(self) -> None:
-        """Forget what only a second pass over the context had to know of `others`."""
-        self.others = {at: settled(layer) for at, layer in self.others.items()}
+        """Drop the part of `others` that only a second pass over the context needs."""
+        self.others = {place: settled(layer) for place, layer in self.others.items()}
 
     def whole(self, caches: Sequence[LayerCache]) -> list[StoredLayer]:
-        """The caches of all layers, from those that a method made of `layers` and copies of `others`."""
+        """The caches of all layers: a method's caches of `layers`, and copies of `others`."""
         return self.placed(caches, copy.deepcopy(self.others))
 
     def placed(self, caches: Sequence[LayerCache], others: Mapping[int, StoredLayer]) -> list[StoredLayer]:
         """The caches of all layers, each with the number of its readers.
 
-        Raises UserError where the model stores latents and a cache has something else.
+        Raises UserError if the model stores latents and a cache does not.
         """
         attending = [LatentCache(cache) for cache in caches] if self.latent else caches
-        every: list[StoredLayer] = interleaved(attending, others)
-        for cache, readers in zip(every, self.readers, strict=False):
+        placed: list[StoredLayer] = interleaved(attending, others)
+        for cache, readers in zip(placed, self.readers, strict=False):
             if isinstance(cache, AttendingLayer):
                 cache.readers = readers
-        return every
+        return placed
 
 
 def settled(layer: StoredLayer) -> StoredLayer:
-    """A layer without what came before its sliding window."""
+    """A layer without the tokens before its sliding window."""
     return layer.cut(layer.seen) if isinstance(layer, WindowLayer) and layer.whole else layer
 
 
 def interleaved(layers: Sequence[Any], others: Mapping[int, Any]) -> list[Any]:
-    """`layers` and `others` in the order of the model, of which `others` has numbers; lowest first."""
-    rest = iter(layers)
-    return [others[at] if at in others else next(rest) for at in range(len(layers) + len(others))]
+    """`layers` and `others`, which are known by their number in the model, in the order of the model."""
+    remaining = iter(layers)
+    return [others[place] if place in others else next(remaining) for place in range(len(layers) + len(others))]
 
 
-# Receives the state of each layer as soon as its attention is computed; what it does not keep is freed.
+# Receives the state of each layer as soon as its attention is computed. The state is freed unless it keeps it.
 Release = Callable[[LayerState], None]

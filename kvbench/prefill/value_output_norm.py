@@ -1,4 +1,4 @@
-"""How much each value adds to the residual stream: the norm of its projection (CriticalKV, KVzip+)."""
+"""The norms of projected values, which each value adds to the residual stream (CriticalKV, KVzip+)."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ TILE = 4096  # (query head, token) pairs whose projections exist at a time: [TIL
 def output_projections(model: PreTrainedModel, places: Sequence[int]) -> list[Tensor]:
     """The weights of the output projections [hidden_size, num_attention_heads · head_dim] of the layers at `places`.
 
-    UserError for a model whose decoder layers have no `self_attn.o_proj` with a weight of floating point.
+    Raises UserError for a model whose decoder layers have no `self_attn.o_proj` with a floating-point weight.
     """
     layers = getattr(text_decoder(model), "layers", [])
     weights = [
@@ -34,8 +34,8 @@ def output_projections(model: PreTrainedModel, places: Sequence[int]) -> list[Te
 def value_output_norm(values: Tensor, weight: Tensor, order: int = 1) -> Tensor:
     """‖v_j W_h‖, L1 or of another order, of every token j and query head h: float32 [num_attention_heads, n].
 
-    values [num_key_value_heads, n, head_dim]; weight [hidden_size, num_attention_heads · head_dim], of which W_h is the
-    head's part. Projected in the model's dtype, in tiles of tokens, and summed in float32.
+    values [num_key_value_heads, n, head_dim]; weight [hidden_size, num_attention_heads · head_dim]; W_h is the head's
+    part of it. Projected in the model's dtype, in tiles of tokens, and summed in float32.
     """
     heads, _, head_dim = values.shape
     parts = weight.detach().T.unflatten(0, (heads, -1, head_dim))  # [num_key_value_heads, group, head_dim, hidden_size]

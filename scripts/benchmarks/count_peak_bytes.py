@@ -164,7 +164,7 @@ def llama(layers: int | None) -> PreTrainedModel:
     narrow = shape | {"vocab_size": 8, "hidden_size": 32, "intermediate_size": 8}
     with torch.device("meta"):
         model = of_shape(shape)
-    probe._FOUND[model] = probe._found_of(of_shape(narrow))
+    probe._PROBED[model] = probe._probed(of_shape(narrow))
     return model
 
 

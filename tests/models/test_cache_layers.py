@@ -12,9 +12,9 @@ from kvbench.models.layer_kinds import kinds_of
 def test_a_model_with_layers_that_transformers_has_no_cache_for_is_refused(kind, monkeypatch):
     config = LlamaConfig(num_hidden_layers=2)
     config.layer_types = ["full_attention", kind]
-    monkeypatch.setattr(cache_layers, "KNOWN", True)
+    monkeypatch.setattr(cache_layers, "AVAILABLE", True)
     assert len(kinds_of(config)) == 2
-    monkeypatch.setattr(cache_layers, "KNOWN", False)
+    monkeypatch.setattr(cache_layers, "AVAILABLE", False)
     with pytest.raises(UserError, match=f"layers of '{kind}', whose caches transformers .* does not have: use a newer"):
         kinds_of(config)
     config.layer_types = ["full_attention"] * 2

@@ -16,7 +16,7 @@ from kvbench.methods import FullKV, StreamingLLM
 from kvbench.methods.fp8_ds_mla import Fp8Latents
 from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.cache_argument import as_argument
-from kvbench.models.latents import Latents, attend_expanded, hand_over, handed, projections_of
+from kvbench.models.latents import Latents, attend_expanded, hand_over, projections_of, take_handed_over
 from kvbench.models.positions import positions_after
 from kvbench.models.probe import ropes_of, told
 from kvbench.prefill import FullPrefill, LayerState, Needs, prefill
@@ -177,8 +177,8 @@ def test_a_release_that_stores_expanded_keys_and_values_is_refused():
 def test_latents_of_a_pass_that_an_error_ended_are_handed_to_nobody():
     layer, x = Absorbing(), torch.ones(1, 1, 1, 4)
     hand_over(layer, Latents(x, x))
-    assert handed().layer is layer
-    assert handed() is None
+    assert take_handed_over().layer is layer
+    assert take_handed_over() is None
 
     def fails():
         rows = [torch.ones(1, 1, 1, 4) for _ in range(2)]
@@ -188,7 +188,7 @@ def test_latents_of_a_pass_that_an_error_ended_are_handed_to_nobody():
     with pytest.raises(RuntimeError):
         fails()
     gc.collect()
-    assert handed() is None
+    assert take_handed_over() is None
 
 
 def test_a_model_with_latents_and_no_cache_is_refused():

@@ -117,7 +117,7 @@ def test_a_layer_that_changes_its_keys_after_rotating_them_says_so():
 
 def test_a_model_that_does_something_else_with_its_caches_is_one_line(monkeypatch):
     """A cache layer has no shape, by which latents are expanded."""
-    monkeypatch.setattr(reads_alike, "made", lambda make, kind: make())
+    monkeypatch.setattr(reads_alike, "cache_layers", lambda kinds, make: [make() for _ in kinds])
     with pytest.raises(UserError, match="DeepseekV3ForCausalLM does not work with kvbench's attention"):
         prefill(made("deepseek_v3"), prompt(N), Needs())
 

@@ -1,4 +1,4 @@
-"""What block formats have in common: blocks of neighbouring channels, each a header with its scale and packed codes."""
+"""The base of block formats: blocks of neighbouring channels, each with its scale in a header and packed codes."""
 
 from abc import ABC, abstractmethod
 from functools import lru_cache
@@ -22,7 +22,7 @@ class Coded(NamedTuple):
 
 
 class BlockFormat(ABC):
-    """A format of `block` channels, stored as `header` bytes of scale, and of minimum, and a code of `bits` for each.
+    """A format of `block` channels, stored as a `header` with scale and perhaps minimum, and a code of `bits` for each.
 
     Code c of a block with scale s and minimum m is the number s · levels[c] + m.
     """
@@ -31,9 +31,9 @@ class BlockFormat(ABC):
     block: int  # channels that share a scale
     header: int  # bytes before the codes
     bits: int  # of a code
-    levels: tuple[float, ...]  # what codes 0, 1, … mean
-    # The largest number that a block can hold where its scale has a narrow range, so that all rows share another scale,
-    # a float32; None: a block's scale has the range of the rows.
+    levels: tuple[float, ...]  # of codes 0, 1, …
+    # The largest number of a block whose scale has a narrow range, so that all rows share a further scale, a float32;
+    # None: a block's scale has the range of the rows.
     largest: float | None = None
 
     @property
@@ -42,7 +42,7 @@ class BlockFormat(ABC):
 
     @property
     def bits_per_element(self) -> float:
-        """With the share of the header."""
+        """Including the header's share."""
         return 8 * self.block_bytes / self.block
 
     @abstractmethod
@@ -54,7 +54,7 @@ class BlockFormat(ABC):
         """The scale, float32 [n], of headers uint8 [n, header]."""
 
     def minimum(self, header: Tensor) -> Tensor:
-        """What is added to each number of a block, float32 [n]."""
+        """The number that is added to each number of a block, float32 [n]."""
         return torch.zeros(len(header), device=header.device)
 
     def encode(self, rows: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class BlockFormat(ABC):
 
 
 def half_bytes(*numbers: Tensor) -> Tensor:
-    """Numbers [...] in float16, one after the other: uint8 [..., 2 · numbers]. Beyond its range, the largest."""
+    """Numbers [...] in float16, one after the other: uint8 [..., 2 · numbers]; clamped to float16's range."""
     halves = torch.stack([x.clamp(-HALF.max, HALF.max).half() for x in numbers], dim=-1)
     return halves.view(torch.uint8)
 

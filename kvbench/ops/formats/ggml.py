@@ -1,7 +1,7 @@
 """The formats that llama.cpp offers for its KV cache: blocks of 32 channels with a scale in float16.
 
-Sources: `quantize_row_…_ref` of ggml-quants.c in ggml, and Python's `gguf`, whose bytes these are. A block whose scale
-is beyond float16's range gets the largest one, where ggml has infinity.
+Sources: `quantize_row_…_ref` of ggml-quants.c in ggml, and Python's `gguf`; the bytes are the same. A block whose scale
+is beyond float16's range gets the largest scale, where ggml has infinity.
 """
 
 from itertools import pairwise
@@ -36,7 +36,7 @@ class Q8_0(GgmlFormat):
 
 
 class Symmetric(GgmlFormat):
-    """2^bits whole numbers around 0 times a scale, with which the number of the largest magnitude gets the lowest."""
+    """2^bits integers around 0 times a scale, which gives the number of the largest magnitude the lowest integer."""
 
     zero: int  # the code of 0
 
@@ -85,10 +85,10 @@ class Q5_1(FromMinimum):
 
 
 class IQ4_NL(GgmlFormat):
-    """16 levels that lie closer around 0. The number of the largest magnitude gets the lowest level, the others the
-    nearest; then the scale is the one with the least squared error, each weighted by its number's square.
+    """16 levels that are denser around 0. The number of the largest magnitude gets the lowest level, other numbers the
+    nearest one; then the scale is chosen for the least squared error, weighted by the squares of the numbers.
 
-    ggml adds the sums for that scale in another order: it can be the next float16 number.
+    ggml sums in another order, so its scale can be the next float16 number.
     """
 
     name, bits = "iq4_nl", 4

@@ -2,7 +2,7 @@
 
 Sources: OCP Microscaling Formats (MX) Specification 1.0, sections 5 and 6.3 (blocks of 32 under a power of two);
 NVIDIA's description of NVFP4 (blocks of 16 under a scale in e4m3, all of them under one float32 scale). A number
-between two levels goes to the nearest, half-way to the even code; beyond the largest level it becomes the largest.
+is rounded to the nearest level, ties to the even code; beyond the largest level it becomes the largest.
 """
 
 from functools import lru_cache
@@ -19,7 +19,7 @@ NAN = 255  # of e8m0: all numbers of the block are NaN (section 5.1)
 
 
 class MX(BlockFormat):
-    """Blocks of 32 numbers times a power of two, with which the largest magnitude comes into the elements' last octave.
+    """Blocks of 32 numbers times a power of two, which brings the largest magnitude into the elements' last octave.
 
     A block of zeros has the smallest scale.
     """
@@ -43,7 +43,7 @@ class MX(BlockFormat):
 
 @lru_cache(maxsize=8)
 def _scales(device: torch.device) -> Tensor:
-    """What each byte of e8m0 stands for, float32 [256]."""
+    """The scale of each byte of e8m0, float32 [256]."""
     scales = torch.ldexp(torch.ones(NAN + 1), torch.arange(NAN + 1) - BIAS)
     scales[NAN] = float("nan")
     return scales.to(device)
@@ -52,7 +52,7 @@ def _scales(device: torch.device) -> Tensor:
 class NVFP4(BlockFormat):
     """Blocks of 16 numbers in e2m1 times a scale in e4m3: the largest magnitude over 6.
 
-    Rows come divided by a float32 scale that all share, with which their largest magnitude is 6 · 448.
+    Rows are divided beforehand by a float32 scale that all share, so that their largest magnitude is 6 · 448.
     """
 
     name, block, header = "nvfp4", 16, 1

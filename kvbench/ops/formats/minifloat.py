@@ -12,15 +12,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Minifloat:
-    """Numbers of a sign bit, `exponent_bits` and `fraction_bits`, numbered as their bits read.
+    """Numbers of a sign bit, `exponent_bits` and `fraction_bits`; a number's code is its bits.
 
-    `special`: the highest codes of each sign, which are NaN or infinity and which no number becomes.
+    `special`: how many of the highest codes of each sign are NaN or infinity; no number is rounded to them.
     """
 
     exponent_bits: int
     fraction_bits: int
     special: int = 0
-    levels: tuple[float, ...] = field(init=False)  # what codes 0, 1, … mean
+    levels: tuple[float, ...] = field(init=False)  # of codes 0, 1, …
 
     def __post_init__(self) -> None:
         positive = [self._magnitude(code) for code in range(2 ** (self.bits - 1))]
@@ -44,7 +44,7 @@ class Minifloat:
         return math.frexp(self.largest)[1] - 1
 
     def codes(self, x: Tensor) -> Tensor:
-        """The codes of float32 numbers rounded to the nearest, half-way to the even code: int32. NaN becomes 0."""
+        """The codes, int32, of float32 numbers rounded to the nearest, ties to the even code. NaN becomes 0."""
         magnitude = x.abs().clamp(max=self.largest)
         lowest = 1 - self.bias
         exponent = torch.where(magnitude == 0, lowest, torch.frexp(magnitude).exponent - 1).clamp_(min=lowest)

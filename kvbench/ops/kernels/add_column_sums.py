@@ -1,8 +1,8 @@
 """Column sums like a flash kernel's second pass: first every query's log-sum-exp, then every key's sum; O(n) memory.
 
-A program has one tile of queries, or of keys, of one query head and goes through the others; so nothing is added
-atomically, and the sums are the same at every run. Where few queries look at many keys, the first pass is split over
-keys, and the second adds up its parts. Where attention had the log-sum-exps, there is no first pass.
+A program takes one tile of queries, or of keys, of one query head and loops over all keys, or queries; so nothing is
+added atomically, and the sums are the same in every run. If few queries see many keys, the first pass is split over
+keys, and the second adds its parts. If attention has computed the log-sum-exps, there is no first pass.
 """
 
 import torch
@@ -14,7 +14,7 @@ from kvbench.ops.kernels.dot import dot
 from kvbench.ops.kernels.registers import most_registers
 
 WARPS = 4
-MOST_PROGRAMS = 1024  # of the first pass, about what fills a GPU
+MOST_PROGRAMS = 1024  # of the first pass; about this many fill a GPU
 LEAST_KEYS = 512  # of a split
 
 
@@ -91,7 +91,7 @@ def tile_logits(
     at: tl.tensor, first: tl.tensor, q: tl.tensor, length: tl.tensor, start: tl.tensor, seeing: tl.tensor,
     scaling: tl.tensor, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Logits of queries at … with keys first …, -inf where a query does not see a key: float32 [ROWS, COLUMNS].
+    """Logits of queries at … with keys first …, -inf for a key that a query does not see: float32 [ROWS, COLUMNS].
 
     x [ROWS, WIDTH] and y [COLUMNS, WIDTH] are their first components.
     """
@@ -112,8 +112,8 @@ def log_sums(
     seeing: tl.tensor, scaling: tl.tensor, group: tl.tensor, split_keys: tl.tensor, D: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ) -> None:  # fmt: skip
-    """parts [splits, heads, q]: log-sum-exps of one tile of queries of one head over one stretch of keys; -inf where
-    they see none of them."""
+    """parts [splits, heads, q]: log-sum-exps of one tile of queries of one head over one split of keys; -inf for
+    queries that see none of them."""
     at = tl.program_id(0) * ROWS
     head = tl.program_id(1)
     begin = tl.program_id(2) * split_keys
@@ -183,7 +183,7 @@ def sum_columns(
     group: tl.tensor, splits: tl.tensor, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Add to sums [heads, length] what the queries give to one tile of keys of one head. The programs of the first
+    """Add the queries' attention to one tile of keys of one head to sums [heads, length]. The programs of the first
     tile, which all queries see, write lse [heads, q]."""
     first = tl.program_id(0) * COLUMNS
     head = tl.program_id(1)

@@ -13,7 +13,7 @@ def block_values_kernel(
     stored: tl.tensor, levels: tl.tensor, scale: tl.tensor, minimum: tl.tensor, out: tl.tensor, blocks: tl.tensor,
     HEADER: tl.constexpr, BYTES: tl.constexpr, BITS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program restores ROWS blocks of WIDTH numbers; `kvbench.ops.block_packing` says where their codes are."""
+    """A program restores ROWS blocks of WIDTH numbers; `kvbench.ops.block_packing` describes the places of codes."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     inside = row < blocks
     channel = tl.arange(0, WIDTH)[None, :]

@@ -1,4 +1,4 @@
-"""The parts of an attention that was split over keys, combined."""
+"""Combines the parts of an attention that was split over keys."""
 
 import triton
 import triton.language as tl

@@ -11,7 +11,7 @@ from kvbench.ops.kernels.combine import combine_kernel
 from kvbench.ops.kernels.dot import dot
 from kvbench.ops.segments import Segments, Visible
 
-MOST_PROGRAMS = 4096  # about what fills a GPU with several programs on each of its multiprocessors
+MOST_PROGRAMS = 4096  # about this many fill a GPU, with several on each multiprocessor
 LEAST_KEYS = 256  # of a split
 SPLITS_AT_ONCE = 16  # in `combine_kernel`
 LOG2_E = 1 / math.log(2)
@@ -24,10 +24,10 @@ def split_kernel(
     total: tl.tensor, split_keys: tl.tensor, scaling: tl.tensor, D: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BITS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: a segment, a stretch of `split_keys` of its keys, BLOCK_M of its group · q query rows.
+    """A program takes one segment, `split_keys` of its keys, and BLOCK_M of its group · q query rows.
 
-    The q queries of a group's heads lie behind each other in query [total, D], total = rows · num_attention_heads · q.
-    Writes partial [splits, total, D], normalised, and its log2-sum-exp2 [splits, total]; -inf where no key is seen.
+    The q queries of a group's heads follow each other in query [total, D], total = rows · num_attention_heads · q.
+    Writes partial [splits, total, D], normalised, and its log2-sum-exp2 [splits, total]; -inf if no key is seen.
     """
     segment, split = tl.program_id(0), tl.program_id(1)
     length = tl.load(lengths + segment)

@@ -4,8 +4,8 @@ import torch
 
 
 def most_registers(count: int) -> dict[str, int]:
-    """For kernels that the compiler, left alone, gives fewer than they need, and then spills 8 to 24 bytes a thread.
+    """For kernels that get too few registers by default, so that the compiler spills 8 to 24 bytes per thread.
 
-    `count` has been tried: below it some architecture or version of Triton spills. AMD's GPUs have no such option.
+    With fewer than `count`, some architecture or version of Triton spills (tried). AMD's GPUs have no such option.
     """
     return {} if torch.version.hip else {"maxnreg": count}

@@ -6,13 +6,13 @@ import triton.language as tl
 
 
 @triton.jit
-def _one(out: tl.tensor) -> None:
+def _write_one(out: tl.tensor) -> None:
     tl.store(out, 1)
 
 
 def run(device: torch.device) -> None:
-    """Raises whatever Triton raises, and RuntimeError where the kernel did not do what it says."""
+    """Raises any error of Triton, and RuntimeError if the kernel had no effect."""
     out = torch.zeros(1, dtype=torch.int32, device=device)
-    _one[(1,)](out)
+    _write_one[(1,)](out)
     if out.item() != 1:
         raise RuntimeError("a kernel was launched and did not run")
