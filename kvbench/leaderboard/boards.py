@@ -1,6 +1,5 @@
 """Boards of comparable submissions: one for each model, benchmark, data and version of the metrics."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +8,9 @@ import pandas as pd
 
 from kvbench.leaderboard.submissions import Submission
 from kvbench.records.served_bytes import note_of, served_bytes
-from kvbench.report.page.labels import differences, with_labels
+from kvbench.report.page.labels import differing, with_labels
 from kvbench.report.tables.run_table import summarise
+from kvbench.report.tables.text_table import MISSING
 from kvbench.utils.hashing import digest
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.targets import DESCRIBING
@@ -82,9 +82,17 @@ def facts_of(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     facts = [name[-1] for name in names]
     for name in dict.fromkeys(names):
         same = [i for i, other in enumerate(names) if other == name]
-        for i, more in zip(same, differences([json.dumps(identities[i]) for i in same]), strict=True):
-            facts[i] += short_hashes(more)
+        if len(same) > 1:
+            for i, more in zip(same, differing([identities[i] for i in same]), strict=True):
+                facts[i] += f" ({'; '.join(_words(fact, value) for fact, value in more.items())})"
     return facts
+
+
+def _words(fact: str, value: object) -> str:
+    """`lengths 1024, 2048`."""
+    name = fact.removeprefix("configuration.").removesuffix("_sha256")
+    text = ", ".join(map(str, value)) if isinstance(value, list) else MISSING if value is None else str(value)
+    return f"{name} {short_hashes(text)}"
 
 
 def _board(same: Mapping[str, Any], facts: str, records: pd.DataFrame) -> Board:

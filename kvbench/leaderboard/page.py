@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from kvbench.leaderboard.tables import Cell, Table, anchor
+from kvbench.report.page.still import bullets, document, table
 from kvbench.report.tables.text_table import markdown_rows
 
 TITLE = "Leaderboard"
@@ -18,19 +19,14 @@ RULES = (
     "A submission with something wrong, without all records that its runs requested, damaged, or with records of "
     "another one is listed apart and not ranked.",
 )
-STYLE = (
-    "body{font:15px system-ui;margin:2em auto;max-width:90em;padding:0 1em}table{border-collapse:collapse}"
-    "td,th{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:left;vertical-align:top}"
-    "div{overflow-x:auto}"
-)
 
 
 def markdown(tables: Sequence[Table]) -> str:
     parts = [f"# {TITLE}\n", *(f"- {rule}" for rule in RULES)]
-    for table in tables:
-        parts.append(f"\n{'#' * table.level} {_plain(table.title)}\n")
-        parts += [f"{_plain(table.about)}\n"] * bool(table.about)
-        parts += markdown_rows(table.header, [[_linked(cell) for cell in row] for row in table.rows])
+    for one in tables:
+        parts.append(f"\n{'#' * one.level} {_plain(one.title)}\n")
+        parts += [f"{_plain(one.about)}\n"] * bool(one.about)
+        parts += markdown_rows(one.header, [[_linked(cell) for cell in row] for row in one.rows])
     return "\n".join(parts) + "\n"
 
 
@@ -45,18 +41,13 @@ def _plain(text: str) -> str:
 
 
 def html(tables: Sequence[Table]) -> str:
-    parts = [f"<h1>{TITLE}</h1>\n<ul>", *(f"<li>{escape(rule)}</li>" for rule in RULES), "</ul>"]
-    for table in tables:
-        fragment = escape(anchor(table.title), quote=True)
-        parts.append(f'<h{table.level} id="{fragment}">{escape(table.title)}</h{table.level}>')
-        parts += [f"<p>{escape(table.about)}</p>"] * bool(table.about)
-        head = "".join(f"<th>{escape(name)}</th>" for name in table.header)
-        body = "".join(f"<tr>{''.join(f'<td>{_html_cell(cell)}</td>' for cell in row)}</tr>\n" for row in table.rows)
-        parts.append(f"<div><table>\n<tr>{head}</tr>\n{body}</table></div>")
-    return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{TITLE}</title>\n'
-        f"<style>{STYLE}</style>\n" + "\n".join(parts) + "\n</html>\n"
-    )
+    parts = [bullets(RULES)]
+    for one in tables:
+        fragment = escape(anchor(one.title), quote=True)
+        parts.append(f'<h{one.level} id="{fragment}">{escape(one.title)}</h{one.level}>')
+        parts += [f"<p>{escape(one.about)}</p>"] * bool(one.about)
+        parts.append(table(one.header, [[_html_cell(cell) for cell in row] for row in one.rows]))
+    return document(TITLE, parts)
 
 
 def _html_cell(cell: Cell) -> str:

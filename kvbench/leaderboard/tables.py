@@ -43,7 +43,7 @@ def ranked(board: Board, target: float) -> pd.DataFrame:
 
 def overview(made: Sequence[Board], targets: Sequence[float]) -> Table:
     """Models × benchmarks × bytes: the methods of the best rank, FullKV left out."""
-    header = ["model", "benchmark", "", *(f"r_bytes ≤ {target:g}" for target in targets)]
+    header = ["model", "benchmark", "protocol", *(f"r_bytes ≤ {target:g}" for target in targets)]
     rows = [
         [
             *(Cell(board.model), Cell(board.benchmark, f"#{anchor(board.title)}"), Cell(board.facts)),
@@ -131,7 +131,7 @@ def who_ran_what(submissions: Sequence[Submission], links: Sequence[str]) -> Tab
 def set_apart(apart: Sequence[Apart], links: Sequence[str]) -> Table:
     """A row for each folder that is not ranked, and why."""
     rows = [[Cell(one.name, link), Cell(one.why)] for one, link in zip(apart, links, strict=True)]
-    return Table("Not ranked", ["submission", "why"], rows, "`kvbench verify FOLDER` has all that was found.")
+    return Table("Not ranked", ["submission", "why"], rows, "kvbench verify FOLDER has all that was found.")
 
 
 def short(name: str, value: object) -> str:

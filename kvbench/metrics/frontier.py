@@ -61,7 +61,7 @@ class Frontier:
     end       whether `sure` is the last point tried: the frontier may be lower.
     """
 
-    points: list[Point]  # by falling bytes
+    points: list[Point]  # by falling bytes; settings at a method's floor that are the same once
     margin: float
     sure: Point | None
     possible: Point | None
@@ -71,12 +71,24 @@ class Frontier:
 
 def frontier(points: Sequence[Point], margin: float) -> Frontier:
     """The frontier of one method's points at a margin in units of the score."""
-    ordered = sorted(points, key=lambda point: (-point.bytes, -point.ratio))
+    ordered = _distinct(sorted(points, key=lambda point: (-point.bytes, -point.ratio)))
     passing = [point.low > -margin for point in ordered]
     maybe = [point.high >= -margin for point in ordered]
     sure, possible = _last_of_run(ordered, passing), _last_of_run(ordered, maybe)
     rest = passing[passing.index(False) :] if False in passing else []
     return Frontier(ordered, margin, sure, possible, any(rest), sure is not None and sure is ordered[-1])
+
+
+def _distinct(points: Sequence[Point]) -> list[Point]:
+    """Without the points at a method's floor that repeat an earlier one."""
+    seen = set()
+    kept = []
+    for one in points:
+        place = (one.bytes, one.difference)
+        if not (one.floored and place in seen):
+            kept.append(one)
+        seen.add(place)
+    return kept
 
 
 def _last_of_run(ordered: Sequence[Point], passes: Sequence[bool]) -> Point | None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from kvbench.report.page.still import bullets, document, table
 from kvbench.utils.text import count
 from kvbench.verify.verdict import Check, Verdict
 
@@ -56,19 +57,16 @@ def _cell(value: str) -> str:
 def html(pages: Sequence[tuple[Path, Sequence[Check]]]) -> str:
     parts = []
     for folder, checks in pages:
-        rows = "".join(
-            f'<tr class="{check.verdict}"><td>{check.verdict}</td><td>{check.name}</td><td>{escape(check.about)}</td>'
-            f"<td>{'<br>'.join(map(escape, check.notes))}</td></tr>\n"
+        rows = [
+            [
+                f'<span class="{check.verdict}">{check.verdict}</span>',
+                check.name,
+                escape(check.about),
+                "<br>".join(map(escape, check.notes)),
+            ]
             for check in checks
-        )
-        parts.append(
-            f"<h2>{escape(folder.name)}</h2>\n<p>{verdict_of(checks)}; {again(checks)}.</p>\n<table>\n{rows}</table>\n"
-        )
-    meanings = "".join(f"<li>{verdict}: {meaning}</li>" for verdict, meaning in MEANINGS.items())
-    return (
-        '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Verification</title>\n'
-        "<style>body{font:16px system-ui;max-width:70em;margin:2em auto;padding:0 1em}"
-        "td{padding:.3em .6em;vertical-align:top}"
-        ".wrong{background:#fdd}.unproven{background:#ffd}.proven{background:#dfd}</style>\n"
-        f"<h1>Verification</h1>\n{''.join(parts)}<ul>{meanings}</ul></html>\n"
-    )
+        ]
+        parts += [f"<h2>{escape(folder.name)}</h2>", f"<p>{verdict_of(checks)}; {again(checks)}.</p>"]
+        parts.append(table(["verdict", "check", "what", "notes"], rows))
+    meanings = bullets([f"{verdict}: {meaning}" for verdict, meaning in MEANINGS.items()])
+    return document("Verification", [*parts, "<h2>Verdicts</h2>", meanings])

@@ -58,12 +58,12 @@ def test_another_machine_and_commit_share_a_board_and_have_rows_of_their_own(tmp
 @pytest.mark.parametrize(
     "other, difference",
     [
-        ({"manifest": {"data_sha256": "0" * 64}}, "data_sha256"),
+        ({"manifest": {"data_sha256": "0" * 64}}, "data 0000000000"),
         ({"manifest": {"model": {"source": "hub", "revision": "f" * 16}}}, "weights"),
         ({"manifest": {"versions": {"settings": {}, "benchmark": {"needle": 2}}}}, "versions"),
         ({"manifest": {"dtype": "torch.float16"}}, "float16"),
         ({"manifest": {"question": "hidden"}}, "question hidden"),
-        ({"more": ["benchmark.max_new_tokens=7"]}, "max_new_tokens=7"),
+        ({"more": ["benchmark.max_new_tokens=7"]}, "(max_new_tokens 7)"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -49,6 +49,7 @@ def test_links_of_the_overview_lead_to_headings(folders, tmp_path):
     kvbench("leaderboard", str(folders), "--out", str(tmp_path / "out"))
     page = (tmp_path / "out" / "leaderboard.html").read_text()
     found = re.findall(r'href="#([^"]*)"', page)
+    assert "`" not in page.partition("<body>")[2] and "configuration." not in page
     assert found and set(found) <= set(re.findall(r'<h2 id="([^"]*)"', page))
 
 

@@ -63,6 +63,12 @@ def test_nothing_is_left_to_refine(points):
     assert refined(frontier(points, margin=0.05)) == []
 
 
+def test_settings_at_a_methods_floor_that_are_the_same_stand_once():
+    tried = curve([0, 0, -0.2, -0.2], held=[0.5, 0.25, 0.2, 0.2], floored={2, 3})
+    assert [one.ratio for one in frontier(tried, 0.05).points] == [1 / 2, 1 / 4, 1 / 8]
+    assert len(frontier(curve([0, 0, -0.2, -0.2], held=[0.5, 0.25, 0.2, 0.2]), 0.05).points) == 4
+
+
 def test_a_search_over_a_noisy_step_ends_at_the_step():
     """Scores of 200 samples that are equal down to a ratio of 0.15 and fall by half below it."""
     rng = np.random.default_rng(0)

@@ -3,7 +3,8 @@
 import pandas as pd
 
 from kvbench.leaderboard.ranks import above, within
-from scripts.results.leaderboard_tables import settings_of, table
+from scripts.results.leaderboard_tables import figure, settings_of, table
+from tests.support.figure_records import texts
 
 SCORES = {"full": [1, 1, 1, 1], "good": [1, 1, 1, 1], "close": [1, 0.9, 1, 0.9], "bad": [0, 0, 0, 0]}
 
@@ -40,3 +41,13 @@ def test_a_table_has_methods_by_their_mean_over_the_parts_and_a_dash_where_one_i
     assert [row[0] for row in made.rows] == ["full", "good", "close", "bad"]
     assert made.rows[1][4:] == ["–"] * 3
     assert made.header[:2] == ["method", "one: r_bytes"]
+
+
+def test_the_figure_has_titles_and_says_what_white_is_and_fullkv_only_above():
+    parts = {"needles_hidden": settings_of(records((("full", 1.0), ("snapkv", 0.2), ("kivi", 0.4))), "digits")}
+    made = figure(parts, (0.2, 0.4), "caption")
+    axis = made.subfigs[0].axes[0]
+    assert sorted(tick.get_text() for tick in axis.get_yticklabels()) == ["KIVI", "SnapKV"]
+    assert axis.get_title() == "needles hidden\nFullKV: 1.00"
+    assert len(axis.texts) == 3  # none in the white cell
+    assert "White: no setting of the method is within it" in " ".join(texts(made).split())

@@ -1,7 +1,8 @@
 """Labels of settings, distinct where records of one folder share a name but differ in a method's parameters."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -34,7 +35,13 @@ def differences(sets: Sequence[str]) -> list[str]:
     """For each of several sets of parameters (JSON) those in which they differ, in parentheses; empty for one set."""
     if len(sets) == 1:
         return [""]
-    every = [flat(json.loads(parameters)) for parameters in sets]
+    every = differing([json.loads(parameters) for parameters in sets])
+    return [" (" + ", ".join(f"{name}={value}" for name, value in leaves.items()) + ")" for leaves in every]
+
+
+def differing(sets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For each of several mappings the leaves in which they differ, by dotted name; None for one that it lacks."""
+    every = [flat(one) for one in sets]
     names = dict.fromkeys(name for leaves in every for name in leaves)
     differ = [name for name in names if len({json.dumps(leaves.get(name)) for leaves in every}) > 1]
-    return [" (" + ", ".join(f"{name}={leaves.get(name)}" for name in differ) + ")" for leaves in every]
+    return [{name: leaves.get(name) for name in differ} for leaves in every]

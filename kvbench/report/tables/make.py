@@ -1,6 +1,7 @@
 """From a command line to an experiment's table, in files and on the screen."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -23,7 +24,6 @@ from kvbench.report.tables.paper.layout import tables
 from kvbench.report.tables.paper.markdown import markdown
 from kvbench.report.tables.paper.terminal import show
 from kvbench.report.tables.published_table import published_tables
-from kvbench.report.tables.text_table import TextTable
 from kvbench.utils.console import out, print_line
 from kvbench.utils.csv_files import csv_text
 from kvbench.utils.files import folder_name, write_atomically
@@ -74,8 +74,7 @@ def show_published(overrides: Sequence[str]) -> None:
         raise UserError(f"{said}. {sentence}" if sentence else said)
     chosen = any(override.startswith("model=") for override in overrides)
     for table in published_tables(experiment, [cfg.model.name for cfg in cfgs] if chosen else ()):
-        for part in table.parts(lead=1):
-            out.print(TextTable(part.header, part.rows, table.title).rich(), "")
+        out.print(replace(table, notes=()).rich(), "")
         for note in table.notes:
             print_line(note)
     if sentence:

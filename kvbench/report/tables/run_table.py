@@ -141,12 +141,12 @@ def changes_while_decoding(records: pd.DataFrame) -> bool:
 
 
 def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> TextTable:
-    """The rows of `summarise` as text; tokens/s only where sequences decoded one by one.
+    """The rows of `summarise` as text; tokens/s only where those of all settings decoded one by one.
 
     r_bytes_full where layers have a sliding window, r_mean where a setting changes its cache while decoding, r_read
     where attention read less or more than was held, samples where settings have different numbers of them.
     """
-    speeds = int(summary["decode_tokens_per_s"].notna().any())
+    speeds = int(summary["decode_tokens_per_s"].notna().all())
     uneven = int(summary["samples"].nunique() > 1)
     windows = "r_bytes_full" in summary
     size = summary["bytes"].iloc[0]
@@ -189,7 +189,9 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
         notes.append(_drawn(summary))
     if "kl" in metrics:
         notes.append(TEXT if "bits_per_byte" in metrics else DISTANCE)
-    return TextTable([*header, *["tokens/s"] * speeds], rows, title, notes)
+    return TextTable(
+        [*header, *["tokens/s"] * speeds], rows, title, notes, lead=2, repeats={size: ["r", "r_mean", "r_read"]}
+    )
 
 
 def _unended(summary: pd.DataFrame) -> str:

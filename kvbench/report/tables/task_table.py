@@ -23,13 +23,12 @@ def task_table(frame: pd.DataFrame) -> TextTable:
         ]
         for _, row in frame.iterrows()
     ]
-    return TextTable(["task", "samples", *map(titled, settings)], rows, sections=list(frame["kind"]))
+    return TextTable(["task", "samples", *map(titled, settings)], rows, sections=list(frame["kind"]), lead=2)
 
 
 def rich_task_table(frame: pd.DataFrame) -> Group:
     """The table for the terminal; where it is too wide, several tables below one another."""
-    parts = [part for table in task_table(frame).parts(lead=2) for part in ("", table.rich())]
-    return Group("", TITLE, *parts)
+    return Group("", TITLE, "", task_table(frame).rich())
 
 
 def write_task_table(frame: pd.DataFrame, folder: Path, caption: str) -> list[Path]:

@@ -1,12 +1,13 @@
 """A table of text, for the terminal and as Markdown; and columns that fit a terminal."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from rich import box, get_console
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -15,14 +16,16 @@ from kvbench.utils.files import write_atomically
 
 MISSING = "–"
 GAP = 2  # characters between columns
-NARROWEST = 12  # characters of a folded first column
+NARROWEST = 12  # characters of a first column that is folded within words, where nothing else is left
 
 
 @dataclass(frozen=True)
 class TextTable:
     """Cells as text. The first column holds names, all others numbers; `notes` stand below.
 
-    sections  where given, one name for each row: a line separates rows of different sections.
+    sections  where given, one name for each row: a line separates rows of different sections
+    lead      so many columns say what a row is: they begin each part of a table that is wider than the terminal
+    repeats   a column -> others that a narrow terminal leaves out, the last one first, where their cells are the same
     """
 
     header: list[str]
@@ -30,9 +33,47 @@ class TextTable:
     title: str = ""
     notes: Sequence[str] = ()
     sections: Sequence[str] = field(default=())
+    lead: int = 1
+    repeats: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def rich(self) -> Table:
-        """The table for the terminal, at the terminal's width."""
+    def rich(self) -> Group:
+        """The table for the terminal, at its width: in several parts below one another where it is too wide."""
+        table = self._narrowed(get_console().width)
+        *others, last = table._parts(get_console().width)
+        tables = [*others, replace(last, notes=table.notes)]
+        tables[0] = replace(tables[0], title=table.title)
+        return Group(*[part for one in tables for part in ("", one._whole())][1:])
+
+    def _narrowed(self, terminal: int) -> "TextTable":
+        """Without columns that repeat another one, as far as the terminal needs it; a note says which."""
+        table = self
+        for name, others in self.repeats.items():
+            left_out: list[str] = []
+            for other in reversed(others):
+                if _across(_unbroken(table.header, table.rows)) > terminal and self._same(other, name):
+                    left_out.append(other)
+                    table = table._only([i for i, one in enumerate(table.header) if one != other])
+            if left_out:
+                note = f"not shown for want of room: {', '.join(left_out)}, in every row the same as {name}"
+                table = replace(table, notes=[*table.notes, note])
+        return table
+
+    def _same(self, *names: str) -> bool:
+        columns = [[row[self.header.index(name)] for row in self.rows] for name in names if name in self.header]
+        return len(columns) == len(names) and all(column == columns[0] for column in columns)
+
+    def _only(self, columns: Sequence[int]) -> "TextTable":
+        return replace(
+            self, header=[self.header[i] for i in columns], rows=[[row[i] for i in columns] for row in self.rows]
+        )
+
+    def _parts(self, terminal: int) -> list["TextTable"]:
+        """Parts that fit the terminal, without title and notes."""
+        bare = replace(self, title="", notes=())
+        groups = column_groups(_unbroken(self.header, self.rows), self.lead, terminal)
+        return [bare._only(group) for group in groups]
+
+    def _whole(self) -> Table:
         width = get_console().width
         table = plain_table(
             title=Text(self.title) if self.title else None,
@@ -47,16 +88,6 @@ class TextTable:
         for line, section, following in zip(table.rows, self.sections, [*self.sections[1:], None], strict=False):
             line.end_section = section != following
         return table
-
-    def parts(self, lead: int) -> list["TextTable"]:
-        """Tables side by side in the terminal's width, below one another; each begins with the first `lead` columns."""
-        groups = column_groups(_unbroken(self.header, self.rows), lead, get_console().width)
-        return [
-            TextTable(
-                [self.header[i] for i in part], [[row[i] for i in part] for row in self.rows], sections=self.sections
-            )
-            for part in groups
-        ]
 
     def markdown(self) -> str:
         lines = [*([self.title, ""] if self.title else []), *markdown_rows(self.header, self.rows)]
@@ -81,13 +112,12 @@ def _markdown_cell(text: str) -> str:
 def widths(header: Sequence[str], rows: Sequence[Sequence[str]], terminal: int) -> list[int]:
     """The width of each column in characters, so that all fit the terminal where they can.
 
-    Headers are folded first, then the first column, then the words of headers; numbers never.
+    Headers are folded between words first, then names; a number never.
     """
-    contents = _contents(header, rows)
+    contents, least = _contents(header, rows), _unbroken(header, rows)
     columns = [max(len(name), content) for name, content in zip(header, contents, strict=True)]
-    words, names = _unbroken(header, rows)[1:], min(contents[0], NARROWEST)
-    for least in ([contents[0], *words], [names, *words], [names, *contents[1:]]):
-        while _across(columns) > terminal and (wide := [i for i, width in enumerate(columns) if width > least[i]]):
+    for limit in ([max(contents[0], least[0]), *least[1:]], least, [min(least[0], NARROWEST), *least[1:]]):
+        while _across(columns) > terminal and (wide := [i for i, width in enumerate(columns) if width > limit[i]]):
             columns[max(wide, key=columns.__getitem__)] -= 1
     return columns
 
@@ -111,9 +141,10 @@ def _contents(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]
 
 
 def _unbroken(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """The widths that break neither a number nor a word of a header."""
+    """The widths that break neither a number nor a word of a header or a name."""
+    names = max((len(word) for row in rows for word in row[0].split()), default=1)
     words = [max(map(len, name.split()), default=1) for name in header]
-    return [max(pair) for pair in zip(words, _contents(header, rows), strict=True)]
+    return [max(pair) for pair in zip(words, [names, *_contents(header, rows)[1:]], strict=True)]
 
 
 def _across(columns: Sequence[int]) -> int:

@@ -2,8 +2,10 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import pandas as pd
+import pytest
 
 from kvbench.report.tables.paper.latex import escape
 from kvbench.report.tables.text_table import TextTable
@@ -24,6 +26,46 @@ def test_a_console_prints_any_name_and_none_of_its_control_characters():
     text = stream.getvalue()
     assert not RICH_ALONE & {*text}
     assert all(name in text for name in HOSTILE if name.isprintable() and name.strip())
+
+
+def printed(table: TextTable, width: int, monkeypatch) -> list[str]:
+    """The lines of a table in a terminal of so many columns, which none exceeds."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = io.StringIO()
+    SafeConsole(file=stream, width=width).print(table.rich())
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    return lines
+
+
+NAMES = ("Pooling-merge", "CriticalKV over Expected Attention", "FullKV")
+HEADER = ["method", "requested", "r", "r_bytes", "r_mean", "r_read", "digits", "95 % interval", "exact", "top1", "kl"]
+CELLS = ["0.2*", "0.335", "0.335", "0.335", "0.335", "0.250", "0.10–0.50", "0.100", "0.900", "0.123"]
+WIDE = TextTable(
+    HEADER,
+    [[name, *CELLS] for name in NAMES],
+    "the title",
+    ["a note"],
+    lead=2,
+    repeats={"r_bytes": ["r", "r_mean", "r_read"]},
+)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_no_terminal_breaks_names_or_headers_within_words(width, monkeypatch):
+    words = " ".join(printed(WIDE, width, monkeypatch)).split()
+    assert {*" ".join([*NAMES, *CELLS]).split()} <= {*words}
+    assert {word for name in HEADER for word in name.split()} - {"r", "r_mean", "r_read"} <= {*words}
+    assert words.count("title") == words.count("note") == 1
+
+
+def test_columns_that_say_nothing_new_make_room_first(monkeypatch):
+    shown = {width: " ".join(printed(WIDE, width, monkeypatch)) for width in (90, 80, 60)}
+    assert "r_mean" in shown[90] and "without" not in shown[90] and "r_read, in every" in shown[90]
+    assert "not shown for want of room: r_read, r_mean, r, in every row the same as r_bytes" in shown[80]
+    assert shown[60].count("Pooling-merge 0.2*") == 2  # parts, each with what a row is
+    other = replace(WIDE, rows=[[*row[:4], "0.400", *row[5:]] for row in WIDE.rows])
+    assert "r_mean" in " ".join(printed(other, 80, monkeypatch)).split("note")[0]
 
 
 def test_every_row_of_a_markdown_table_has_its_columns():

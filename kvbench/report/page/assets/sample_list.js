@@ -124,11 +124,13 @@ function browserSection(run, settings, other, others, metric) {
 
   function outcomeOfAll() {
     const average = ({ number }) => mean(scoresOf(number));
-    const right = ({ number }) => scoresOf(number).filter((score) => score >= 1).length;
-    const outcome = (row) => `${right(row)} of ${scoresOf(row.number).length}`;
+    const answered = ({ number }) => samples.answers[number].length > 0;
+    const right = (row) => (answered(row) ? scoresOf(row.number).filter((score) => score >= 1).length : null);
+    const outcome = (row) => (answered(row) ? `${right(row)} of ${scoresOf(row.number).length}` : "–");
+    const judged = !run.distances.includes(metric) && samples.answers.some((answers) => answers.length);
     return [
       { title: `mean ${metric}`, number: true, value: average, text: (row) => fixed(average(row), 2) },
-      { title: "right", number: true, hint: "settings with a score of 1", value: right, text: outcome },
+      ...(judged ? [{ title: "right", number: true, hint: "settings with a score of 1", value: right, text: outcome }] : []),
     ];
   }
 

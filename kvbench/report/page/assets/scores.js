@@ -21,7 +21,7 @@ function settingsTable(run, settings) {
   const marks = (row) => remarks.map(([column, [mark]]) => (row[column] ? mark : "")).join("");
   const score = (metric) => numeric(metric, (row) => row.scores[metric][0], 3);
   const decoding = Object.entries(DECODING).filter(([name]) => settings.some((row) => row[name] != null));
-  const alone = settings.some((row) => row.tokens_per_s != null);
+  const alone = settings.every((row) => row.tokens_per_s != null);
   const columns = [
     { title: "setting", value: (row) => row.label },
     {

@@ -1,0 +1,64 @@
+"""The picture of a run: its score against bytes."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from kvbench.papers.colours import colour
+from kvbench.report.figures.score import COLUMNS, MOST_NAMED, score_figure
+from kvbench.runner import run_figures
+from tests.support.figure_records import legend, method_records, texts
+
+NONE = math.nan
+ROWS = [
+    ("full", 1.0, 0.9, 0.8, 0.95),
+    ("snapkv", 0.4, 0.7, 0.6, 0.8),
+    ("snapkv", 0.2, 0.5, 0.4, 0.6),
+    ("kivi", 0.3, 0.6, NONE, NONE),
+]
+
+
+def drawn(figure):
+    return [axis for part in figure.subfigs for axis in part.axes]
+
+
+def test_methods_are_lines_with_intervals_and_names():
+    figure = score_figure({"score": pd.DataFrame(ROWS, columns=COLUMNS)}, "r_bytes", "caption")
+    (axis,) = drawn(figure)
+    lines = {line.get_color(): line for line in axis.lines if line.get_marker() != "None"}
+    assert {*lines} == {colour(name) for name in ("full", "snapkv", "kivi")}
+    assert lines[colour("snapkv")].get_xdata().tolist() == [0.2, 0.4]
+    assert lines[colour("kivi")].get_linestyle() == "None"
+    (across,) = [line for line in axis.lines if line.get_marker() == "None"]
+    assert list(across.get_ydata()) == [0.9, 0.9]  # FullKV's score
+    ends = sorted(tuple(path.vertices[:, 1]) for lines in axis.collections for path in lines.get_paths())
+    assert ends[:3] == [(0.4, 0.6), (0.6, 0.8), (0.8, 0.95)]
+    assert {text.get_text(): text.get_color() for text in axis.texts} == {
+        "FullKV": "black",
+        "SnapKV": colour("snapkv"),
+        "KIVI": colour("kivi"),
+    }
+    bottom, top = axis.get_ylim()
+    assert bottom < 0.4 and top > 0.95 and axis.get_xlim() == (0, 1.04)
+
+
+def test_many_methods_have_a_legend():
+    rows = [(f"method_{i}", 0.5, i / 30, NONE, NONE) for i in range(MOST_NAMED + 1)]
+    figure = score_figure({"score": pd.DataFrame(rows, columns=COLUMNS)}, "r_bytes", "caption")
+    assert len(legend(figure)) == MOST_NAMED + 1 and not drawn(figure)[0].texts
+
+
+@pytest.mark.heavy
+def test_the_first_metric_has_a_panel_and_the_divergence_another(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr("kvbench.report.figures.style.save", lambda figure, path: [figures.append(figure) or path])
+    records = method_records(method=None)
+    records["method"] = [setting.split()[0] for setting in records["setting"]]
+    records["scores"] = [{"digits": 0.5, "exact": 0.0, "kl": 0.1} for _ in records["setting"]]
+    run_figures.score(records, ["digits", "exact", "kl"], tmp_path / "score", "caption")
+    labels = [axis.get_ylabel() for axis in drawn(figures[0])]
+    assert labels == ["digits (0 to 1, more is better)", "kl (nats per token, less is better)"]
+    assert "share of FullKV's bytes" in texts(figures[0])
+    without = records.drop(columns=[name for name in ("r_bytes", "r_bytes_16") if name in records])
+    assert run_figures.score(without.assign(r_bytes=NONE), ["digits"], tmp_path / "score", "caption") == []
