@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from kvbench.config import choices, flat
 from kvbench.configuration import configured
 from kvbench.errors import UserError, unknown
+from kvbench.metrics.aggregate import with_distances
 from kvbench.ops.operator import use_kernels
 from kvbench.records import load
 from kvbench.runner.failures import one_line
@@ -46,8 +47,9 @@ def run(
     default. `overrides` are texts as on the command line.
 
     Records that the run's folder already has are not computed again. The frame is `kvbench.records.load`'s for the
-    samples and settings of this call, with a column for each score; its column `folder` names the folder with tables
-    and figures.
+    samples and settings of this call, with more columns: `score`, the benchmark's first metric under whatever name, in
+    [0, 1] (without known answers the first distance, top1), each metric, and each measured distance from FullKV (top1,
+    kl in nats per token, …). Its column `folder` names the folder with tables and figures.
 
     Raises UserError with the line that the command line would print.
     """
@@ -72,15 +74,20 @@ def run(
     settings = {(setting.label, setting.parameters) for setting in request.settings}
     made_by = zip(records["setting"], records["parameters"], strict=True)
     requested = pd.Series([pair in settings for pair in made_by], index=records.index) & records["sample"].isin(samples)
-    return with_scores(records[requested].reset_index(drop=True))
+    return with_scores(records[requested].reset_index(drop=True), request.benchmark.metrics)
 
 
-def with_scores(records: pd.DataFrame) -> pd.DataFrame:
-    """The records with a column for each score, beside the column `scores` of mappings."""
+def with_scores(records: pd.DataFrame, metrics: Sequence[str] = ()) -> pd.DataFrame:
+    """The records with a column for each score and distance, beside those of mappings; `score` is the first of
+    `metrics` that they have."""
     if "scores" not in records:
         return records
-    scores = pd.DataFrame(list(records["scores"]), index=records.index)
-    return records.join(scores[[name for name in scores if name not in records]])
+    merged, distances = with_distances(records)
+    values = pd.DataFrame(list(merged["scores"]), index=records.index)
+    first = next((name for name in (*metrics, *distances) if name in values), None)
+    if first is not None and "score" not in values:
+        values.insert(0, "score", values[first])
+    return records.join(values[[name for name in values if name not in records]])
 
 
 def overrides_of(keywords: Mapping[str, object]) -> list[str]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
@@ -12,7 +13,7 @@ import kvbench
 from kvbench.config import composed
 from kvbench.errors import UserError
 from kvbench.records import load
-from kvbench.runner.python_api import overrides_of
+from kvbench.runner.python_api import overrides_of, with_scores
 from kvbench.utils.override_text import override_text
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
@@ -83,6 +84,25 @@ def test_torchrun_is_for_the_command_line(monkeypatch):
         kvbench.run()
 
 
+def test_scores_and_distances_are_columns_and_the_first_metric_is_the_score():
+    frame = pd.DataFrame(
+        {
+            "scores": [{"digits": 0.5, "exact": 0.0}] * 2,
+            "distance": [{"top1": 0.9, "kl": 0.1}, None],
+            "kl": ["own", "own"],
+        }
+    )
+    found = with_scores(frame, ("digits", "exact"))
+    assert found[["score", "digits", "exact"]].to_numpy().tolist() == [[0.5, 0.5, 0.0]] * 2
+    assert found["top1"].tolist()[0] == 0.9 and np.isnan(found["top1"][1])
+    assert found["kl"].tolist() == ["own", "own"] and found["scores"].tolist() == frame["scores"].tolist()
+    unscored = frame.assign(scores=[{}, {}])
+    assert with_scores(unscored)["score"].tolist()[0] == 0.9
+    named = frame.assign(scores=[{"rouge1": 1.0, "score": 0.0}] * 2)  # a metric of this name keeps it
+    assert with_scores(named, ("rouge1", "score"))["score"].tolist() == [0.0, 0.0]
+    assert "score" not in with_scores(frame.drop(columns="scores"))
+
+
 @pytest.mark.heavy
 def test_a_run_gives_the_requested_records_and_continues_its_folder(tiny_folder, tmp_path, capsys):
     same = {
@@ -99,5 +119,5 @@ def test_a_run_gives_the_requested_records_and_continues_its_folder(tiny_folder,
     assert len(load(folder)) == 11  # FullKV was not computed again
     printed = capsys.readouterr()
     assert printed.out == "" and "2 of 4 records already exist" in printed.err
-    assert more.index.tolist() == [0, 1, 2, 3]
+    assert more.index.tolist() == [0, 1, 2, 3] and more["score"].equals(more["digits"].rename("score"))
     assert [{"digits": a, "exact": b} for a, b in zip(more["digits"], more["exact"], strict=True)] == [*more["scores"]]
