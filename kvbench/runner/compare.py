@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvbench.errors import UserError
+from kvbench.runner import latency_gate
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out, print_line, warn
 
@@ -30,8 +31,12 @@ BROKEN, UNDECIDED = 1, 3  # exit codes
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse(arguments)
     margin = None if options.margin is None else _margin(options.margin)
-    if margin is None and options.strict:
-        raise UserError("--strict needs --margin: without one there is no verdict")
+    latency = latency_gate.margin_of(options.latency_margin)
+    if margin is None and latency is None and options.strict:
+        raise UserError("--strict needs --margin or --latency-margin: without one there is no verdict")
+    runs = latency_gate.Runs(options.runs, []) if latency is None else latency_gate.split(options.runs)
+    if latency is not None and not runs.answers:
+        return latency_gate.latencies(runs.loads, options.baseline or "full", latency, options.strict)
 
     # behind the parser: this brings pandas, which --help need not wait for
     from kvbench.metrics.aggregate import bounds
@@ -40,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     from kvbench.report.tables.text_table import MISSING
     from kvbench.runner.compared_records import named, records_of
 
-    records, metric = records_of(options.runs, options.metric)
+    records, metric = records_of(runs.answers, options.metric)
     settings = list(records["setting"].unique())
     baseline = named(options.baseline or "full", settings)
     compared = against(pairs(records, metric), baseline)
@@ -62,7 +67,10 @@ def main(arguments: Sequence[str]) -> int:
     out.print(difference_table(compared, metric, {what: needed, **columns}, margin or 0.0).rich())
     if note := floor_note(compared, metric, margin or 0.0):
         warn(note)
-    return 0 if margin is None else _judged(compared, margin, options.strict)
+    codes = [] if margin is None else [_judged(compared, margin, options.strict)]
+    if latency is not None:
+        codes.append(latency_gate.latencies(runs.loads, baseline, latency, options.strict))
+    return next((code for code in (BROKEN, UNDECIDED) if code in codes), 0)
 
 
 def _judged(compared: "pd.DataFrame", margin: float, strict: bool) -> int:
@@ -100,13 +108,16 @@ def _parser() -> Parser:
         "compare",
         "Compare settings with a baseline on the same samples: mean difference with its 95 % interval, "
         "p-value with Holm's correction, wins, ties and losses.",
-        more=EPILOG,
+        more=EPILOG + "\n" + latency_gate.EPILOG,
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or a folder of runs")
     parser.add_argument("--baseline", metavar="SETTING", help="the setting to compare with (default: FullKV)")
     parser.add_argument("--metric", metavar="NAME", help="the score to compare (default: the benchmark's first)")
     parser.add_argument(
         "--margin", metavar="M", help="exit with code 1 where a setting is worse by more than M, 0 to 1"
+    )
+    parser.add_argument(
+        "--latency-margin", metavar="L", help="exit with code 1 where a server's latencies grow by more than this share"
     )
     parser.add_argument("--strict", action="store_true", help="exit with code 3 where a setting is undecided")
     return parser
