@@ -56,7 +56,7 @@ def runs(options: argparse.Namespace) -> list[list[str]]:
     """The overrides of the run of answers, and of the one of loads."""
     folder = Path(options.records).resolve()
     prompts = written(folder)
-    engine = ["engine=openai", f"engine.flags={options.flags}", f"engine.start='{started(options)}'"]
+    engine = ["engine=openai", f"engine.flags={options.flags}", f"engine.command='{started(options)}'"]
     engine += [f"engine.url={options.url}", f"output_dir={folder}"]
     answers = ["benchmark=jsonl", f"benchmark.path={prompts}", "benchmark.metric=contains"]
     loads = ["benchmark=serve", "benchmark@benchmark.of=jsonl", f"benchmark.of.path={prompts}"]

@@ -1,4 +1,4 @@
-"""engine.start: kvbench starts a server for each flag, asks it, and ends it."""
+"""engine.command: kvbench starts a server for each flag, asks it, and ends it."""
 
 import socket
 import sys
@@ -24,7 +24,7 @@ def free_port() -> int:
 
 def command(tiny_folder, tmp_path, flags: str, url: str, start: str) -> list[str]:
     first = arguments(tiny_folder, tmp_path)[:-3]
-    engine = ["engine=openai", f"engine.url={url}", f"engine.flags={flags}", f"engine.start='{start}'"]
+    engine = ["engine=openai", f"engine.url={url}", f"engine.flags={flags}", f"engine.command='{start}'"]
     return [*first, f"output_dir={tmp_path}", *engine, f"engine.served_model={MODEL}"]
 
 
@@ -47,9 +47,9 @@ def test_a_server_that_does_not_start_is_one_line(tiny_folder, tmp_path):
     port = free_port()
     url = f"http://127.0.0.1:{port}/v1"
     start = f"{sys.executable} {SERVER} {port} {{flags}}"
-    with pytest.raises(UserError, match=r"openai refuses: engine\.start: .*exit code 1: error: no such cache type"):
+    with pytest.raises(UserError, match=r"openai refuses: engine\.command: .*exit code 1: error: no such cache type"):
         run(*command(tiny_folder, tmp_path, "refuses", url, start))
-    with pytest.raises(UserError, match=r"engine\.start: no-such-program cannot be started: No such file"):
+    with pytest.raises(UserError, match=r"engine\.command: no-such-program cannot be started: No such file"):
         run(*command(tiny_folder, tmp_path, "f16", url, "no-such-program --port 1"))
     with FakeEngine().running() as other, pytest.raises(UserError, match="a server answers there already"):
         run(*command(tiny_folder, tmp_path, "f16", other, start))
