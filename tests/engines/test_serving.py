@@ -107,7 +107,7 @@ def test_a_load_that_is_not_measured_has_no_record_and_the_next_command_makes_it
 @pytest.mark.parametrize(
     "more, words",
     [
-        (["benchmark.profile=sweep"], "benchmark.profile='sweep' must be concurrent, constant, poisson"),
+        (["benchmark.profile=sweep"], "unknown benchmark.profile 'sweep'. Allowed: concurrent, constant, poisson"),
         (["benchmark.profile=throughput"], "benchmark.profile=throughput has no rates: benchmark.rates=null"),
         (["benchmark.rates=null"], "benchmark.profile=concurrent needs benchmark.rates="),
         (["benchmark.rates=[1.5]"], r"benchmark.rates has 1.5: .* whole numbers"),
