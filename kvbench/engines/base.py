@@ -135,7 +135,7 @@ class Engine(ABC):
 
     def cannot_serve(self) -> str | None:
         """Why the engine has no server that could be loaded, in one line; None where it has one."""
-        return "kvbench starts no server of it: engine=openai engine.start='…' starts one, and engine.url=… finds it"
+        return "kvbench starts no server of it: engine=openai engine.command='…' starts one, and engine.url=… finds it"
 
     def served(self) -> AbstractContextManager[Address]:
         """A server of the connected engine within the block. Raises Gone where it does not start."""

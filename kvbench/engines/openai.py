@@ -30,7 +30,7 @@ class OpenAI(Engine):
     label: str | None = None  # None: host and port
     served_model: str | None = None  # the server's id of the model; None: the hub's id, or the name of its preset
     flags: str | None = None  # how the server was started, where it does not say so itself
-    start: str | None = None  # the command that starts the server, with {flags}; None: it is up
+    command: str | None = None  # starts the server, with {flags} in the place of `flags`; None: it is up
     key_env: str | None = None  # environment variable with the server's key
     key_file: str | None = None  # or a file
     concurrency: Positive = 4
@@ -60,7 +60,7 @@ class OpenAI(Engine):
 
     def _label(self, place: str) -> str:
         """One that is started is told from the next at its address by its flags."""
-        return f"openai {place}" if self.start is None or self.flags is None else f"openai {self.flags}"
+        return f"openai {place}" if self.command is None or self.flags is None else f"openai {self.flags}"
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class OpenAI(Engine):
             with self.up(), self.client() as client:
                 self.server = find_server(client, self.names(reader), self.words, self.chats)
         except Gone as error:
-            raise UserError(f"{self.label}: engine.start: {error}") from error
+            raise UserError(f"{self.label}: engine.command: {error}") from error
         self.about = self.server.about
         if "told" not in self.about and self.flags is None and not self.named:
             raise UserError(
@@ -132,12 +132,12 @@ class OpenAI(Engine):
 
     @contextmanager
     def up(self) -> Iterator[None]:
-        """The server answers within the block: kvbench starts it where engine.start says how. Raises Gone."""
-        if self.start is None:
+        """The server answers within the block: kvbench starts it where engine.command says how. Raises Gone."""
+        if self.command is None:
             yield
             return
-        command = self.start.replace("{flags}", self.flags or "")
-        with self.client() as client, started(command, lambda: answers(client)):
+        line = self.command.replace("{flags}", self.flags or "")
+        with self.client() as client, started(line, lambda: answers(client)):
             yield
 
 

@@ -18,11 +18,12 @@ class Seconds(NamedTuple):
 class Pace:
     """The progress of a run (see kvbench.runner.estimate.Estimate), from answers alone."""
 
-    def __init__(self, left: int, part: str = "", clock: Callable[[], float] = time.perf_counter):
+    def __init__(self, left: int, part: str = "", clock: Callable[[], float] = time.perf_counter, rated: bool = True):
+        """rated: whether the tokens of records are all that was read and written."""
         self.ahead = left  # records to make
         self.part, self.clock, self.since = part, clock, clock()
         self.answers = self.tokens = 0
-        self.known = False
+        self.known, self.rated = False, rated
         self.costs: dict[str, Any] = {}  # nothing is predicted before the first answer
 
     def made(self, record: Mapping[str, Any]) -> bool:
@@ -45,9 +46,11 @@ class Pace:
     def rate(self) -> str:
         """Tokens read and written each second, as progress shows them."""
         elapsed = self.clock() - self.since
-        return f"{self.tokens / elapsed:,.0f} tokens/s" if self.tokens and elapsed > 0 else ""
+        return f"{self.tokens / elapsed:,.0f} tokens/s" if self.rated and self.tokens and elapsed > 0 else ""
 
 
-def pace_of(run: EngineRun, samples: Sequence[Sample], done: Container[str], part: str = "") -> Pace:
+def pace_of(
+    run: EngineRun, samples: Sequence[Sample], done: Container[str], part: str = "", rated: bool = True
+) -> Pace:
     """Of the records of `samples` that are not done."""
-    return Pace(sum(run.key(s, setting) not in done for s in samples for setting in run.settings), part)
+    return Pace(sum(run.key(s, setting) not in done for s in samples for setting in run.settings), part, rated=rated)

@@ -27,7 +27,7 @@ KEPT = frozenset(
     "plugins kernels sdpa sdpa_decode reads_alike unrotated_layers weights_format hardware variables versions".split()
 ) | {*IDENTIFYING}
 # Keys of the configuration that name places on the machine, or accounts.
-PLACES_OF_CONFIG = PLACES | {"output_dir", "wandb", "path"}
+PLACES_OF_CONFIG = PLACES | {"output_dir", "wandb", "path", "command"}
 LEFT_OUT = "left out"  # in place of a value
 # Fields of a record: the stretches of the prompt that each layer kept, most of a pack's bytes once compressed.
 DROPPED = frozenset({"kept_positions"})

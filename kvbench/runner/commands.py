@@ -29,6 +29,9 @@ COMMANDS = {
     "compare": Command(
         "kvbench.runner.compare", "compare settings of runs with a baseline on the same samples, for CI too"
     ),
+    "served": Command(
+        "kvbench.runner.served", "put quality beside latency, throughput and capacity of servers, in one table"
+    ),
     "frontier": Command(
         "kvbench.runner.frontier", "find the fewest bytes at which each method keeps 95 % of FullKV's quality", True
     ),

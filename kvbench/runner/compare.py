@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from math import inf, nextafter
 from pathlib import Path
 
+from kvbench.runner import latency_gate
+from kvbench.runner.verdicts import worst
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out, warn
 
@@ -27,6 +29,10 @@ Settings of several runs are named RUN: SETTING, and are compared over the sampl
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse(arguments)
+    latency = options.latency_margin
+    runs = latency_gate.Runs(options.runs, []) if latency is None else latency_gate.split(options.runs)
+    if latency is not None and not runs.answers:
+        return latency_gate.latencies(runs.loads, options.baseline or "full", latency, options.allow_undecided)
 
     # behind the parser: this brings pandas, which --help need not wait for
     from kvbench.report.tables.differences import floor_note
@@ -36,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     from kvbench.runner.conditions import asked
     from kvbench.runner.gate import Gate
 
-    records, metric = records_of(options.runs, options.metric)
+    records, metric = records_of(runs.answers, options.metric)
     baseline = named(options.baseline or "full", list(records["setting"].unique()))
     agreed = agreements(records, baseline)
     compared = compared_with(baseline, records, metric, agreed, options.margin)
@@ -45,7 +51,10 @@ def main(arguments: Sequence[str]) -> int:
     if not gate.conditions and metric and (note := floor_note(compared, metric)):
         warn(note)
     gate.tell()
-    return gate.exit_code(options.allow_undecided)
+    code = gate.exit_code(options.allow_undecided)
+    if latency is None:
+        return code
+    return worst(code, latency_gate.latencies(runs.loads, baseline, latency, options.allow_undecided))
 
 
 def _number(low: float, high: float, why: str = "") -> Callable[[str], float]:
@@ -68,7 +77,7 @@ def _parser() -> Parser:
         "compare",
         "Compare settings with a baseline on the same samples: mean difference with its 95 % interval, "
         "p-value with Holm's correction, wins, ties and losses; equal answers, and distances where they were measured.",
-        more=EPILOG,
+        more=EPILOG + "\n" + latency_gate.EPILOG,
     )
     share = _number(0, nextafter(1, 0), "must be a number from 0 to below 1: no number of samples shows that all agree")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or a folder of runs")
@@ -90,5 +99,11 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--allow-undecided", action="store_true", help="exit with code 0 where a setting is undecided, and none broken"
+    )
+    parser.add_argument(
+        "--latency-margin",
+        type=_number(0, 100, "must be a number from 0 to 100: 0.1 allows a tenth more"),
+        metavar="L",
+        help="the largest share by which a server's latencies may grow",
     )
     return parser

@@ -10,7 +10,8 @@ from kvbench.metrics.bootstrap import equal_pairs_needed
 from kvbench.metrics.paired_comparison import verdict
 from kvbench.report.tables.differences import at_floor
 from kvbench.runner.agreement import DIVERGENCES, EQUAL, Agreement, Agreements
-from kvbench.runner.gate import UNDECIDED, WITHIN, Condition, Judged
+from kvbench.runner.gate import Condition, Judged
+from kvbench.runner.verdicts import UNDECIDED, WITHIN
 from kvbench.utils.text import count
 
 

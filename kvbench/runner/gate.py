@@ -5,11 +5,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from kvbench.runner.agreement import EQUAL, Agreements
+from kvbench.runner.verdicts import BROKEN, CODES, UNDECIDED, WITHIN, WORSE
 from kvbench.utils.console import print_line
 
-WITHIN, UNDECIDED, BROKEN = "within", "undecided", "broken"
-WORSE = (WITHIN, UNDECIDED, BROKEN)  # from the best to the worst
-CODES = {WITHIN: 0, UNDECIDED: 3, BROKEN: 1}  # exit codes
 BY_SCORE = "within by score"
 
 

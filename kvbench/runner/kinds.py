@@ -127,6 +127,9 @@ class OfServing(OfEngines):
     def check(self, samples: Sequence[Sample], settings: Sequence[Any], distance: bool) -> None:
         """Loads are no prompts: those that are sent are tokenised before each load."""
 
+    def estimate(self, run: Any, samples: Sequence[Sample], done: Container[str], part: str) -> Any:
+        return pace_of(run, samples, done, part, rated=False)
+
     def evaluate(self, run: Any, samples: Sequence[Sample], store: Store) -> Records:
         return serving.evaluate(run, samples, store)
 

@@ -74,3 +74,11 @@ def frontier(
     from kvbench.report.figures.style import save
 
     return save(frontier_figure(frontiers, full, measure, title, speeds), path)
+
+
+@drawing
+def served(frame: pd.DataFrame, metric: str, baseline: str, path: Path) -> list[Path]:
+    from kvbench.report.figures.served import served_figure
+    from kvbench.report.figures.style import save
+
+    return save(served_figure(frame, metric, baseline), path)

@@ -4,14 +4,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvbench import benchmarks
-from kvbench.benchmarks import Speed
+from kvbench.benchmarks import Serve, Speed
 from kvbench.records.recorded_configuration import recorded
 from kvbench.records.schema import KINDS, Manifest
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.materials import Materials
 from kvbench.verify.verdict import Check, Findings, Note, missing, wrong
 
-SPEED = {f"{place}.{Speed.__qualname__}" for place in (Speed.__module__, benchmarks.__name__)}
+# What a configuration may call the benchmarks whose records are of a kind of their own.
+OF_KIND = {
+    f"{place}.{one.__qualname__}": kind
+    for one, kind in ((Speed, "speed"), (Serve, "serve"))
+    for place in (one.__module__, benchmarks.__name__)
+}
 
 
 def fields_fit(folder: Folder, here: Materials) -> Check:
@@ -48,8 +53,9 @@ def _lacks(node: Mapping[str, Any], written: frozenset[str]) -> Iterator[Note]:
 def kind_of_run(manifest: Mapping[str, Any]) -> str:
     """The kind of the records that a run makes, by its configuration."""
     config = recorded(manifest)
+    kind = OF_KIND.get(str(config.benchmark.get("_target_")))
     if config.engine:
-        return "engine"
+        return "serve" if kind == "serve" else "engine"
     if config.probe:
         return "probe"
-    return "speed" if config.benchmark.get("_target_") in SPEED else "method"
+    return kind or "method"

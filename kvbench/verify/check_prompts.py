@@ -27,6 +27,9 @@ def _lengths(
     record: Mapping[str, Any], manifest: Mapping[str, Any], sample: Sample | None, prompts: Prompts
 ) -> Iterator[Note]:
     config = recorded(manifest)
+    if record["kind"] == "serve":
+        yield missing("the prompts of a load are counted by its server")
+        return
     if sample is None:
         yield missing("its sample is not the benchmark's")
         return

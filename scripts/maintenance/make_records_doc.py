@@ -18,7 +18,7 @@ Made from `kvbench/records/schema/` by `python -m scripts.maintenance.make_recor
 type ends in `?`; those of earlier versions lack a field with a version. `[…]` is a list, `{…}` an object with such
 values. A line that does not match is set aside like a torn one, and `python -m kvbench records` reports it.
 
-`records.jsonl` has one JSON object per line, of one of four kinds. A benchmark's own columns (task, length, depth, …)
+`records.jsonl` has one JSON object per line, of one of five kinds. A benchmark's own columns (task, length, depth, …)
 come before `question`. A record's methods, their parts, its benchmark and metrics are of version 1 unless `parameters`
 or the manifest's `versions` says otherwise. `load` adds `folder`, `started` and the manifest's information on weights,
 code and hardware.

@@ -48,7 +48,10 @@ COMPOSED = [
     (r"^\+experiment=", "data of the hub, for hours"),
 ]
 NAMED = [
-    (r"^(check|compare|report|records|status|pack|verify|leaderboard) ", "their own tests; folders of finished runs"),
+    (
+        r"^(check|compare|served|report|records|status|pack|verify|leaderboard) ",
+        "their own tests; folders of finished runs",
+    ),
     (r"^--config-dir", "the guide's files, which test_docs.py runs"),
     (r"^lm_eval ", "the package lm-eval"),
     (r"^(score|ruler) FOLDER", "a folder of LongBench's or RULER's files"),

@@ -16,6 +16,7 @@ NAMES = {
     "data": "the folder KVBENCH_DATA with the published data of benchmarks",
     "docs": "the environment that builds the documentation's site",
     "gemma3": "the optional model gemma3-270m",
+    "guidellm": "GuideLLM in an environment of its own",
     "kvpress": "kvpress, in an environment of its own",
     "latex": "pdflatex",
     "llama.cpp": "llama.cpp in an environment of its own",

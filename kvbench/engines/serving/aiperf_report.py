@@ -19,7 +19,6 @@ MEANS = {
     "tokens_per_s": "output_token_throughput",
     "request_tokens_per_s": "output_token_throughput_per_user",
     "requests_per_s": "request_throughput",
-    "good_requests_per_s": "goodput",
     "prompt_tokens": "input_sequence_length",
     "output_tokens": "output_sequence_length",
 }

@@ -1,0 +1,38 @@
+"""Quality lost against tokens a second: a point for each setting, with the intervals of both."""
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from kvbench.config import titled
+from kvbench.metrics.frontier import pareto
+from kvbench.report.figures.style import bar_styles, grid_lines, legend_below, new_figure
+from kvbench.report.tables.served_table import best_rows
+
+
+def served_figure(frame: pd.DataFrame, metric: str, baseline: str) -> Figure:
+    """The difference of `metric` from the baseline (100 times) against tokens a second at each setting's most requests
+    at once; a ring marks what no other setting beats in both. `frame` is that of `served_table.served`."""
+    rows = best_rows(frame).dropna(subset=["tokens_per_s", "difference"])
+    loads = " or ".join(dict.fromkeys(rows["load"]))
+    figure, body = new_figure(6.4, 4.4, f"{metric} lost against tokens a second, {loads}")
+    axis = body.subplots()
+    for setting, style in bar_styles(list(rows["setting"])).items():
+        row = rows[rows["setting"] == setting].iloc[0]
+        x, y = row["tokens_per_s"], 100 * row["difference"]
+        colour = style["color"]
+        if pd.notna(row["tokens_per_s_low"]):
+            axis.hlines(y, row["tokens_per_s_low"], row["tokens_per_s_high"], color=colour, linewidth=1)
+        if pd.notna(row["low"]):
+            axis.vlines(x, 100 * row["low"], 100 * row["high"], color=colour, linewidth=1)
+        marker = "*" if setting == baseline else "o"
+        axis.plot(x, y, marker, color=colour, markersize=9 if marker == "*" else 6, label=titled(str(setting)))
+    points = [(-x, y) for x, y in zip(rows["tokens_per_s"], rows["difference"], strict=True)]
+    best = [(-points[i][0], 100 * points[i][1]) for i in pareto(points)]
+    if best:
+        axis.plot(*zip(*best, strict=True), "o", markersize=13, markerfacecolor="none", color="0.35", linewidth=0)
+    axis.axhline(0, color="black", linewidth=0.8)
+    axis.set_xlabel("tokens a second of all requests (more is better)", fontsize=8)
+    axis.set_ylabel(f"100 × difference of {metric} from {titled(baseline)}", fontsize=8)
+    grid_lines(axis)
+    legend_below(body, axis.get_legend_handles_labels()[0], figure.get_figwidth())
+    return figure

@@ -1,0 +1,139 @@
+"""One table of quality beside serving: what a flag costs in answers, and what it gives in latency and throughput."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from kvbench.config import titled
+from kvbench.metrics.repeats import ratio
+from kvbench.report.tables.differences import against, pairs
+from kvbench.report.tables.serve_table import SHOWN, serving
+from kvbench.report.tables.text_table import MISSING, TextTable, number
+
+KL = ("kl", "kl_at_least")  # of which tables show the first that was measured
+
+
+def quality(records: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
+    """A row per setting: mean score, its paired difference from the baseline with its interval, equal answers, KL.
+
+    The baseline's difference is 0, and it is compared with no answers.
+    """
+    compared = against(pairs(records, metric), baseline)
+    differences = compared.set_index("setting") if len(compared) else pd.DataFrame()
+    rows = []
+    for setting, group in records.groupby("setting", sort=False):
+        scores = [one[metric] for one in group["scores"] if metric in one]
+        row: dict[str, Any] = {
+            "setting": setting,
+            "score": pd.Series(scores, dtype=float).mean(),
+            "samples": len(group),
+        }
+        known = setting in differences.index
+        for name in ("difference", "low", "high"):
+            row[name] = differences.loc[setting, name] if known else 0.0 if setting == baseline else float("nan")
+        equal = group["equal"].dropna() if "equal" in group else []
+        row |= {"equal": sum(map(bool, equal)) if len(equal) else float("nan"), "compared": len(equal)}
+        distances = [one for one in group["distance"] if isinstance(one, dict)] if "distance" in group else []
+        measured = [next((one[name] for name in KL if name in one), None) for one in distances]
+        kls = [value for value in measured if value is not None]
+        rows.append(row | {"kl": sum(kls) / len(kls) if kls else float("nan")})
+    return pd.DataFrame(rows)
+
+
+def served(answers: pd.DataFrame, loads: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
+    """`serving` of the records of loads, each row with the `quality` of its setting by the records of answers; a
+    setting without loads has a row of quality alone. `over_baseline` is tokens a second over the baseline's at the same
+    load, with `_low` and `_high` over repeats."""
+    frame = serving(loads)
+    repeats = {
+        (record["setting"], row["load"]): record["repeats"].get("tokens_per_s", [])
+        for (_, record), (_, row) in zip(loads.iterrows(), frame.iterrows(), strict=True)
+    }
+    for place, row in frame.iterrows():
+        over = ratio(repeats[row["setting"], row["load"]], repeats.get((baseline, row["load"]), []))
+        if over is not None and row["setting"] != baseline:
+            frame.loc[place, ["over_baseline", "over_baseline_low", "over_baseline_high"]] = [*over]
+    return quality(answers, metric, baseline).merge(frame, on="setting", how="outer", sort=False)
+
+
+def served_table(frame: pd.DataFrame, metric: str, title: str, notes: Sequence[str]) -> TextTable:
+    """The rows of `served` as text; quality stands in a setting's first row alone."""
+    shown = {header: one for header, one in SHOWN.items() if frame[one[0]].notna().any()}
+    columns = [metric, "difference", "equal answers", "kl", *shown, "× baseline"]
+    rows, before = [], ""
+    for _, row in frame.iterrows():
+        first, before = row["setting"] != before, row["setting"]
+        name = f"{titled(row['setting'])} · {row['load']}" if pd.notna(row["load"]) else titled(row["setting"])
+        cells = [*_quality(row)] if first else [""] * 4
+        cells += [_number(row[column], digits) for column, digits, _ in shown.values()]
+        rows.append([name, *cells, _interval(row, "over_baseline", 2)])
+    empty = [i for i, _ in enumerate(columns, 1) if all(row[i] in ("", MISSING) for row in rows)]
+    kept = [i for i in range(len(columns) + 1) if i not in empty]
+    header = ["setting · load", *columns]
+    return TextTable(
+        [header[i] for i in kept], [[row[i] for i in kept] for row in rows], title, notes, frame["setting"].tolist()
+    )
+
+
+def _quality(row: Mapping[str, Any]) -> list[str]:
+    equal = MISSING if pd.isna(row["equal"]) else f"{row['equal']:.0f} of {row['compared']:.0f}"
+    ends = {"difference_low": row["low"], "difference_high": row["high"]}
+    difference = _interval({**row, **ends}, "difference", 3, sign=True)
+    return [_number(row["score"], 3), difference, equal, _number(row["kl"], 4)]
+
+
+def _number(value: float, digits: int) -> str:
+    return MISSING if pd.isna(value) else number(value, digits)
+
+
+def _interval(row: Mapping[str, Any], name: str, digits: int, sign: bool = False) -> str:
+    value, low, high = (row.get(key, float("nan")) for key in (name, f"{name}_low", f"{name}_high"))
+    if pd.isna(value):
+        return MISSING
+    plus = "+" if sign and value else ""
+    text = f"{value:{plus}.{digits}f}"
+    return text if pd.isna(low) or low == high else f"{text} ({low:{plus}.{digits}f} to {high:{plus}.{digits}f})"
+
+
+def advice(frame: pd.DataFrame, metric: str, baseline: str, margin: float) -> str:
+    """Which setting answers fastest of those whose loss is at most `margin` with its whole interval; and what is not
+    shown. Settings are compared at the largest load that they and the baseline have."""
+    rows = best_rows(frame)
+    base = rows[rows["setting"] == baseline]
+    safe = rows[(rows["low"] >= -margin) & (rows["setting"] != baseline)]
+    undecided = rows[(rows["low"] < -margin) & (rows["high"] >= -margin)]
+    words = []
+    faster = safe[safe["over_baseline_low"] > 1] if "over_baseline_low" in safe else safe.iloc[:0]
+    if len(faster):
+        best = faster.sort_values("tokens_per_s").iloc[-1]
+        words.append(
+            f"{titled(best['setting'])} loses at most {margin:g} of {metric} and gives {best['over_baseline']:.2f} "
+            f"times {titled(baseline)}'s tokens a second at {best['load']}"
+        )
+    elif len(safe):
+        words.append(
+            f"{', '.join(map(titled, safe['setting']))}: at most {margin:g} of {metric} is lost, and no tokens a "
+            f"second are shown to be gained over {titled(baseline)}; what may be gained is room in the cache"
+        )
+    else:
+        words.append(f"no setting is shown to lose at most {margin:g} of {metric}: keep {titled(baseline)}")
+    if len(undecided):
+        names = ", ".join(map(titled, undecided["setting"]))
+        words.append(f"{names}: too few prompts to say that at most {margin:g} is lost")
+    if base.empty or frame["tokens_per_s"].isna().all():
+        words.append(f"{titled(baseline)} was not loaded, so no speed is compared")
+    return "; ".join(words) + f". {NOT_SHOWN}"
+
+
+NOT_SHOWN = (
+    "Not shown: other prompts, longer contexts and answers, another machine, and loads beyond these; differences of a "
+    "score say nothing of answers that change without losing it (see equal answers)."
+)
+
+
+def best_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """The row of each setting at its most requests at once, or else at its load with most tokens a second."""
+    ranked = frame.assign(rank=frame["rate"].astype(float).where(frame["profile"] == "concurrent", -1.0))
+    ordered = ranked.sort_values(["rank", "tokens_per_s"], kind="stable", na_position="first")
+    return ordered.drop_duplicates("setting", keep="last").sort_index()

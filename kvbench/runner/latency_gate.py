@@ -1,0 +1,101 @@
+"""Latencies of servers beside a baseline's, for `kvbench compare --latency-margin`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvbench.errors import UserError
+from kvbench.runner.verdicts import BROKEN, CODES, UNDECIDED, WITHIN, worst
+from kvbench.utils.console import print_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What decides, with its name: means over answers, which vary less from repeat to repeat than their tails.
+DECIDING = {"first_token_ms_mean": "first token", "inter_token_ms_mean": "time between tokens"}
+EPILOG = """\
+With --latency-margin L the runs of benchmark=serve among RUN have verdicts, too: the mean time to the first token and
+between tokens of each load, over the baseline's under the same load, with its 95 % interval over repeats:
+  within     the whole interval is at or below 1 + L
+  broken     the whole interval is above 1 + L: the exit code is 1
+  undecided  the interval contains 1 + L, or a load was measured once: the exit code is 3 where nothing is broken
+             (--allow-undecided: 0)
+"""
+
+
+class Verdict(NamedTuple):
+    setting: str
+    load: str
+    what: str  # of DECIDING's names
+    ratio: float
+    low: float  # nan without an interval
+    high: float
+    verdict: str
+
+
+class Runs(NamedTuple):
+    answers: list[Path]
+    loads: list[Path]  # of benchmark=serve
+
+
+def split(runs: Sequence[Path]) -> Runs:
+    """The folders of runs by what they have."""
+    from kvbench.report.page.run_data import find_runs, kind_of
+
+    folders = find_runs(runs)
+    loads = [folder for folder in folders if kind_of(folder) == "serve"]
+    return Runs([folder for folder in folders if folder not in loads], loads)
+
+
+def verdicts(loads: "pd.DataFrame", baseline: str, margin: float) -> list[Verdict]:
+    """A verdict for each setting, load and latency that the baseline has, too; from records of kind `serve`."""
+    from kvbench.metrics.repeats import ratio
+    from kvbench.report.tables.serve_table import load_text
+
+    rows = {(row["setting"], load_text(row["profile"], row["rate"])): row["repeats"] for _, row in loads.iterrows()}
+    found = []
+    for (setting, load), repeats in rows.items():
+        beside = rows.get((baseline, load))
+        if setting == baseline or beside is None:
+            continue
+        for name, what in DECIDING.items():
+            if over := ratio(repeats.get(name, []), beside.get(name, [])):
+                found.append(Verdict(setting, load, what, *over, verdict(over.low, over.high, margin)))
+    return found
+
+
+def verdict(low: float, high: float, margin: float) -> str:
+    """By the interval of a ratio; nan is none."""
+    if high <= 1 + margin:
+        return WITHIN
+    return BROKEN if low > 1 + margin else UNDECIDED
+
+
+def judged(found: Sequence[Verdict], margin: float, pass_undecided: bool) -> int:
+    """Say which latencies do not keep the margin and which are undecided; the exit code."""
+    for one in found:
+        interval = "no interval" if one.low != one.low else f"{one.low:.2f} to {one.high:.2f}"
+        place = f"{one.setting}, {one.load}: {one.what} × {one.ratio:.2f} ({interval})"
+        if one.verdict == BROKEN:
+            print_line(f"the latency margin of {margin:g} is not kept by {place}")
+        elif one.verdict == UNDECIDED:
+            print_line(f"undecided, which is not passed: {place}")
+    codes = {CODES[one.verdict] for one in found if one.verdict != UNDECIDED or not pass_undecided}
+    return worst(*codes)
+
+
+def latencies(folders: Sequence[Path], baseline: str, margin: float, pass_undecided: bool) -> int:
+    """The exit code of the runs of servers under load in `folders`. Raises UserError without any such run, and where
+    nothing is compared."""
+    from kvbench.records import load
+    from kvbench.runner.compared_records import named
+
+    if not folders:
+        raise UserError("--latency-margin needs a run of benchmark=serve among the runs")
+    records = load(*folders)
+    its = named(baseline.rpartition(": ")[2], list(records["setting"].unique()))  # without the run of its answers
+    if not (found := verdicts(records, its, margin)):
+        raise UserError(f"no other setting has a load of {its!r}")
+    kept = sum(one.verdict == WITHIN for one in found)
+    print_line(f"latencies within {margin:g} of {its}'s: {kept} of {len(found)}")
+    return judged(found, margin, pass_undecided)

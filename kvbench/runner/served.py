@@ -1,0 +1,145 @@
+"""`kvbench served RUN…`: one table of quality beside serving, a picture of both, and a sentence of advice."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvbench.errors import UserError
+from kvbench.runner.latency_gate import split
+from kvbench.utils.arguments import Parser
+from kvbench.utils.console import out, print_line, warn
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EPILOG = """\
+RUN are folders of answers and of benchmark=serve; settings are joined by their names, which engine.label gives.
+A report of GuideLLM or AIPerf (profile_export_aiperf.json) that was made without kvbench stands beside them:
+  kvbench served runs --baseline f16 --report q8_0=profile_export_aiperf.json
+"""
+MARGIN = 0.02
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _parser().parse(arguments)
+    margin = _margin(options.margin)
+
+    # behind the parser: this brings pandas, which --help need not wait for
+    from kvbench.records import load
+    from kvbench.report.tables.serve_table import capacity_notes
+    from kvbench.report.tables.served_table import advice, served, served_table
+    from kvbench.report.tables.text_table import write_table
+    from kvbench.runner import run_figures
+    from kvbench.runner.compared_records import named, records_of
+
+    runs = split(options.runs)
+    if not runs.answers:
+        raise UserError("no run of answers is among the runs, whose scores would stand beside serving")
+    records, metric = records_of(runs.answers, options.metric)
+    if metric is None:
+        raise UserError("the answers have no score: a benchmark with expected answers gives them one")
+    loads = [load(*runs.loads)] if runs.loads else []
+    loads += [reported(text) for text in options.report]
+    if not loads:
+        raise UserError("no run of benchmark=serve is among the runs, and no --report is given")
+    together = _concat(loads)
+    baseline = named(options.baseline or _first(records), list(records["setting"].unique()))
+    if apart := differing(records, together):
+        warn(f"{apart} answered and was loaded with other flags or another version: its rows are of two servers")
+    frame = served(records, together, metric, baseline)
+    tools = ", ".join(dict.fromkeys(together["tool"]))
+    said = advice(frame, metric, baseline, margin)
+    notes = [f"serving: {tools}; milliseconds; differences from {baseline}", *capacity_notes(served_part(frame)), said]
+    table = served_table(frame, metric, f"Quality beside serving: {records['benchmark'].iloc[0]}", notes)
+    out.print(table.rich())
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        written = write_table(frame, table, options.out, "served")
+        written += run_figures.served(frame, metric, baseline, options.out / "served")
+        for path in written:
+            print_line(str(path))
+    return 0
+
+
+def served_part(frame: "pd.DataFrame") -> "pd.DataFrame":
+    return frame[frame["profile"].notna()]
+
+
+def reported(text: str) -> "pd.DataFrame":
+    """The loads of SETTING=FILE as records of kind `serve`, of one repeat each."""
+    import pandas as pd
+
+    from kvbench.engines.serving.reports import read_report
+
+    setting, equals, path = text.rpartition("=")
+    if not equals or not setting or not path:
+        raise UserError(f"--report {text!r} is not SETTING=FILE")
+    rows = [
+        {
+            "setting": setting,
+            "profile": one.load.profile if one.load else "unknown",
+            "rate": one.load.rate if one.load else None,
+            "tool": one.tool,
+            "answered": one.answered,
+            "failed": one.failed,
+            "unfinished": one.unfinished,
+            "figures": dict(one.figures),
+            "intervals": {},
+            "repeats": {name: [value] for name, value in one.figures.items()},
+            "capacity": {},
+            "parameters": None,
+        }
+        for one in read_report(Path(path))
+    ]
+    return pd.DataFrame(rows)
+
+
+def differing(answers: "pd.DataFrame", loads: "pd.DataFrame") -> str:
+    """The first setting whose parameters are not the same in both; empty where all are."""
+    for setting, group in loads.groupby("setting", sort=False):
+        theirs = set(group["parameters"].dropna())
+        ours = set(answers.loc[answers["setting"] == setting, "parameters"])
+        if theirs and ours and theirs != ours:
+            return str(setting)
+    return ""
+
+
+def _first(records: "pd.DataFrame") -> str:
+    """FullKV, or the first setting."""
+    from kvbench.report.tables.differences import full_of
+
+    return full_of(records) or str(records["setting"].iloc[0])
+
+
+def _concat(frames: "list[pd.DataFrame]") -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.concat(frames, ignore_index=True)
+
+
+def _margin(text: str | None) -> float:
+    try:
+        value = MARGIN if text is None else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise UserError(f"--margin {text} must be a number from 0 to 1")
+    return value
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "served",
+        "One table of what a flag costs in answers (score, paired difference, equal answers, divergence) and what it "
+        "gives when served (first token, time between tokens, throughput, capacity), with a sentence of advice.",
+        more=EPILOG,
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or a folder of runs")
+    parser.add_argument("--baseline", metavar="SETTING", help="the setting to compare with (default: the first)")
+    parser.add_argument("--metric", metavar="NAME", help="the score (default: the benchmark's first)")
+    parser.add_argument("--margin", metavar="M", help=f"the loss that the advice allows (default: {MARGIN:g})")
+    parser.add_argument(
+        "--report", action="append", default=[], metavar="SETTING=FILE", help="a report that another tool made"
+    )
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write served.md, served.csv and served.png there")
+    return parser

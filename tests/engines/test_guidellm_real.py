@@ -1,0 +1,47 @@
+"""The real GuideLLM: `make engine-guidellm`, then `make test-engines`. It loads a server of this process."""
+
+import json
+
+import pytest
+
+from kvbench.engines.serving.guidellm import guidellm
+from kvbench.errors import UserError
+from kvbench.records import load
+from tests.engines.test_serving import command
+from tests.support.fake_engine import FakeEngine
+from tests.support.needs import need
+from tests.support.runs import run
+
+pytestmark = [pytest.mark.engines, pytest.mark.heavy]
+
+
+@pytest.fixture(autouse=True)
+def installed():
+    try:
+        guidellm()
+    except UserError as error:
+        need("guidellm", str(error))
+
+
+def test_records_have_what_it_wrote_of_the_requests_that_the_server_got(tiny_folder, tmp_path):
+    engine = FakeEngine(lambda number, payload: "error" if payload.get("stream") and number % 9 == 8 else "well")
+    few = ["benchmark.rates=[2]", "benchmark.requests=8", "benchmark.repeats=1", "benchmark.token_ms=1000"]
+    with engine.running() as url:
+        folder = run(*command(tiny_folder, tmp_path, url, *few))
+    (record,) = (row for _, row in load(folder).iterrows())
+    sent = [one for one in engine.asked if one.get("stream")]
+    assert len(sent) == 9 and len({one["prompt"] for one in sent}) == 9
+    assert {one["max_tokens"] for one in sent} == {4} and all(one["ignore_eos"] for one in sent)
+    (name,) = record.reports
+    metrics = json.loads((folder / "guidellm" / name).read_text())["benchmarks"][0]["metrics"]
+    assert record.figures["first_token_ms_p50"] == metrics["time_to_first_token_ms"]["successful"]["percentiles"]["p50"]
+    assert record.figures["tokens_per_s"] == metrics["output_tokens_per_second"]["successful"]["mean"]
+    assert record.answered == metrics["request_totals"]["successful"] and record.answered + record.failed <= 9
+    assert record.figures["output_tokens"] == 4 and record.figures["good_share"] == 1
+
+
+def test_poisson_arrivals(tiny_folder, tmp_path):
+    few = ["benchmark.rates=[20]", "benchmark.requests=6", "benchmark.repeats=1", "benchmark.profile=poisson"]
+    with FakeEngine().running() as url:
+        (record,) = (row for _, row in load(run(*command(tiny_folder, tmp_path, url, *few))).iterrows())
+    assert record["sample"] == "poisson-20" and record.answered > 0

@@ -1,0 +1,146 @@
+"""`kvbench served` and `compare --latency-margin`: quality beside serving, from made records."""
+
+import json
+
+import pytest
+
+from kvbench.errors import UserError
+from kvbench.records.schema import build
+from kvbench.records.store import Store
+from kvbench.runner import compare, latency_gate, served
+from tests.support.paths import DATA
+
+IDENTITY = {"run": "r", "benchmark": "serve", "model": "m", "ratio": None, "budget": None, "question": "visible"}
+
+
+def engine_record(setting: str, number: int, score: float, equal: bool | None) -> dict:
+    more = {} if equal is None else {"equal": equal, "baseline": "f16 0"}
+    return build(
+        "engine",
+        {
+            **{"key": f"{setting}-{number}", **IDENTITY, "benchmark": "jsonl", "sample": str(number)},
+            **{"setting": setting, "method": setting, "parameters": json.dumps({"flags": setting})},
+            **{"floored": False, "target_missed": False, "prompt_tokens": 10, "answers": ["a"], "prediction": "a"},
+            **{"tokens": None, "scores": {"score": score}, "distance": None, "top": None, "repeated": None},
+            **{"reported_bytes": None, "stated_bytes": None, "request_seconds": 1.0, "concurrency": 1, **more},
+        },
+    )
+
+
+def load_record(setting: str, rate: float, first: list[float], tokens: list[float], version: str = "") -> dict:
+    repeats = {"first_token_ms_mean": first, "first_token_ms_p50": first, "tokens_per_s": tokens}
+    return build(
+        "serve",
+        {
+            **{"key": f"{setting}-{rate}", **IDENTITY, "sample": f"concurrent-{rate:g}", "setting": setting},
+            **{"method": setting, "parameters": json.dumps({"flags": setting + version}), "prompt_tokens": 10},
+            **{"profile": "concurrent", "rate": rate, "prompts_of": "jsonl", "scores": {}, "tool": "guidellm 0.8.1"},
+            **{"requested": {}, "limits": {}, "answered": 20, "failed": 0, "unfinished": 0, "first_error": ""},
+            "figures": {name: sum(values) / len(values) for name, values in repeats.items()},
+            **{"intervals": {}, "repeats": repeats, "capacity": {"running": 4.0, "waiting": 0.0}},
+            **{"reports": {}, "load_average": [1.0]},
+        },
+    )
+
+
+def write(folder, records: list[dict]):
+    with Store(folder) as store:
+        for record in records:
+            store.append(record)
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """f16; q8_0, which answers alike and faster; q4_0, which loses half and is as fast as f16."""
+    right = [engine_record("f16", number, 1.0, None) for number in range(200)]
+    right += [engine_record("q8_0", number, 1.0, number < 190) for number in range(200)]
+    right += [engine_record("q4_0", number, float(number % 2), number % 2 == 0) for number in range(200)]
+    write(tmp_path / "answers", right)
+    loads = []
+    for rate in (1.0, 4.0):
+        loads += [
+            load_record("f16", rate, [100.0, 101.0, 99.0], [50 * rate, 51 * rate, 49 * rate]),
+            load_record("q8_0", rate, [90.0, 91.0, 89.0], [60 * rate, 61 * rate, 59 * rate]),
+            load_record("q4_0", rate, [200.0, 202.0, 198.0], [50 * rate, 51 * rate, 49 * rate]),
+        ]
+    write(tmp_path / "loads", loads)
+    return tmp_path
+
+
+def test_one_table_and_a_sentence_of_what_it_shows_and_does_not(runs):
+    assert served.main([str(runs), "--baseline", "f16", "--out", str(runs / "out")]) == 0
+    text = (runs / "out" / "served.md").read_text()
+    rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("|")}
+    assert "190 of 200" in rows["q8_0 · 1 at once"] and "190 of 200" not in rows["q8_0 · 4 at once"]
+    assert "-0.500 (" in rows["q4_0 · 1 at once"] and "1.20 (" in rows["q8_0 · 4 at once"]
+    assert "q8_0 loses at most 0.02 of score and gives 1.20 times f16's tokens a second at 4 at once" in text
+    assert "Not shown: other prompts" in text and "at most 4 requests ran and 0 waited" in text
+    assert (runs / "out" / "served.png").exists() and (runs / "out" / "served.csv").exists()
+
+
+def test_a_report_of_another_tool_stands_beside_them(runs, capsys):
+    report = f"q8_0={DATA / 'aiperf_report.json'}"
+    assert served.main([str(runs / "answers"), "--baseline", "f16", "--report", report]) == 0
+    assert "aiperf" in (shown := capsys.readouterr().out) and "f16 was not loaded" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["{}/loads"], "no run of answers"),
+        (["{}/answers"], "no run of benchmark=serve"),
+        (["{}/answers", "--report", "x.json"], "is not SETTING=FILE"),
+        (["{}/answers", "--report", "q8_0=nothing.json"], "nothing.json cannot be read"),
+        (["{}", "--margin", "2"], "--margin 2 must be a number from 0 to 1"),
+        (["{}", "--baseline", "q5"], "--baseline"),
+    ],
+)
+def test_mistakes_are_one_line(runs, arguments, words):
+    with pytest.raises(UserError, match=words):
+        served.main([one.format(runs) for one in arguments])
+
+
+def test_flags_or_versions_that_differ_are_said(runs, capsys):
+    write(runs / "later", [load_record("q8_0", 8.0, [1.0], [1.0], " another version")])
+    served.main([str(runs / "answers"), str(runs / "later"), "--baseline", "f16"])
+    assert "q8_0 answered and was loaded with other flags or another version" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more, code, words",
+    [
+        (
+            ["--latency-margin", "0.2"],
+            1,
+            "the latency margin of 0.2 is not kept by q4_0, 1 at once: first token × 2.00",
+        ),
+        (["--latency-margin", "1.5"], 0, "latencies within 1.5 of f16's: 4 of 4"),
+        (["--latency-margin", "1"], 3, "undecided, which is not passed: q4_0"),
+        (["--latency-margin", "1", "--allow-undecided"], 0, "undecided, which is not passed: q4_0"),
+        (["--latency-margin", "1.5", "--margin", "0.1"], 1, "the margin of 0.1 is not kept by q4_0"),
+    ],
+)
+def test_compare_gates_on_latencies_and_on_scores(runs, capsys, more, code, words):
+    assert compare.main([str(runs), "--baseline", "f16", *more]) == code
+    assert words in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_gate_needs_loads_and_a_number(runs):
+    for arguments, words in (
+        ([str(runs / "answers"), "--latency-margin", "0.1"], "needs a run of benchmark=serve"),
+        ([str(runs), "--latency-margin", "x"], "must be a number from 0 to 100"),
+        ([str(runs)], "is a run of servers under load"),
+    ):
+        with pytest.raises(UserError, match=words):
+            compare.main([*arguments, "--baseline", "f16"])
+
+
+def test_one_repeat_is_undecided():
+    nan = float("nan")
+    assert latency_gate.verdict(nan, nan, 0.1) == "undecided"
+    assert [latency_gate.verdict(*ends, 0.1) for ends in ((0.9, 1.1), (1.05, 1.2), (1.11, 1.2))] == [
+        "within",
+        "undecided",
+        "broken",
+    ]
