@@ -1,7 +1,7 @@
 """Methods: functions from a prefill state to layer caches. YAML files in conf/method name what is here.
 
-A method of one's own needs no other import: its base classes, the state that it reads and the caches that it returns
-are here too. `X as X` says that a name is public. The classes of all files below are here by their names as well.
+A new method needs no other import: this package also has its base classes, the state that it reads and the caches that
+it returns. `X as X` marks a name as public. The classes of all files below can be imported from here by name, too.
 """
 
 from typing import Any

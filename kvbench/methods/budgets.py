@@ -21,8 +21,8 @@ from kvbench.prefill import LayerState, Needs
 class Budgets:
     """Divides a mean budget between layers by `allocation`, and a layer's tokens between heads by `heads`.
 
-    Some do so by the states of all layers of a prompt: `of_prompt` returns budgets that have read them, in `weights` or
-    `counts`. `scoring` says which tokens no layer can do without.
+    Some allocations and head budgets need the states of all layers of a prompt: `of_prompt` reads them and returns
+    budgets with `weights` or `counts`. `scoring` names the tokens that every layer keeps.
     """
 
     allocation: Allocation
@@ -31,13 +31,13 @@ class Budgets:
     weights: Sequence[float] | None = None  # of the prompt's layers, the lowest first
     counts: Sequence[Tensor] | None = None  # of each layer, int64 [heads]: tokens before the window
     means: Sequence[int] | None = None  # of each layer: tokens per head, the window included
-    spare: int = 0  # tokens more in each head, where heads have different numbers
+    spare: int = 0  # extra tokens in each head, where heads have different numbers
 
     def __post_init__(self) -> None:
         self.of_layers = lru_cache(maxsize=8)(self._of_layers)  # every layer reads the same numbers
 
     def check(self) -> None:
-        """Raise UserError where the parts do not go together."""
+        """Raise UserError if the parts cannot be combined."""
         if self.heads.whole_model and not self.uniform:
             name = type(self.heads).__name__
             raise UserError(f"{name} divides the budget between layers, too: it needs allocation Uniform")
@@ -50,26 +50,26 @@ class Budgets:
 
     @property
     def weighted(self) -> WeightedAllocation | None:
-        """The allocation, where it divides by weights of the layers."""
+        """The allocation if it divides by weights of the layers, else None."""
         return self.allocation if isinstance(self.allocation, WeightedAllocation) else None
 
     @property
     def uniform(self) -> bool:
-        """Whether the allocation gives every layer the same."""
+        """Whether the allocation gives every layer the same budget."""
         return isinstance(self.allocation, Uniform)
 
     @property
     def layerwise(self) -> bool:
-        """Whether a layer's numbers can be told without the states of the other layers."""
+        """Whether the numbers of a layer are known without the states of the other layers."""
         read = self.weights is not None or self.means is not None
         return read or (self.weighted is None and not self.heads.pools_layers)
 
     def of_prompt(
         self, layers: Sequence[LayerState], budget: int, scores: Callable[[LayerState, int], Tensor]
     ) -> "Budgets":
-        """These budgets with what the states of all layers say, of which `scores(layer, window)` has the scores.
+        """These budgets with the numbers that follow from the states of all layers. One wait for the device.
 
-        One wait for the device.
+        scores(layer, window): a layer's scores of the tokens before the window.
         """
         window = self.scoring.protected(budget)
         if self.weighted is not None:
@@ -82,9 +82,9 @@ class Budgets:
         return replace(self, counts=counts.unbind(), means=means)
 
     def of_heads(self, ranked: Tensor, tokens: int, layer: LayerState, index: int, budget: int) -> HeadCounts:
-        """How many tokens before the window each head of a layer keeps, which has `tokens` per head.
+        """How many tokens before the window each head keeps in a layer of `tokens` per head. No wait for the device.
 
-        ranked [heads, n - window] are its scores, each row descending. No wait for the device.
+        ranked [heads, n - window]: the layer's scores, each row descending.
         """
         window, least = self.scoring.protected(budget), self.scoring.least(layer)
         if self.counts is not None:
@@ -95,7 +95,7 @@ class Budgets:
         return shared._replace(counts=shared.counts + self.spare)
 
     def of_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> int:
-        """Tokens per head of one layer, in the mean over heads, the window included."""
+        """Tokens per head of one layer, the mean over heads, window included."""
         least = self.scoring.protected(budget) + self.scoring.least(layer)
         return max(self.of_layers(budget, layer.n, num_layers)[index], least)
 

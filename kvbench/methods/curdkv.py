@@ -15,13 +15,12 @@ from kvbench.utils.checked import NonNegative, Positive, checked
 class CUR(Scoring):
     """Approximate leverage of a token's key and value (Sengupta et al. 2025, CurDKV, arXiv 2509.15038).
 
-    A token's leverage is its share in the squared L2 norms of `local` neighbours: the prompt is cut into blocks of so
-    many tokens, and the shares of a block sum to 1. `leverage` says what the score is made of the shares l_K of keys
-    and l_V of values. In float32 and normalised to a sum of 1 per head, as in kvpress's CURPress, without its optional
-    random projection.
+    The prompt is cut into blocks of `local` tokens. A token's leverage is its share of the squared L2 norms of its
+    block: l_K for keys, l_V for values. Scores are float32 and normalised to a sum of 1 per head, as in kvpress's
+    CURPress, without its optional random projection.
 
-    leverage   product: l_K · l_V. mean: of both. key, value: one of them.
-    local      tokens in a block; null: no blocks, the squared norms as they are.
+    leverage   the score of a token. product: l_K · l_V. mean: of both. key, value: one of them.
+    local      tokens in a block; null: no blocks, the squared norms without division.
     sinks      first tokens that are always kept.
     window     last tokens that are always kept.
     """

@@ -35,11 +35,11 @@ class Head(NamedTuple):
 class DuoAttention(Method):
     """Retrieval heads keep every token; streaming heads the first `sinks` and last `recent`, while decoding, too.
 
-    There a new token attends to these and itself. Source: Xiao et al. 2024, arXiv 2410.10819.
+    In streaming heads a new token attends to these and itself. Source: Xiao et al. 2024, arXiv 2410.10819.
 
     gates_file   a released pattern (full_attention_heads.tsv, its config.json beside it) or a file of `kvbench
-                 calibrate`; its hash is in the record's key. The KV heads with the smallest numbers stream, those above
-                 1 and below 0 alike; ties: the lower layer, then the lower head keeps everything.
+                 calibrate`; its hash is in the record's key. The KV heads with the smallest numbers stream; numbers
+                 are clipped to 0 … 1. Ties: the lower layer, then the lower head keeps everything.
     sparsity     share of KV heads that stream, whatever the ratio, counted as the released code's quantile does. null:
                  the fewest heads whose streaming brings the mean to the ratio or budget.
     sinks, recent   64 and 256 are those of the released LongBench and needle scripts; the patterns were trained with
@@ -105,7 +105,7 @@ class DuoAttention(Method):
         return ranked[: min(streaming, count)]
 
     def _ranking(self, gates: tuple[tuple[float, ...], ...]) -> list[Head]:
-        """All heads, the first to stream first."""
+        """All heads, in the order in which they become streaming heads."""
         clipped = {Head(at, head): min(max(g, 0), 1) for at, row in enumerate(gates) for head, g in enumerate(row)}
         return sorted(clipped, key=lambda head: (clipped[head], -head.layer, -head.head))
 
@@ -120,12 +120,12 @@ class DuoAttention(Method):
 
 
 class DuoLayer(LayerOfParts):
-    """KV heads in parts, each a cache of its own with some of them."""
+    """KV heads in several parts, each the cache of some heads."""
 
     batches = True
 
     def __init__(self, parts: Sequence[tuple[Sequence[int], LayerCache]], seen: int, kept: Kept) -> None:
-        """parts: KV heads, ascending, and the cache that holds these."""
+        """parts: for each cache its KV heads, ascending, and the cache."""
         super().__init__([part for _, part in parts], seen, kept)
         self.heads = [list(heads) for heads, _ in parts]
         self.tables: list[Tensor] | None = None

@@ -1,4 +1,4 @@
-"""What a method and its parts say of themselves to `kvbench check` and to the tests, which keep no lists of names."""
+"""Properties that methods and their parts state for `kvbench check` and for the tests, which keep no lists of names."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,7 +13,7 @@ def values(**fields: object) -> Mapping[str, object]:
 
 
 class Launches(NamedTuple):
-    """The most that a layer may launch and wait for on a GPU. FullKV launches 43 kernels for a decoded token."""
+    """The most kernels and waits of one layer on a GPU. FullKV launches 43 kernels for a decoded token."""
 
     decode: int = 60  # kernels of a decoded token
     decode_waits: int = 0  # waits for the device, and uploads, of a decoded token
@@ -23,30 +23,32 @@ class Launches(NamedTuple):
 class Stated(Versioned):
     """A method or a part of one, with its exceptions from the rules that hold for all others.
 
-    `short` has values that bind on a prompt of a hundred tokens, for fields whose defaults are longer than that: tests
-    use them. A field that a configuration leaves at null stays null.
+    `short` has values for the tests: fields whose defaults have no effect on a prompt of a hundred tokens get smaller
+    ones. A field that a configuration leaves at null stays null.
     """
 
     short: ClassVar[Mapping[str, object]] = {}
 
     @property
     def never_full(self) -> str:
-        """Why a budget of the whole prompt does not give FullKV's tokens, such as "quantised"; "" where it does."""
+        """Why a budget of the whole prompt does not give FullKV's tokens, such as "quantised"; "" if it does."""
         return ""
 
     @property
     def overspends(self) -> str:
-        """Why the layers may keep more than the budget in the mean; "" where they never do."""
+        """Why the layers may keep more than the budget on average; "" if they never do."""
         return ""
 
     @property
     def always(self) -> int:
-        """Tokens per head that stay of a prompt without a chat template, whatever the budget."""
+        """Tokens per head that are kept of a prompt without a chat template, whatever the budget."""
         return 0
 
     def most_share(self, tokens: int) -> float:
-        """The most that r is where nothing of so many tokens is dropped: above 1 for what takes more of a short prompt
-        than it saves, such as tables, in a model with heads of 32 channels."""
+        """The largest r if none of `tokens` tokens is dropped, in a model with heads of 32 channels.
+
+        It is above 1 if what is stored beside the tokens, such as tables, costs a short prompt more than it saves.
+        """
         return 1.0
 
     @property
@@ -55,27 +57,27 @@ class Stated(Versioned):
 
 
 def never_full(method: Stated) -> str:
-    """The first reason among those of a method and its parts; "" where a budget of the whole prompt is FullKV."""
+    """The first reason of a method or one of its parts; "" if a budget of the whole prompt is FullKV."""
     return next((part.never_full for part in _stated(method) if part.never_full), "")
 
 
 def overspends(method: Stated) -> str:
-    """The first reason among those of a method and its parts; "" where it never keeps more than its budget."""
+    """The first reason of a method or one of its parts; "" if it never keeps more than its budget."""
     return next((part.overspends for part in _stated(method) if part.overspends), "")
 
 
 def allowed(method: Stated, budget: float, n: int) -> float:
-    """The most tokens per head that a method may keep of n, in the mean over layers, unless it `overspends`."""
+    """The most tokens per head that a method may keep of n, the mean over layers, unless it `overspends`."""
     return max(budget, min(n, max(part.always for part in _stated(method))))
 
 
 def most_share(method: Stated, tokens: int) -> float:
-    """The most of a method and its parts."""
+    """The largest `most_share` of a method and its parts."""
     return max(part.most_share(tokens) for part in _stated(method))
 
 
 def launches(method: Stated) -> Launches:
-    """The most of a method and its parts."""
+    """The largest `launches` of a method and its parts, number by number."""
     return Launches(*map(max, zip(*(part.launches for part in _stated(method)), strict=True)))
 
 

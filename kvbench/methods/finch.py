@@ -55,9 +55,9 @@ class Finch(Window):
 
 
 def share_in_chunk(scores: Tensor, chunk: int) -> Tensor:
-    """For each of scores [heads, len] the share of its chunk that has larger ones, or an equal one before it; float64.
+    """For each of scores [heads, len] the share of its chunk that ranks higher: larger, or equal and earlier. float64.
 
-    In the middle of its own place, so that the best of a short chunk is not before the best of a longer one.
+    A score's own place counts by half, so that the best of a short chunk does not rank before that of a longer one.
     """
     length = scores.shape[1]
     rows = F.pad(scores.float(), (0, -length % chunk), value=float("-inf")).unflatten(1, (-1, chunk))

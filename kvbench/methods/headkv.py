@@ -19,15 +19,15 @@ from kvbench.utils.checked import checked
 class HeadKV(HeadBudgets):
     """HeadKV (Fu et al. 2024, arXiv 2410.19258): the model's budget goes to the heads that matter for retrieval.
 
-    With c = budget - window, m layers of H heads that select, and a head's share p of the scores of all heads, it
-    selects p·q·m·H + (c - q) tokens, where q = c // beta.
+    A head with share p of the scores of all heads selects p·q·m·H + (c - q) tokens, where c = budget - window,
+    q = c // beta, and m layers have H heads each that select.
 
     scores_file   a file of `kvbench calibrate`, or a released one; its hash is in the record's key. Scores of query
                   heads are averaged where granularity=kv_head.
-    beta          the larger, the smaller the part of the budget that goes by scores. The paper tries eight, from 1.005
-                  to 10, for each setting and does not say which a table has.
-    surplus       of heads whose share is larger than the prompt. return: shared equally by the others, in whole tokens
-                  by largest remainders. waste: cut off, each head's share rounded, as in the released code.
+    beta          a larger beta divides a smaller part of the budget by scores. The paper tries eight values, from 1.005
+                  to 10, for each setting and does not say which one its tables used.
+    surplus       tokens of heads whose share is larger than the prompt. return: shared equally by the others, in whole
+                  tokens by largest remainders. waste: lost, each head's share rounded, as in the released code.
     """
 
     scores_file: str | None = None
@@ -54,7 +54,7 @@ class HeadKV(HeadBudgets):
         return HeadCounts.known(row, budget.window, ranked.device)
 
     def _row(self, heads: int, tokens: int, window: int, layer: LayerState) -> tuple[int, ...]:
-        """The tokens that each head of the layer selects."""
+        """How many tokens each head of the layer selects."""
         if self._scores is None:
             raise UserError(
                 "HeadKV needs scores_file=FILE, which `kvbench calibrate FILE model=…` writes for any model"
@@ -63,7 +63,7 @@ class HeadKV(HeadBudgets):
         return self._table(tokens - window, layer.n - window, tuple(map(tuple, scores)))[layer.index]
 
     def _tokens(self, c: int, most: int, scores: tuple[tuple[float, ...], ...]) -> list[tuple[int, ...]]:
-        """The tokens that each head of each layer selects of `most`."""
+        """How many of `most` tokens each head of each layer selects."""
         all_scores = [score for row in scores for score in row]
         q = c // self.beta
         shares = [score / sum(all_scores) * q * len(all_scores) + (c - q) for score in all_scores]

@@ -19,20 +19,20 @@ from kvbench.utils.checked import NonNegative, PositiveNumber, checked
 class KVTC(Storage):
     """KV cache transform coding (Staniszewski & Łańcucki 2025, arXiv 2511.01815) over whatever tokens a method kept.
 
-    A layer's keys before RoPE, and its values, one vector for each token, are projected on the principal axes of these
-    vectors. Each component has whole bits, from 0 to 8, that leave the smallest squared error within the budget, and
-    equal steps between its smallest and its largest number. All codes are one DEFLATE stream; the bytes of a cache are
-    those of the stream and of what decodes it.
+    A layer's keys before RoPE are projected, as one vector for each token, on the principal axes of these vectors, and
+    its values on theirs. Each component has a whole number of bits, from 0 to 8, chosen for the smallest squared error
+    within the budget, and equal steps between its smallest and its largest number. All codes are one DEFLATE stream;
+    the bytes of a cache are those of the stream and of the tensors that decode it.
 
-    bits     of a number before entropy coding, which leaves fewer. What is stored of an axis in 16 bits a number counts
-             among them, in a float32 model, too.
-    sinks    first kept tokens that stay as they are.
-    recent   last kept tokens that stay as they are; decoded ones do, too.
+    bits     per number before entropy coding, which leaves fewer. The axes count among them with 16 bits a number, in a
+             float32 model, too.
+    sinks    first kept tokens that stay uncompressed.
+    recent   last kept tokens that stay uncompressed, as decoded ones do.
 
-    The paper computes axes and bits once, offline, from the layers of a model together, and gives groups of components
-    one of a few types; here both are those of a layer of the sample, count with its bytes, and so are dear in a short
-    prompt: an axis costs as much as a channel of as many tokens as a token has channels. The paper compresses caches
-    that wait for a next turn; here they stay compressed, and every reading inflates the stream on the host.
+    The paper computes axes and bits once, offline, from all layers of a model together, and gives groups of components
+    one of a few types. Here each layer of a sample has its own, which count with its bytes and so are expensive for a
+    short prompt: an axis takes as many numbers as a token has channels. The paper compresses caches that wait for a
+    next turn; here they stay compressed, and every reading inflates the stream on the host.
     """
 
     short = values(sinks=2, recent=8)
@@ -63,7 +63,7 @@ class KVTC(Storage):
         return 1 + 2 / tokens  # means and the bits of axes, as two raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """That of the tokens that stay as they are: entropy coding leaves as little of the others as they differ."""
+        """Counts only the uncompressed tokens: entropy coding may leave next to nothing of similar ones."""
         if layer is None or not layer.tokens:
             return 0.0
         return min((self.sinks + self.recent) / layer.tokens, 1.0)

@@ -14,7 +14,7 @@ from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import NonNegative, Number, Positive, Share, checked
 
-FLAT = 1e-6  # range of a channel over the reference below which the channel says nothing
+FLAT = 1e-6  # a channel with a smaller range in the next partition counts as constant
 
 
 @checked
@@ -23,15 +23,16 @@ class LagKV(Method):
 
     Source: Liang et al. 2025, arXiv 2504.04704.
 
-    A channel is scaled by the minimum and maximum of the next partition, a token's spread is the standard deviation
-    over its scaled channels, and its score is the softmax of the spread over its partition, of the key plus of the
-    value. Sinks, the last partition and the rest behind it stay whole, and a prompt of fewer than two partitions does.
+    A channel is scaled by the minimum and maximum of the next partition. A token's spread is the standard deviation
+    over its scaled channels, and its score is the softmax of the spread over its partition, for the key plus for the
+    value. Sinks, the last partition and the tokens behind it are kept, and all of a prompt with fewer than two
+    partitions.
 
-    sinks     first tokens, which stay.
+    sinks     first tokens, which are kept.
     lag       tokens of a partition.
     v_ratio   weight of the value's score.
-    share     share of every partition to keep, as the released code has it, whatever the ratio; r is larger, for the
-              ends stay whole. null: as many as the budget leaves, equally, the remainder to the latest partitions.
+    share     share of every partition to keep, as in the released code, whatever the ratio; r is larger, because both
+              ends are kept. null: what the budget leaves, divided equally, the remainder to the latest partitions.
 
     Compression happens once, after prefill; the released code goes on while decoding.
     """
@@ -55,13 +56,13 @@ class LagKV(Method):
         return self.sinks + 1
 
     def floor(self, n: int, num_layers: int) -> int:
-        return max(self.minimum_budget, self._whole(n))
+        return max(self.minimum_budget, self._always_kept(n))
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
         return self.storage.store(layer.stored, self.select(layer, budget))
 
     def select(self, layer: LayerState, budget: int) -> Selection:
-        """The tokens of each KV head, equally many in every head."""
+        """The tokens to keep in each KV head, equally many in every head."""
         n = layer.n
         quotas = self.quotas(n, budget)
         if not quotas or sum(quotas) == len(quotas) * self.lag:
@@ -72,18 +73,18 @@ class LagKV(Method):
         chosen = layer.keys.new_ones(layer.num_key_value_heads, n, dtype=torch.float32)
         limits = torch.tensor(quotas).to(order.device)[:, None]
         chosen[:, scored] = (ranks < limits).flatten(1).float()
-        kept = sum(quotas) + self._whole(n)
+        kept = sum(quotas) + self._always_kept(n)
         return Selection(top_indices(chosen, kept), kept)
 
     def quotas(self, n: int, budget: int) -> list[int]:
-        """Tokens to keep of each partition that is scored, earliest first; empty for a prompt that stays whole."""
+        """Tokens to keep of each scored partition, the earliest first; empty if all of the prompt is kept."""
         count = (n - self.sinks) // self.lag - 1
         if count < 1 or (self.share is None and budget >= n):
             return []
         if self.share is not None:
             return [int(self.share * self.lag)] * count
-        each, extra = divmod(max(budget - self._whole(n), 0), count)
-        return [each + (partition >= count - extra) for partition in range(count)]
+        quota, extra = divmod(max(budget - self._always_kept(n), 0), count)
+        return [quota + (partition >= count - extra) for partition in range(count)]
 
     def scores(self, layer: LayerState) -> Tensor:
         """Scores of the tokens of all partitions but the last: float32 [num_key_value_heads, partitions, lag]."""
@@ -91,14 +92,14 @@ class LagKV(Method):
         keys, values = (x[:, self.sinks : end].float().unflatten(1, (-1, self.lag)) for x in (layer.keys, layer.values))
         return lag_score(keys) + self.v_ratio * lag_score(values)
 
-    def _whole(self, n: int) -> int:
-        """Tokens of a prompt that always stay: sinks, the last partition and the rest behind it, or all."""
+    def _always_kept(self, n: int) -> int:
+        """How many tokens are always kept: sinks, the last partition and the tokens behind it, or all."""
         partitions, rest = divmod(max(n - self.sinks, 0), self.lag)
         return n if partitions < 2 else self.sinks + self.lag + rest
 
 
 def lag_score(x: Tensor) -> Tensor:
-    """Softmax over each partition but the last of how far its tokens spread: x [heads, P, lag, d] -> [heads, P-1, lag].
+    """Softmax of the spread of tokens within each partition but the last: x [heads, P, lag, d] -> [heads, P-1, lag].
 
     A channel that is constant in the next partition counts as 0.
     """

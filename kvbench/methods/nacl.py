@@ -14,10 +14,10 @@ from kvbench.utils.checked import Fraction, NonNegative, checked
 class NACL(Window):
     """Proxy-tokens eviction with random eviction (Chen et al. 2024, arXiv 2408.03675, §4).
 
-    Proxies are the last `window` queries, whose tokens always stay. The largest of their summed attention stay, too;
-    then `random_share` of a head's tokens between sinks and window are drawn, without replacement, from the tokens that
-    are left, with probability softmax(summed attention). Each head and layer draws for itself: the tokens with the
-    largest sum of attention and Gumbel noise are such a draw. The noise is made on the CPU from (seed, layer, n).
+    Proxies are the last `window` queries, whose tokens are always kept. The tokens with the largest summed attention of
+    the proxies are kept, too. `random_share` of a head's tokens between sinks and window are drawn from the rest,
+    without replacement, with probability softmax(summed attention). Each head and layer draws for itself, by taking the
+    largest sums of attention and Gumbel noise. The noise is made on the CPU from (seed, layer, n).
 
     sinks          first tokens that always stay.
     random_share   7 of 19 in the released code, which keeps 12 % of the prompt by attention and 7 % at random.

@@ -24,10 +24,10 @@ from kvbench.utils.checked import NonNegative, Positive, checked
 class OmniKV(Method):
     """Dynamic selection without eviction (ICLR 2025, §4; the code's `OmniKVMulLM`).
 
-    At each decoded token a filter layer attends to everything. The `budget` prompt tokens with the largest attention of
-    any of its heads are those that all heads of the layers up to the next filter read, beside all decoded tokens.
+    At each decoded token a filter layer attends to everything and chooses the `budget` prompt tokens with the largest
+    attention of any of its heads. All heads of the layers up to the next filter read these and all decoded tokens.
     Layers before the first filter, and `wait` layers after each, read everything. The cache is FullKV's: r and r_bytes
-    are 1, and what is saved is in r_read.
+    are 1; the savings are in r_read.
 
     filters   numbers of the filter layers in a model of `of` layers; in others, those at the same share of the depth.
     by        attention: softmax over the prompt tokens, then the maximum over heads. logits: the maximum of these.
@@ -54,7 +54,7 @@ class OmniKV(Method):
         return 1.0
 
     def filter_layers(self, num_layers: int) -> list[int]:
-        """Those of a model of `num_layers`."""
+        """The filter layers of a model of `num_layers` layers."""
         return sorted({number * num_layers // self.of for number in self.filters})
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:

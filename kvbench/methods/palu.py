@@ -20,11 +20,11 @@ from kvbench.utils.checked import Positive, Share, checked
 class Palu(Storage):
     """Low rank keys, before RoPE, and values of each group of heads, as in Palu (Chang et al. 2024, arXiv 2407.21118).
 
-    A group's vectors, one for each token, become `rank` of their channels' numbers under a basis of their own (G-LRD,
-    §3.2). Decoded tokens stay as they are.
+    A group's vectors, one for each token, are stored as coordinates in a basis of the group, as many as the share
+    `rank` of its channels (G-LRD, §3.2). Decoded tokens stay uncompressed.
 
     rank    share of a group's channels.
-    group   heads that have one basis; the next smaller number that divides the heads of a layer.
+    group   heads that share a basis; rounded down to a number that divides the heads of a layer.
 
     The paper decomposes the weights of the projections, offline and whitened by a calibration, searches ranks by Fisher
     information and can quantise what remains. Here the basis is that of the kept prompt's vectors in this layer, by a
@@ -65,7 +65,7 @@ class Palu(Storage):
     def _sequence(
         self, rows: Tensor, group: int, dtype: torch.dtype, positions: KeyPositions | None
     ) -> LowRankSequence:
-        """Of float32 rows [heads, k, head_dim]."""
+        """The sequence of float32 rows [heads, k, head_dim]."""
         vectors = rows.unflatten(0, (-1, group)).transpose(1, 2).flatten(2)  # [groups, k, group · head_dim]
         parts = [thin_factors([matrix], self.rank) for matrix in vectors]
         left, right = torch.stack([left for left, _ in parts]), torch.stack([right for _, (right,) in parts])

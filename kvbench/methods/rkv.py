@@ -9,7 +9,7 @@ from kvbench.ops.softmax import capped_, plain
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, Number, Positive, checked
 
-TILE = 1024  # keys whose likeness to all others exists at a time
+TILE = 1024  # keys whose similarity to all others is held at a time
 EPSILON = 1e-8
 
 
@@ -17,11 +17,11 @@ EPSILON = 1e-8
 class RKV(Window):
     """R-KV (Cai et al. 2025, arXiv 2505.24133): importance · I − (1 − importance) · R, per KV head and in float32.
 
-    I   attention of the last w queries: of a group's logits the largest, softmax over the keys before the window, the
-        mean over the queries, max-pooled over `kernel` neighbours.
-    R   softmax over the keys of the mean cosine of all stored keys with a key. In every key's cosines two are set to 0:
-        its own, and that with the last key above `threshold`, so that of like tokens the newest is not redundant. A key
-        without such a neighbour gives the first key's up, as the released code does.
+    I   attention of the last w queries: the largest logit of a group, softmax over the keys before the window, the mean
+        over the queries, max-pooled over `kernel` neighbours.
+    R   softmax over the keys of the mean cosine of all stored keys with a key. Two cosines of every key are set to 0:
+        that with itself, and that with the last key above `threshold`, so that the newest of similar tokens is not
+        redundant. If no key is above it, the cosine with the first key is set to 0, as in the released code.
 
     importance   lambda: 0.1 in the authors' README, 0.07 in their code; 1 leaves SnapKV's score over these queries.
     """
@@ -46,7 +46,7 @@ class RKV(Window):
         queries = layer.last_queries(self.window).float().unflatten(0, (layer.num_key_value_heads, -1))
         earlier = layer.keys[:, : layer.n - self.window].float()
         logits = (queries @ earlier[:, None].mT).amax(dim=1) * plain(layer.scaling)  # [num_key_value_heads, w, n - w]
-        capped_(logits, layer.scaling)  # without sinks, which are of query heads: these are the largest of a group
+        capped_(logits, layer.scaling)  # without sinks, which belong to query heads: these are a group's largest logits
         mean = logits.softmax(dim=-1).mean(dim=1)
         return F.pad(F.max_pool1d(mean, self.kernel, stride=1, padding=self.kernel // 2), (0, self.window))
 

@@ -23,15 +23,15 @@ from kvbench.utils.checked import NonNegative, Number, checked
 
 @checked
 class ScoreThreshold(Method):
-    """Keep the tokens of a score of at least `threshold`, and the last `window`: each head as many as it has.
+    """In each head keep all tokens with a score of at least `threshold`, and the last `window`.
 
-    DMS (Łańcucki et al. 2025, arXiv 2506.05345) trains a model to say at each token whether it will be dropped when it
+    DMS (Łańcucki et al. 2025, arXiv 2506.05345) trains a model to decide at each token whether it is dropped when it
     leaves a sliding window. Without trained weights, any scorer can decide, as in kvpress's DMSPress. There is no
-    budget: r is what the prompt makes it. Tokens are dropped once, after the prompt. The device is waited
-    for twice in each layer.
+    budget: r depends on the prompt. Tokens are dropped once, after the prompt, with two waits for the device in each
+    layer.
 
-    threshold   of `scoring`'s own scores, whose unit depends on it: of SnapKV's, the attention of `window` queries.
-    window      last tokens that always stay, or those of the scoring if these are more.
+    threshold   in the unit of `scoring`'s scores; SnapKV's are the attention of `window` queries.
+    window      last tokens that are always kept, or those of the scoring if these are more.
     """
 
     short = values(window=8, threshold=0.08)

@@ -22,19 +22,19 @@ class Parted(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """The tokens of one layer to keep, per head: by `indices`, of as many in every head, or by the mask `chosen`.
+    """The tokens of one layer to keep per head: `indices`, equally many in every head, or the mask `chosen`.
 
-    heads is num_key_value_heads, num_attention_heads (every query head its own), or 1 (one set for the layer; `indices`
-    alone). With neither indices nor a mask every token is kept.
+    heads is num_key_value_heads, num_attention_heads (every query head its own), or 1 (one set for the layer; only with
+    `indices`). With neither indices nor a mask every token is kept.
     """
 
     indices: Tensor | None  # [heads, k], ascending in every row
-    nominal: int  # tokens per head, in the mean over heads, that the allocation gave the layer
-    cuts: Cuts | None = None  # between the scores of what is kept and of the rest
+    nominal: int  # tokens per head that the allocation gave the layer, the mean over heads
+    cuts: Cuts | None = None  # between the scores of kept and of dropped tokens
     chosen: Tensor | None = None  # bool [heads, n]; a head may keep nothing
-    limit: int | None = None  # no head of `chosen` keeps more; None where that is not known without a wait
+    limit: int | None = None  # the most that a head of `chosen` may keep; None: only the device knows it
     equal: bool = False  # every head of `chosen` keeps `limit`
-    histogram: KeptPositions | None = None  # of the positions; None: it is counted when it is asked for
+    histogram: KeptPositions | None = None  # of the positions; None: counted when it is read
 
     @classmethod
     def everything(cls, layer: LayerState) -> "Selection":
@@ -46,12 +46,12 @@ class Selection:
         return self.chosen is not None and not self.equal
 
     def count(self, layer: LayerState) -> int:
-        """Tokens kept per head, where all keep as many."""
-        assert not self.ragged, "require_ragged() refuses these where one number is asked for"
+        """Tokens kept per head, if all keep equally many."""
+        assert not self.ragged, "require_ragged() refuses a ragged selection where heads must be equally long"
         return self.longest(layer)
 
     def longest(self, layer: LayerState) -> int:
-        """No head keeps more tokens."""
+        """The most tokens that a head may keep."""
         if self.indices is not None:
             return int(self.indices.shape[1])
         return layer.n if self.limit is None else self.limit
@@ -63,10 +63,9 @@ class Selection:
 
     @cached_property
     def counts(self) -> list[int]:
-        """Tokens of each head of `chosen`; one wait for the device when it is read first."""
-        assert self.chosen is not None, "other selections have one number"
-        counts: list[int] = self.chosen.sum(dim=1).tolist()
-        return counts
+        """Tokens of each head of `chosen`. One wait for the device at the first reading."""
+        assert self.chosen is not None, "other selections have one number for all heads"
+        return self.chosen.sum(dim=1).tolist()
 
     def positions(self, layer: LayerState) -> KeptPositions:
         """The histogram of the kept tokens' positions in the prompt (see `kvbench.cache.kept_positions`)."""
@@ -77,9 +76,9 @@ class Selection:
         return kept_positions(self.indices, layer.n, layer.marks)
 
     def kept(self, layer: LayerState, r2: float = 1.0, r3: float = 1.0, counts: Sequence[int] | None = None) -> Kept:
-        """What the layer retained, for the reserve ratio; r2 and r3 are those of the storage.
+        """The retained tokens of the layer, for the reserve ratio; r2 and r3 come from the storage.
 
-        counts: the tokens of each head, where a storage has read those of a ragged selection with sizes of its own.
+        counts: the tokens of each head, if a storage has already read those of a ragged selection.
         """
         heads = self.heads(layer)
         per_head = tuple(self.counts if counts is None else counts) if self.ragged else None
@@ -89,7 +88,7 @@ class Selection:
         return Kept(self.nominal, 2 * tokens, total, r2, r3, None, positions, over, per_head, self.cuts)
 
     def mask(self, layer: LayerState) -> Tensor:
-        """Which tokens the heads keep, bool [num_key_value_heads, heads that select per KV head, n]; read it only."""
+        """The kept tokens, bool [num_key_value_heads, heads that select per KV head, n]. Do not write it."""
         heads, indices = layer.num_key_value_heads, self.indices
         if self.chosen is not None:
             return self.chosen.unflatten(0, (heads, -1))
@@ -100,13 +99,13 @@ class Selection:
         return mask.expand(max(len(mask), heads), -1).unflatten(0, (heads, -1))
 
     def of(self, x: Tensor) -> Tensor:
-        """The kept rows of x [num_key_value_heads, n, width]: [heads, k, width]; x itself for every token."""
+        """The kept rows of x [num_key_value_heads, n, width]: [heads, k, width]; x itself if every token is kept."""
         assert self.chosen is None, "heads of different lengths have no rows of one length"
         return x if self.indices is None else gather(x, self.indices)
 
     def parted(self, last: int) -> Parted:
-        """Of a mask, the `last` tokens of every head, which all have as many, and those before them."""
-        assert self.chosen is not None, "others are parted by their indices"
+        """The `last` chosen tokens of every head, which must have as many, and the chosen tokens before them."""
+        assert self.chosen is not None, "only a selection with a mask is parted"
         heads, n = self.chosen.shape
         rank = self.chosen.cumsum(dim=1)  # of a chosen token, from 1
         counts = rank[:, -1:]
@@ -118,7 +117,7 @@ class Selection:
 def ranking(scores: Tensor) -> Tensor:
     """Indices [heads, len] from the largest of scores [heads, len] to the smallest; ties: the smaller index first.
 
-    A stable sort, because `torch.topk` orders ties differently from device to device and max pooling makes many.
+    A stable sort, because max pooling makes many ties and `torch.topk` orders them differently on different devices.
     """
     return torch.sort(scores.float(), dim=-1, descending=True, stable=True).indices
 
@@ -140,7 +139,7 @@ def with_window(chosen: Tensor, n: int, window: int) -> Tensor:
 
 
 def first_and_window(order: Tensor, counts: Tensor, n: int) -> Tensor:
-    """The first counts[h] of the indices of each row of order [heads, len], and all from len to n: bool [heads, n]."""
+    """The mask, bool [heads, n], of the first counts[h] indices in row h of order [heads, len] and of len … n-1."""
     heads, length = order.shape
     chosen = torch.ones(heads, n, dtype=torch.bool, device=order.device)
     places = torch.arange(length, device=order.device)

@@ -78,7 +78,7 @@ class SqueezeAttention(Method):
         ]
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
-        """Unlike in other methods, `budget` is that of this layer: it depends on the states of all layers."""
+        """budget: unlike in other methods, that of this layer, which depends on the states of all layers."""
         return self.policy.compress_layer(layer, index, num_layers, budget)
 
     def budgets(self, similarities: Sequence[float], budget: int, n: int) -> list[int]:
@@ -86,15 +86,15 @@ class SqueezeAttention(Method):
         m = len(similarities)
         labels = cluster(similarities, CLUSTERS)
         squeezed = [label == max(labels) for label in labels]
-        rest = m - sum(squeezed)
-        if budget >= n or rest == 0:
+        unsqueezed = m - sum(squeezed)
+        if budget >= n or unsqueezed == 0:
             return [budget] * m
         requested = budget * self.squeeze if self.p3 is None else math.floor(self.p3 * n + 1e-9)
         least = min(max(requested, self.minimum_budget), budget)
         if self.surplus == "return":
-            least = max(least, (m * budget - rest * n) / (m - rest))
-        others = (m * budget - (m - rest) * least) / rest
-        return largest_remainder([least if s else others for s in squeezed], m * budget)
+            least = max(least, (m * budget - unsqueezed * n) / (m - unsqueezed))
+        larger = (m * budget - (m - unsqueezed) * least) / unsqueezed
+        return largest_remainder([least if s else larger for s in squeezed], m * budget)
 
 
 def cluster(values: Sequence[float], k: int) -> list[int]:

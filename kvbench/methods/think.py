@@ -70,9 +70,9 @@ class ThinKeysLayer(LayerCache):
 class ThinK(Storage):
     """ThinK (Xu et al. 2024, arXiv 2407.21018) over whatever tokens a method kept.
 
-    Of each stored head the channels of keys with the smallest scores are dropped. A channel's score is the mean of its
-    squared queries, over the prompt's last `window` and the head's group, times the mean of its squared keys, over all
-    kept tokens. The last `recent` tokens keep all channels, as decoded tokens and all values do.
+    Each stored head drops the channels of keys with the smallest scores. A channel's score is the mean of its squared
+    queries, over the prompt's last `window` and the head's group, times the mean of its squared keys, over all kept
+    tokens. The last `recent` tokens and decoded ones keep all channels, and so do all values.
 
     share    of a head's channels to drop, rounded down.
     recent   last kept tokens with whole keys.
@@ -117,6 +117,6 @@ class ThinK(Storage):
         return 1 - older * int(self.share * layer.head_dim + 1e-9) / layer.head_dim / 2
 
     def scores(self, layer: LayerState, keys: Tensor) -> Tensor:
-        """Of the channels of stored keys [heads, k, head_dim]: float32 [heads, head_dim]."""
+        """Scores of the channels of stored keys [heads, k, head_dim]: float32 [heads, head_dim]."""
         queries = layer.last_queries(self.window).float().square().unflatten(0, (len(keys), -1))
         return queries.mean(dim=(1, 2)) * keys.float().square().mean(dim=1)

@@ -65,7 +65,7 @@ class TOVA(Eviction):
 
 
 class CurrentQueryLayer(SlotLayer):
-    """At most `budget` tokens, alike in all heads: after each step the token with the least attention is dropped."""
+    """At most `budget` tokens, the same in all heads. Each step drops the token with the least attention."""
 
     def ranks(self, query: Tensor, scaling: Scaling) -> Tensor:
         return self.attention(query, scaling).mean(dim=(0, 1))

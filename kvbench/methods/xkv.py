@@ -91,7 +91,7 @@ class XKV(Storage):
         layers: Sequence[LayerState],
         positions: Sequence[KeyPositions | None],
     ) -> list[LowRankSequence]:
-        """Of float32 rows [heads, k, head_dim] of each layer."""
+        """One sequence for the float32 rows [heads, k, head_dim] of each layer."""
         dtype, device = layers[0].keys.dtype, rows[0].device
         left, rights = thin_factors([x.transpose(0, 1).flatten(1).to(device) for x in rows], share)
         left = left.to(dtype)[None]

@@ -29,7 +29,7 @@ class FirstHead(HeadBudgets):
 def test_numbers_of_a_prompt_are_passed_and_no_part_is_made_or_checked_again(eviction, monkeypatch):
     state = random_state(3, window=8)
     monkeypatch.setattr(Eviction, "__post_init__", lambda self: pytest.fail("the eviction was made again"))
-    given = eviction.given(state, 20)
+    given = eviction.for_prompt(state, 20)
     assert given.layerwise and not eviction.layerwise
     assert given.allocation is eviction.allocation and given.heads is eviction.heads
     for mine, theirs in zip(given.compress(state, 20), eviction.compress(state, 20), strict=True):

@@ -28,7 +28,7 @@ def halved(state, keys: float = 0.25):
 
 
 def sets(chosen: Eviction, state, budget: int) -> list[list[list[int]]]:
-    given = chosen if isinstance(chosen.allocation, Uniform) else chosen.given(state, budget)
+    given = chosen if isinstance(chosen.allocation, Uniform) else chosen.for_prompt(state, budget)
     return [given.select(layer, layer.index, len(state.layers), budget).indices.tolist() for layer in state.layers]
 
 

@@ -41,7 +41,7 @@ def sharpened(num_layers: int = 4, dtype: torch.dtype = torch.float32, **layer):
 
 
 def kept(chosen: Eviction, state, budget: int) -> list[torch.Tensor]:
-    given = chosen.given(state, budget) if isinstance(chosen.allocation, ScoreEntropy) else chosen
+    given = chosen.for_prompt(state, budget) if isinstance(chosen.allocation, ScoreEntropy) else chosen
     return [given.select(layer, layer.index, len(state.layers), budget).mask(layer) for layer in state.layers]
 
 
@@ -65,7 +65,7 @@ def test_layers_share_the_budget_by_the_normalised_entropy_of_their_scores():
     assert all(0 < weight <= 1 for weight in weights) and len({round(weight, 3) for weight in weights}) == 4
     total = 4 * (BUDGET - WINDOW)
     for chosen, rounded in ((SMALL, None), (OFFICIAL, [int(total * w / sum(weights)) + WINDOW for w in weights])):
-        tokens = chosen.given(state, BUDGET).budgets.of_layers(BUDGET, N, 4)
+        tokens = chosen.for_prompt(state, BUDGET).budgets.of_layers(BUDGET, N, 4)
         assert tokens == rounded or (rounded is None and sum(tokens) == 4 * BUDGET)
         assert all(abs(b - WINDOW - total * w / sum(weights)) < 1 for b, w in zip(tokens, weights, strict=True))
 
@@ -120,7 +120,7 @@ def test_scores_of_zero_everywhere_divide_the_budget_equally():
     state = random_state(3, n=N, window=WINDOW)
     for layer in state.layers:
         layer.values = torch.zeros_like(layer.values)
-    assert SMALL.given(state, BUDGET).budgets.of_layers(BUDGET, N, 3) == [BUDGET] * 3
+    assert SMALL.for_prompt(state, BUDGET).budgets.of_layers(BUDGET, N, 3) == [BUDGET] * 3
 
 
 @pytest.mark.parametrize("chosen", [SMALL, OFFICIAL], ids=["exact", "official"])

@@ -35,7 +35,7 @@ def rows(*layers: list[list[float]]) -> list[Tensor]:
 
 def masks(chosen: Eviction, state, budget: float) -> Tensor:
     """Which tokens each head of each layer keeps, bool [layers, heads, n]."""
-    given = chosen.given(state, budget)
+    given = chosen.for_prompt(state, budget)
     return torch.stack([given.select(layer, layer.index, len(state.layers), budget).chosen for layer in state.layers])
 
 

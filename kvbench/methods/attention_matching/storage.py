@@ -20,7 +20,7 @@ from kvbench.utils.checked import NonNegative, Number, Positive, PositiveNumber,
 
 
 class Fit(NamedTuple):
-    """What stands for the attention over all keys."""
+    """The bias and the values with which kept keys stand for all keys."""
 
     bias: Tensor  # [k]
     values: Tensor  # [k, head_dim]
@@ -30,13 +30,13 @@ class Fit(NamedTuple):
 class Matched(Storage):
     """Kept keys stand for all keys between the sinks and the last tokens (Zweiger et al. 2026, arXiv 2602.16284).
 
-    A bias of each kept key makes the mass that reference queries find there, Σ exp(logit + bias), that of all keys;
-    then values make the attention output over them that of all keys. Both are least squares over the last `references`
-    queries of the query heads that read a head's keys, as the released code solves them: the bias between bounds, with
-    steps of projected gradient descent after it. With mass and output matched, attention over other tokens, those
-    decoded later included, stays as it was.
+    A bias for each kept key fits the attention mass of reference queries, Σ exp(logit + bias), to that of all keys;
+    then new values fit their attention output to that of all keys. Both are least squares over the last `references`
+    queries of the query heads that read a head's keys, as the released code solves them: the bias within bounds,
+    followed by steps of projected gradient descent. With mass and output matched, attention over other tokens,
+    including those decoded later, is unchanged.
 
-    sinks, recent          first and last tokens, which stay as they are and have no bias.
+    sinks, recent          first and last tokens, which are kept unchanged and without a bias.
     least_bias, most_bias  bounds of a bias: -3 and 3 with keys by attention, -7 and 7 with keys by matching pursuit.
     steps                  of projected gradient descent.
     ridge                  times the largest squared norm of a key's weights: what keeps a fit defined where keys are

@@ -1,1 +1,1 @@
-"""What every method is: from a prefill state to layer caches, layer by layer where it can."""
+"""The base of every method: from a prefill state to layer caches, layer by layer where possible."""

@@ -17,16 +17,16 @@ class LayerStream(ABC):
 
     @abstractmethod
     def take(self, layer: LayerState) -> None:
-        """The next layer. Of its keys and values nothing but what `tensors` lists is held afterwards."""
+        """Compress the next layer. Afterwards only the tensors in `tensors()` are held of its keys and values."""
 
     def finish(self, count: Callable[[LayerState], None]) -> None:  # noqa: B027 - most have nothing left to do
-        """Make the caches that could not be made before all layers were there.
+        """Make the caches that need all layers.
 
-        `count(layer)` is called whenever a layer stands there whole, beside `tensors()`.
+        `count(layer)` is called whenever a whole layer is in memory in addition to `tensors()`.
         """
 
     def tensors(self) -> list[Tensor]:
-        """What is held of the layers so far."""
+        """The tensors held for the layers so far."""
         return [tensor for cache in self.caches for tensor in cache.tensors()]
 
 

@@ -12,7 +12,7 @@ from kvbench.prefill import FullPrefill, LayerState, Needs, PrefillPlan, Prefill
 
 
 def as_given(budget: float) -> int:
-    """A setting's budget as a method is given it: whole tokens, but ratio·n for one that says `takes_fractions`."""
+    """A setting's budget, typed as a method takes it: whole tokens, but ratio·n where the method `takes_fractions`."""
     return cast(int, budget)
 
 
@@ -25,7 +25,7 @@ class Method(Stated, ABC):
     needs: Needs = Needs()
     takes_budget: bool = True  # FullKV does not
     takes_fractions: bool = False  # a ratio arrives as ratio·n, not rounded down to whole tokens
-    ratio_of: str = "prompt"  # tokens that a ratio is a share of: prompt, total (with the answer), seen (so far)
+    ratio_of: str = "prompt"  # the tokens that a ratio counts: prompt, total (with the answer), seen (so far)
     compress_at: str = "prefill_end"
     full_cache_tokens: int = 1  # generated tokens that saw the full cache: the first comes from prefill
 
@@ -35,13 +35,13 @@ class Method(Stated, ABC):
 
     @property
     def minimum_budget(self) -> int:
-        """The smallest budget with a meaning: what is always kept, and one token more."""
+        """The smallest budget that leaves a choice: the tokens that are always kept, and one more."""
         return 1
 
     @property
     def layerwise(self) -> bool:
         """Whether a layer's outcome depends on nothing but this layer's state: `compress_layer` of each layer makes the
-        caches of `compress`. A method that looks at several layers says False; `kvbench check` tries the promise."""
+        caches of `compress`. It is False for a method that looks at several layers; `kvbench check` tests the claim."""
         return True
 
     @property
@@ -56,13 +56,13 @@ class Method(Stated, ABC):
     def batches(self) -> bool:
         """Whether its layer caches may decode in a batch (`LayerCache.batches`), known before there are any.
 
-        What says no is compressed and decodes first, while no batch is held. It decides no more than that order.
+        This decides only an order: settings that cannot batch are compressed and decoded first, while no batch is held.
         """
         return self._storage is not None and self._storage.batches
 
     @property
     def divisible(self) -> bool:
-        """Whether another method may give each layer a budget of its own: a layer called with b holds about b."""
+        """Whether another method may give each layer its own budget: a layer that is given b tokens holds about b."""
         return self.takes_budget and self.layerwise and self.compress_at != "in_prefill"
 
     def title(self, name: str) -> str:
@@ -74,27 +74,27 @@ class Method(Stated, ABC):
         return self.minimum_budget
 
     def missed(self, ratio: ReserveRatio, target: float) -> bool:
-        """Whether a method that searches for the requested ratio missed `target`; False for others."""
+        """Whether a method that searches for the ratio `target` missed it; False for methods that do not search."""
         return False
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """`Storage.least_share` of the method's storage. A method without one returns 1 where it holds rows as they
-        are, and 0 where nothing is known beforehand."""
+        """`Storage.least_share` of the method's storage. A method without a storage returns 1 if it holds rows as they
+        are, and 0 if nothing is known beforehand."""
         return 0.0 if self._storage is None else self._storage.least_share(element_bytes, layer)
 
     @property
     def counts_groups(self) -> bool:
-        """Whether r1 counts a token that any query head of a group keeps, whose budget is one head's."""
+        """Whether r1 counts a token once if any query head of its group keeps it, under the budget of one head."""
         return False
 
     @property
     def unfolds(self) -> bool:
-        """Whether query heads that select for themselves have copies of their own of what they keep."""
+        """Whether query heads that select for themselves each store a copy of the tokens they keep."""
         return self._storage is None or self._storage.unfolds
 
     @property
     def _storage(self) -> Storage | None:
-        """The field of this name, which many methods have."""
+        """The field `storage`, which many methods have."""
         return getattr(self, "storage", None)
 
     def plan(self, n: int, num_layers: int, budget: int | float) -> PrefillPlan:
@@ -111,7 +111,7 @@ class Method(Stated, ABC):
         return [self.compress_layer(layer, index, count, budget) for index, layer in enumerate(state.layers)]
 
     def layer_stream(self, num_layers: int, budget: int) -> LayerStream:
-        """What compresses the layers of one prompt as they arrive, into the caches of `compress`."""
+        """Compresses the layers of one prompt as they arrive, into the same caches as `compress`."""
         return LayerByLayer(lambda layer, index: self.compress_layer(layer, index, num_layers, budget))
 
     @abstractmethod

@@ -62,8 +62,8 @@ class Preference(WeightedAllocation):
         m, most, mean = len(weights), n - window, budget - window
         total = num_layers * mean
         if self.alloc == "exact":
-            # A layer's part falls with every further layer. Of what others cannot hold it gets at most the mean,
-            # because all that can hold more get as much.
+            # A layer's part falls with every further layer. It gets at most the mean of the tokens that others cannot
+            # hold, because they are divided equally between all layers that can hold more.
             return [min(int(part + mean) + 1, most) + window for part in shares(weights, total)]
         if n <= budget + window:
             return [n] * m
@@ -77,8 +77,8 @@ class Preference(WeightedAllocation):
 def spread_once(exact: Sequence[float], total: int, most: int) -> list[int]:
     """The released code's rounding of shares that sum to `total`; some may exceed `most`.
 
-    Shares are rounded down and cut to `most`. What was cut off, and then what is missing from `total`, is divided
-    equally between those below `most`, the remainder by one each from the first on.
+    Shares are rounded down and cut to `most`. The tokens cut off, and then those missing from `total`, are divided
+    equally between the layers below `most`; the first of them get one more each until the remainder is used.
     """
     rounded = [int(share) for share in exact]
     cut = sum(max(share - most, 0) for share in rounded)

@@ -1,4 +1,4 @@
-"""The layers of a prefill cut again with every further one, where a layer's tokens depend on all layers' weights."""
+"""Layers cut again after every further layer, for budgets that depend on the weights of all layers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,14 +32,13 @@ class Weighed(Protocol):
 
 
 class Cascade(LayerStream):
-    """CAKE's and LAVa's cascade: after each layer all layers so far are cut to the most that they may have in the end.
+    """CAKE's and LAVa's cascade: after each layer all layers so far are cut to the most tokens that they can end with.
 
-    About the budget of all layers is held, beside the layer that is read; scores stay whole, in float32, and count. The
-    caches are those of `compress`, bit for bit.
+    It holds about the budget of all layers, beside the layer that is read; the scores of all tokens are held in
+    float32, and count. The caches are those of `compress`, bit for bit.
     """
 
     def __init__(self, method: Weighed, allocation: WeightedAllocation, num_layers: int, budget: int) -> None:
-        """allocation: the method's."""
         super().__init__()
         self.method, self.allocation = method, allocation
         self.num_layers, self.budget = num_layers, budget
@@ -81,19 +80,19 @@ class HeldLayer:
     """Some tokens of one layer, and the scores of all."""
 
     def __init__(self, layer: LayerState, scores: Tensor) -> None:
-        """scores [heads that select, n - window]: those of the method that the layer is held for."""
+        """scores [heads that select, n - window]: the method's scores of this layer."""
         self.rows = torch.ones(layer.keys.shape[:2], dtype=torch.bool, device=layer.keys.device)
         self.keys, self.values = (x.flatten(0, 1) for x in (layer.keys, layer.values))  # [held tokens, head_dim]
         keys, values = (x.new_zeros(1).expand(x.shape) for x in (layer.keys, layer.values))  # shapes, of no bytes
         self.state = replace(layer, keys=keys, values=values, scores=scores)
 
     def cut(self, rows: Tensor) -> None:
-        """Hold no more than the tokens in rows, bool [num_key_value_heads, n]."""
+        """Drop the tokens that are not in rows, bool [num_key_value_heads, n]."""
         stay = rows[self.rows]
         self.rows, self.keys, self.values = self.rows & rows, self.keys[stay], self.values[stay]
 
     def whole(self) -> LayerState:
-        """The layer as it was, but zero where tokens were dropped."""
+        """The layer with all its tokens: zeros in place of those that were dropped."""
         keys, values = (x.new_zeros(x.shape) for x in (self.state.keys, self.state.values))
         keys[self.rows], values[self.rows] = self.keys, self.values
         return replace(self.state, keys=keys, values=values)

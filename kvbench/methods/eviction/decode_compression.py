@@ -5,14 +5,14 @@ from typing import Literal, NamedTuple
 from kvbench.methods.facts import Stated, values
 from kvbench.utils.checked import Positive, checked
 
-# Against float noise in shares of whole numbers.
+# Added before rounding down, because a share of a whole number may come out just below it.
 NOISE = 1e-9
 
 Slots = Literal["position", "score"]
 
 
 class DecodingProtocol(NamedTuple):
-    """A method's attributes of these names."""
+    """The values of a method's attributes of the same names."""
 
     takes_fractions: bool
     ratio_of: str
@@ -21,19 +21,19 @@ class DecodingProtocol(NamedTuple):
 
 @checked
 class DecodeCompression(Stated):
-    """Reduce each layer's cache to a budget at intervals, prompt and decoded tokens alike; only append in between.
+    """Reduce each layer's cache, prompt and decoded tokens alike, to a budget at intervals; only append in between.
 
     every    passes from one reduction to the next. A pass attends to all that is stored before it reduces, so a cache
              holds at most budget + every tokens per head.
-    budget   tokens per layer and head, in the mean over layers. null: the setting's ratio or budget.
-    prompt   cut: the prompt is brought to the setting's ratio or budget after prefill, as without decoding. whole: it
-             stays whole until the first reduction; a shorter answer then reduces nothing.
-    of       what the setting's ratio is a share of, where `budget` is null: the prompt; total, the prompt and the most
+    budget   tokens per layer and head, the mean over layers. null: the setting's ratio or budget.
+    prompt   cut: the prompt is cut to the setting's ratio or budget after prefill, as without decode_compression.
+             whole: it is kept until the first reduction, which a short answer may never reach.
+    of       the tokens that the setting's ratio counts if `budget` is null: the prompt; total, the prompt and the most
              tokens that the answer may have; or seen, the tokens read so far, so that the budget grows.
-    counts   decoded: passes are counted from the end of the prompt. seen: they reduce where the length of the text is
+    counts   decoded: passes are counted from the end of the prompt. seen: a pass reduces if the length of the text is
              a multiple of `every` (R-KV's code).
-    slots    position: stored tokens keep the order of the text. score: they lie in the order of their scores, as after
-             R-KV's code, where pooling over neighbours and "the last similar token" then mean that order.
+    slots    position: stored tokens keep the order of the text. score: they are stored in the order of their scores, as
+             in R-KV's code, where pooling over neighbours and "the last similar token" then refer to that order.
     """
 
     short = values(every=4)
@@ -50,11 +50,11 @@ class DecodeCompression(Stated):
         return "the prompt stays whole until the first reduction" if self.prompt == "whole" else ""
 
     def due(self, seen: int, prompt: int) -> bool:
-        """Whether the pass that has read the text to `seen` tokens, `prompt` of them the prompt's, reduces."""
+        """Whether to reduce after the pass that read token `seen` of a text with a prompt of `prompt` tokens."""
         return (seen if self.counts == "seen" else seen - prompt) % self.every == 0
 
     def target(self, budget: float, seen: int, prompt: int) -> int:
-        """Tokens per head to keep after such a pass, in the mean over layers, with the setting's `budget`."""
+        """Tokens per head to keep after such a pass, the mean over layers, for the setting's `budget`."""
         if self.budget is not None:
             return self.budget
         return whole_tokens(budget / prompt * seen if self.of == "seen" else budget)

@@ -39,8 +39,7 @@ class Eviction(Method):
     decode_compression   when and how far the cache is reduced while decoding, by the same scores of the tokens that are
                   left; null: never.
 
-    A subclass that can also drop a token at every step, from a cache of its own, has a field `decode` with another
-    value than "grow" for it.
+    A subclass whose cache can also drop a token at every step has a field `decode`: any value but "grow" asks for it.
     """
 
     allocation: Allocation = field(default_factory=Uniform)
@@ -111,19 +110,19 @@ class Eviction(Method):
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         if not self.budgets.layerwise and budget < state.n:
-            return self.given(state, budget).compress(state, budget)
+            return self.for_prompt(state, budget).compress(state, budget)
         if self.decode_compression is not None or not self.storage.groups_layers:
             return super().compress(state, budget)
         count = len(state.layers)
         selections = [self.select(layer, index, count, budget) for index, layer in enumerate(state.layers)]
         return self.storage.store_all([layer.stored for layer in state.layers], selections)
 
-    def given(self, state: PrefillState, budget: int) -> "Eviction":
-        """This eviction with the budgets that the states of all layers give; one wait for the device."""
+    def for_prompt(self, state: PrefillState, budget: int) -> "Eviction":
+        """This eviction with the budgets that follow from the states of all layers. One wait for the device."""
         return self.with_budgets(self.budgets.of_prompt(state.layers, budget, self.scores))
 
     def with_budgets(self, budgets: Budgets) -> "Eviction":
-        """This eviction with numbers of one prompt. Its parts are checked already."""
+        """This eviction with the budgets of one prompt. Its parts have been checked already."""
         eviction = copy(self)
         eviction.budgets = budgets
         return eviction
@@ -142,7 +141,7 @@ class Eviction(Method):
         return interval_layer(when, layer, budget, select, keep, self.needs)
 
     def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection:
-        """The tokens of one layer to keep, at a mean of `budget` per head over all layers."""
+        """The tokens to keep in one layer, where all layers keep a mean of `budget` per head."""
         if budget >= layer.n:
             return Selection.everything(layer)
         if layer.latents is not None and self.heads != EqualHeads():
@@ -170,9 +169,9 @@ class Eviction(Method):
     def keep(
         self, state: LayerState, index: int, num_layers: int, target: int, seen: int, slots: Slots
     ) -> Tensor | None:
-        """The stored tokens to keep while decoding, [heads, k], at a mean of `target` per head; None: all of them.
+        """The stored tokens to keep while decoding, [heads, k], with a mean of `target` per head; None: all of them.
 
-        `state` has the tokens that are left of a text of `seen` tokens. `slots`: see `DecodeCompression`.
+        `state` has the stored tokens of a text of `seen` tokens. `slots`: see `DecodeCompression`.
         """
         target = max(target, self.minimum_budget)
         if target >= seen or (tokens := self.budgets.of_layers(target, seen, num_layers)[index]) >= state.n:
@@ -184,7 +183,7 @@ class Eviction(Method):
         return with_window(chosen, state.n, window)
 
     def _check_decoding(self, when: DecodeCompression) -> None:
-        """Refuse what cannot drop tokens while decoding."""
+        """Refuse parts that cannot drop tokens while decoding."""
         if self.storage != Dense():
             raise UserError(
                 "decode_compression drops single tokens from its own store: it needs dense, unfolded storage, not "
@@ -207,7 +206,7 @@ class Eviction(Method):
             )
 
     def scores(self, layer: LayerState, window: int) -> Tensor:
-        """Scores of the tokens before the window, float32 [heads, n - window], heads as `granularity` says."""
+        """Scores of the tokens before the window, float32 [heads, n - window]; `granularity` decides the heads."""
         if layer.scores is not None:
             return layer.scores
         votes = self.scoring.votes(layer)[:, : layer.n - window]

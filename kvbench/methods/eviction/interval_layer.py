@@ -13,8 +13,8 @@ from kvbench.ops.column_sums import column_sums
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState, Needs
 
-# keep(state, target, seen): which of the stored tokens to keep, about `target` per head: [heads, k] in the order in
-# which to store them; None: all. `state` is as after a prompt of these tokens alone, `seen` the length of the text.
+# keep(state, target, seen): the indices of the stored tokens to keep, about `target` per head: [heads, k] in the order
+# in which to store them; None: all. `state` treats the stored tokens as a prompt; `seen` is the length of the text.
 Keep = Callable[[LayerState, int, int], Tensor | None]
 
 
@@ -27,8 +27,10 @@ def interval_layer(
     needs: Needs,
     batches: bool = False,
 ) -> "IntervalLayer":
-    """The cache of a prompt's layer for a method that decides with `select` what stays of the prompt and with `keep`
-    what stays while decoding. `batches`: see `LayerCache`."""
+    """A layer's cache: `select` chooses the tokens to keep of the prompt, `keep` those to keep while decoding.
+
+    `batches`: see `LayerCache`.
+    """
     n, uncut = layer.seen, when.prompt == "whole"
 
     def choose(state: LayerState, seen: int) -> Tensor | None:
@@ -39,10 +41,10 @@ def interval_layer(
 
 
 class IntervalLayer(DenseLayer):
-    """Appends tokens, and keeps those that `choose` names after each pass for which `when` is due; None: all of them.
+    """Appends tokens, and after each pass for which `when` is due keeps those that `choose` returns; None: all of them.
 
-    What `needs` names is observed of decoded tokens too: the last queries in a ring, and column sums. Both are stored
-    and counted. Needs(window, column_sums) can be met, others cannot.
+    The observations in `needs` are also made of decoded tokens: the last queries in a ring, and column sums. Both are
+    stored and counted. Needs other than `window` and `column_sums` cannot be met.
     """
 
     takes_blocks = False  # it may reduce between two tokens
@@ -56,7 +58,7 @@ class IntervalLayer(DenseLayer):
         needs: Needs,
         batches: bool,
     ):
-        """The prompt's `selection` of `layer`, which has the observations in `needs`."""
+        """selection: the tokens to keep of the prompt. `layer` has the observations in `needs`."""
         kept = selection.kept(layer)
         super().__init__(selection.of(layer.keys), selection.of(layer.values), layer.seen, kept)
         self.when, self.choose, self.batches = when, choose, batches

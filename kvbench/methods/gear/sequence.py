@@ -1,4 +1,4 @@
-"""Keys and values rounded in equal steps, their outliers apart, and what rounding lost in a low rank."""
+"""Keys and values rounded in equal steps, with outliers stored apart and the rounding errors in a low rank."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -16,20 +16,19 @@ ROUNDS = 3  # of subspace iteration
 
 @dataclass(frozen=True)
 class Recipe:
-    """bits of a code; tokens of a key's channel, or channels of a value, with one scale, None: all; the share of the
-    numbers that are stored apart; columns of the low rank part."""
+    """How rows are compressed."""
 
-    bits: int
-    group: int | None
-    outliers: float
-    rank: int
+    bits: int  # of a code
+    group: int | None  # tokens of a key's channel, or channels of a value, that share a scale; None: all
+    outliers: float  # share of the numbers that are stored apart
+    rank: int  # columns of the low rank part
 
 
 class Part(ABC):
     """Rows that were compressed together: rounded + outliers + low rank."""
 
     def __init__(self, rows: Tensor, recipe: Recipe):
-        """rows [heads, t, head_dim], with at least one row; a multiple of the group where keys have one."""
+        """rows [heads, t, head_dim], at least one row; for keys with a group, a multiple of the group."""
         dtype, (self.heads, self.length, self.width), self.recipe = rows.dtype, rows.shape, recipe
         x = self.arranged(rows.float())
         side = int(x.shape[-1] * recipe.outliers / 2 + 1e-9)
@@ -54,7 +53,7 @@ class Part(ABC):
 
     @abstractmethod
     def arranged(self, rows: Tensor) -> Tensor:
-        """Rows [heads, t, head_dim] as vectors, of which each has its outliers: [..., numbers of a vector]."""
+        """Rows [heads, t, head_dim] as the vectors that each have outliers: [..., numbers of a vector]."""
 
     @abstractmethod
     def back(self, vectors: Tensor) -> Tensor:
@@ -62,14 +61,14 @@ class Part(ABC):
 
     @abstractmethod
     def spread(self, of_groups: Tensor, tokens: slice) -> Tensor:
-        """What groups have, [..., groups], for each number of these rows, to be broadcast to [heads, t, head_dim]."""
+        """Values of groups, [..., groups], spread over the rows `tokens`: they broadcast to [heads, t, head_dim]."""
 
     @abstractmethod
     def put_outliers(self, rows: Tensor, tokens: slice) -> Tensor:
-        """Float32 rows [heads, t, head_dim] of these tokens with the outliers among them."""
+        """Float32 rows [heads, t, head_dim] of `tokens`, with their outliers put in."""
 
     def decoded(self, tokens: slice) -> Tensor:
-        """Rows `tokens`, which has both ends or none: float32 [heads, t, head_dim]."""
+        """The rows `tokens`, a slice with both ends or none: float32 [heads, t, head_dim]."""
         codes = self.codes[:, tokens]
         levels = code_table(tuple(map(float, range(2**self.recipe.bits))), self.recipe.bits, codes.device)
         rounded = unpack_codes(codes, self.recipe.bits, levels)
@@ -84,7 +83,7 @@ class Part(ABC):
 
 
 class KeyPart(Part):
-    """Keys: a vector is a channel of all rows."""
+    """Keys: a vector is one channel over all rows."""
 
     def arranged(self, rows: Tensor) -> Tensor:
         return rows.mT
@@ -101,13 +100,14 @@ class KeyPart(Part):
         start, stop, _ = tokens.indices(self.length)
         places = self.places.long() - start
         inside = (places >= 0) & (places < stop - start)
-        room = torch.cat([rows, rows.new_empty(self.heads, 1, self.width)], dim=1)  # for those of other rows
+        # the last row takes the outliers of other tokens
+        room = torch.cat([rows, rows.new_empty(self.heads, 1, self.width)], dim=1)
         room.scatter_(1, places.where(inside, stop - start).mT, self.numbers.float().mT)
         return room[:, :-1]
 
 
 class ValuePart(Part):
-    """Values: a vector is a row's channels of all heads."""
+    """Values: a vector is one row, with the channels of all heads."""
 
     def arranged(self, rows: Tensor) -> Tensor:
         return rows.transpose(0, 1).flatten(1)
@@ -126,10 +126,10 @@ class ValuePart(Part):
 
 
 class GearSequence(BlockwiseSequence):
-    """Compressed parts, the prompt and then `buffer` rows each, and the rows since, as they are."""
+    """Compressed parts, of the prompt and then of `buffer` rows each, and the latest rows uncompressed."""
 
     def __init__(self, rows: Tensor, kind: type[Part], prompt: Recipe, later: Recipe, buffer: int):
-        """`prompt` is how the prompt's rows [heads, len, head_dim] are compressed, `later` those of decoded tokens."""
+        """`prompt` compresses the prompt's rows [heads, len, head_dim], `later` those of decoded tokens."""
         self.dtype, self.kind, self.later, self.limit = rows.dtype, kind, later, buffer
         self.heads, coded, self.width = rows.shape
         if kind is KeyPart and prompt.group:

@@ -1,4 +1,4 @@
-"""GEAR: rounded keys and values, their outliers, and a low rank part of what rounding lost."""
+"""GEAR: rounded keys and values, their outliers, and a low rank part of the rounding errors."""
 
 from typing import Literal
 
@@ -18,25 +18,25 @@ from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 class GEAR(Storage):
     """GEAR (Kang et al. 2024, arXiv 2403.05527) over whatever tokens a method kept: X ≈ D + L + S (§3).
 
-    S, the largest and smallest numbers of each channel of the keys, and of each token's values in all heads, stored
-    with their places. D, the rest in equal steps, by channel for keys and by token for values, with the mean where an
-    outlier was. L, of rank `rank` for each head, what D and S lack of X: three rounds of subspace iteration.
+    S: the largest and smallest numbers of each channel of the keys, and of each token's values in all heads, stored
+    with their places. D: the rest in equal steps, by channel for keys and by token for values, with the mean in place
+    of outliers. L: X - D - S in rank `rank` for each head, by three rounds of subspace iteration.
 
     bits         of a code of D.
     group        tokens of a channel, and channels of a token, that share a scale and a minimum; null: all (KCVT).
     outliers     share of the numbers in S, half of it at each end.
     rank         of L for the prompt; 0: none.
     later_rank   of L for each `buffer` decoded tokens.
-    buffer       decoded tokens that stay as they are before they are compressed together.
+    buffer       decoded tokens that stay uncompressed until they are compressed together.
 
-    Prompt tokens beyond a multiple of `group` wait in the buffer. Numbers other than codes are in the model's dtype,
-    places in 16 bits. The released code takes as many outliers of a channel as of a token, whatever the prompt's
-    length; here the share is that of the channel's own tokens, as in the paper.
+    Prompt tokens beyond a multiple of `group` wait in the buffer. Places have 16 bits, other numbers but codes the
+    model's dtype. The released code takes as many outliers of a channel as of a token, whatever the prompt's length;
+    here `outliers` is a share of the channel's own tokens, as in the paper.
     """
 
     short = values(group=8, buffer=8)
     never_full = "quantised"
-    launches = Launches(decode=90)  # of its three parts, restored a block of rows at a time
+    launches = Launches(decode=90)  # restores three parts, a block of rows at a time
 
     takes_ragged = True
 
@@ -69,7 +69,7 @@ class GEAR(Storage):
         return 1 + 6 / tokens  # low rank parts, as six raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """Codes, and of a layer that is known the other parts, too."""
+        """Counts the codes and, if the layer is known, the other parts."""
         if layer is None or not layer.tokens:
             return coded_share(self.bits, self.bits, element_bytes, layer)
         tokens, token = layer.tokens, layer.heads * layer.head_dim
@@ -79,8 +79,8 @@ class GEAR(Storage):
         return (keys + (tokens - coded) * token * element_bytes + values) / (2 * tokens * token * element_bytes)
 
     def _bytes(self, numbers: int, vectors: int, layer: KeptLayer, element_bytes: int) -> float:
-        """Of a prompt's compressed keys, or values: vectors of so many numbers with scales and outliers of their own,
-        and of each head the low rank part."""
+        """Bytes of a prompt's compressed keys or values: codes, scales and outliers of `vectors` vectors of `numbers`
+        numbers, and the low rank part of each head."""
         scales = 2 * vectors * numbers // (self.group or numbers)
         outliers = 2 * vectors * int(numbers * self.outliers / 2 + 1e-9)
         rows = numbers * vectors // (layer.heads * layer.head_dim)

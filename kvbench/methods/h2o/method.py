@@ -71,7 +71,7 @@ class H2O(Eviction):
     decode="update"  the official form: scores keep accumulating and the cache stays at the budget. A decoded query
                      adds the mean of its group's attention, so prompt scores must be group means as well.
 
-    A class beside `Eviction` because `update` scores and evicts while decoding, in its own layer cache.
+    It is a class of its own because `update` scores and evicts while decoding, in its own layer cache.
     """
 
     scoring: Scoring = field(default_factory=ColumnSums)

@@ -17,7 +17,7 @@ from kvbench.utils.checked import NonNegative, checked
 class ColumnSums(Scoring):
     """H2O (Zhang et al. 2023): attention of all queries so far, summed per key in float32.
 
-    score="sum"   as the code has it; early tokens are seen by more queries and gain by it.
+    score="sum"   as in the released code; it favours early tokens, which more queries see.
     score="mean"  divided by the n - j queries that can see key j.
     recent        tokens kept at the end; null is half the budget, the paper's equal split. PyramidKV's
                   tables were made with 8.
@@ -46,16 +46,16 @@ class ColumnSums(Scoring):
 
     @property
     def _masked(self) -> int:
-        """Queries that do not attend to later keys where causal=false."""
+        """How many queries do not attend to later keys if causal=false."""
         return self.recent or 0
 
     @property
     def while_decoding(self) -> bool:
-        return self.causal and self.score == "sum"  # a mean counts queries by the place of a key in the prompt
+        return self.causal and self.score == "sum"  # a mean needs the place of a key in the prompt, to count queries
 
     @property
     def minimum_budget(self) -> int:
-        """With half of the budget recent, one heavy and one recent token."""
+        """If half of the budget is recent: one heavy and one recent token."""
         return 2 if self.recent is None else super().minimum_budget
 
     def protected(self, budget: int) -> int:

@@ -14,7 +14,7 @@ from kvbench.prefill import LayerState
 
 
 class LayerBudget(NamedTuple):
-    """What one layer may keep, in tokens per head."""
+    """The budget of one layer, in tokens per head."""
 
     tokens: int  # in the mean over its heads, the window included
     window: int  # its last tokens, which always stay
@@ -23,11 +23,11 @@ class LayerBudget(NamedTuple):
 
 
 class HeadCounts(NamedTuple):
-    """What the heads of one layer keep."""
+    """How many tokens the heads of one layer keep."""
 
     counts: int | Tensor  # tokens before the window: one number for all heads, or int64 [heads] on the device
-    nominal: int  # the mean over heads of the tokens that they are given, the window included
-    longest: int  # no head keeps more, its window included
+    nominal: int  # tokens given to a head, the mean over heads, window included
+    longest: int  # the most that a head may keep, window included
     sure: int = 0  # the best tokens before the window that each head keeps, whatever the other heads' scores
 
     @classmethod
@@ -38,13 +38,14 @@ class HeadCounts(NamedTuple):
 
 
 class HeadBudgets(Stated, ABC):
-    """Shares a layer's tokens between the heads that select. New budgets are one class with `counts`.
+    """Shares a layer's tokens between the heads that select. New head budgets are one class with `counts`.
 
-    `whole_model` budgets share the tokens of all layers: they go with an allocation that gives every layer the same.
-    Those that say `pools_layers` do so from the scores of all layers: see `PooledHeads`.
-    Those that say `takes_fractions` are given a ratio as ratio·n, not rounded down to whole tokens.
-    Those that read more than a layer's tokens and window, or know before the scores how long a head can be, also
-    override `share`.
+    whole_model       shares the tokens of all layers: it needs an allocation that gives every layer the same.
+    pools_layers      shares them by the scores of all layers: see `PooledHeads`.
+    takes_fractions   gets a ratio as ratio·n, not rounded down to whole tokens.
+
+    A class that reads more than a layer's tokens and window, or that knows before the scores how many tokens a head
+    can have, also overrides `share`.
     """
 
     whole_model: ClassVar[bool] = False
@@ -58,15 +59,15 @@ class HeadBudgets(Stated, ABC):
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> int | Tensor:
         """How many tokens before the window each head keeps: one number for all, or int64 [heads] on the device.
 
-        ranked [heads, n - window] are the scores of each head, the largest first. The layer has `tokens` per head, its
-        window of `window` tokens included. No wait for the device.
+        ranked [heads, n - window]: the scores of each head, the largest first. The layer has `tokens` per head, its
+        window of `window` tokens included. It must not wait for the device.
         """
 
     def share(self, ranked: Tensor, budget: LayerBudget, layer: LayerState) -> HeadCounts:
-        """`counts`, with what is known of them beforehand."""
+        """`counts`, with the bounds that are known without reading them."""
         counts = self.counts(ranked, budget.tokens, budget.window, layer)
         return HeadCounts(counts, budget.tokens, layer.n)
 
     def pooled(self, ranked: Sequence[Tensor], budget: float, window: int, n: int) -> Tensor:
-        """What `counts` returns for all layers at once, int64 [layers, heads], of those that say `pools_layers`."""
+        """`counts` for all layers at once, int64 [layers, heads], if the class has `pools_layers`."""
         raise TypeError(f"{type(self).__name__} does not pool layers")

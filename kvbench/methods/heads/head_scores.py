@@ -17,17 +17,17 @@ from kvbench.utils.versions import Versioned, parts
 
 Heads = Literal["query_heads", "kv_heads"]
 KIND = "head scores"
-UNPICKLED = (UnpicklingError, RuntimeError, EOFError)  # what torch.load says of a file that is no tensor
+UNPICKLED = (UnpicklingError, RuntimeError, EOFError)  # errors of torch.load for a file that is no tensor
 
 
 @dataclass(frozen=True)
 class HeadScores:
     """The contents of a calibration file.
 
-    over     the heads that the numbers are of.
+    over     the kind of heads that have a number.
     scores   [layers][heads], the lowest layer first.
-    model    kvbench's name of the model that they were made for; "" where the file does not say.
-    about    what the numbers are and where they come from; "" where the file does not say.
+    model    kvbench's name of the model that they were made for; "" if the file does not say.
+    about    what the numbers are and where they come from; "" if the file does not say.
     """
 
     path: str
@@ -39,7 +39,7 @@ class HeadScores:
     def of_heads(self, heads: int, layer: LayerState) -> list[list[float]]:
         """The numbers [layers][heads] of `heads` KV heads or query heads; a KV head has the mean of its query heads'.
 
-        Raises UserError for a file of a model of another shape than that of `layer`.
+        Raises UserError if the file was made for a model of another shape.
         """
         in_file = layer.num_attention_heads if self.over == "query_heads" else layer.num_key_value_heads
         shape, expected = (len(self.scores), len(self.scores[0])), (layer.num_layers, in_file)
@@ -55,11 +55,12 @@ class HeadScores:
 
 
 def read_head_scores(path: str) -> HeadScores:
-    """The numbers of a file in one of four forms; raises UserError for any other.
+    """The numbers of a file in one of four formats; raises UserError for any other.
 
-    As `kvbench calibrate` writes it; HeadKV's released JSON, a list of numbers for each "layer-head", whose mean is the
-    head's; DuoAttention's released pattern, the gates of KV heads as full_attention_heads.tsv, with its config.json
-    beside it; or KVzip's released tensor [layers, KV heads] as .pt.
+    - what `kvbench calibrate` writes
+    - HeadKV's released JSON: a list of numbers for each "layer-head", whose mean is the head's number
+    - DuoAttention's released pattern: the gates of KV heads, full_attention_heads.tsv with config.json beside it
+    - KVzip's released tensor [layers, KV heads], as .pt
     """
     try:
         if path.endswith(".pt"):

@@ -19,9 +19,9 @@ class PooledHeads(HeadBudgets):
 
     threshold   exact: the budget to the token. Equal scores go to the smaller rank inside the head, then to the lower
                 layer, then to the lower head.
-                official: the released code. A ratio ρ is of the tokens that are scored, and what always stays comes on
-                top. Of N scores of all heads and layers those above the int(Nρ)-th largest stay: one token less than
-                int(Nρ), and none of several equal scores at the cut.
+                official: the released code. A ratio ρ counts only scored tokens; those that are always kept are added.
+                Of the N scores of all heads and layers those above the int(Nρ)-th largest stay: one token less than
+                int(Nρ), and none of the scores equal to it.
     """
 
     threshold: Literal["exact", "official"] = "exact"

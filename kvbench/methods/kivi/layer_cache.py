@@ -18,16 +18,16 @@ from kvbench.ops.softmax import Scaling, of_rows
 def attention(
     query: Tensor, keys: QuantisedKeys, values: QuantisedValues, lengths: Tensor, longest: int, scaling: Scaling
 ) -> Tensor:
-    """Of one query per head, [1, num_attention_heads, 1, head_dim]. Reads the codes and restores nothing in memory.
+    """Attention of one query per head, [1, num_attention_heads, 1, head_dim]. It reads codes and restores no rows.
 
-    lengths, int32 [heads]: how many tokens there are, at most `longest`.
+    lengths, int32 [heads]: the number of tokens, at most `longest`.
     """
-    k, v = (Stored(*each.stored, each.quantiser.bits) for each in (keys, values))
+    k, v = (Stored(*sequence.stored, sequence.quantiser.bits) for sequence in (keys, values))
     return quantised_attention(query, k, v, lengths, longest, keys.limit, keys.quantiser.group, scaling)
 
 
 class QuantisedRow(Row):
-    """What one sequence has of quantised keys and values."""
+    """The bytes of one sequence in a layer of quantised keys and values."""
 
     read: int = 0
 
@@ -39,8 +39,8 @@ class QuantisedRow(Row):
 class QuantisedLayer(SequenceLayer, RowsLayer):
     """Quantised keys and values of the same tokens, of the heads of one sequence or of several that are equally long.
 
-    `lengths` has their number of tokens on the device, where attention looks which of them are codes: with room for the
-    next tokens, all tensors stay where they are until a block of rows is quantised, and then, too.
+    `lengths` has their number of tokens on the device, from which attention finds which of them are codes. With room
+    for the next tokens no tensor moves, even when a block of rows is quantised.
     """
 
     k: QuantisedKeys
@@ -55,7 +55,7 @@ class QuantisedLayer(SequenceLayer, RowsLayer):
         kept: Kept | None,
         rows: Sequence[QuantisedRow] = (),
     ):
-        """The heads of each of `rows`, one row after the other; none: of one sequence, whose cache this is."""
+        """The heads of `rows`, one row after the other; without rows, those of the one sequence of this cache."""
         super().__init__(keys, values, keys.heads, seen, kept)
         self.rows = list(rows)
         self._count_tokens()
@@ -67,7 +67,7 @@ class QuantisedLayer(SequenceLayer, RowsLayer):
         return isinstance(other, QuantisedLayer) and (self.k.kind, self.v.kind) == (other.k.kind, other.v.kind)
 
     def joined(self, others: Sequence["QuantisedLayer"], room: int) -> "QuantisedLayer":
-        """Without room, as in a cache alone."""
+        """The joined cache has no room, as a single cache has none."""
         if not others:
             return self
         parts = [self, *others]
@@ -89,11 +89,11 @@ class QuantisedLayer(SequenceLayer, RowsLayer):
 
     @property
     def ahead(self) -> int:
-        """A full block of keys is quantised before attention, so that Python appends the last one."""
+        """Python appends the last token of a block of keys, because a full block is quantised before attention."""
         return min(self.room, self.k.ahead)
 
     def make_way(self) -> None:
-        """Values are quantised before the next one takes their place."""
+        """Quantise a full block before the next token overwrites its first row."""
         self.k.make_way()
         self.v.make_way()
 
@@ -137,9 +137,9 @@ class QuantisedLayer(SequenceLayer, RowsLayer):
         self._count_bytes()
 
     def _count_bytes(self) -> None:
-        """All rows hold as much."""
+        """Divide the bytes equally: all rows are equally long."""
         if self.rows:
-            each = (x // len(self.rows) for x in (self.nbytes, self.filled_bytes, self.read_bytes))
-            held, filled, read = each
+            totals = self.nbytes, self.filled_bytes, self.read_bytes
+            held, filled, read = (total // len(self.rows) for total in totals)
             for row in self.rows:
                 row.held, row.filled, row.read = held, filled, read

@@ -18,8 +18,8 @@ BLOCK_ELEMENTS = 2**20
 
 
 class Stored(NamedTuple):
-    """Keys or values of all heads: of older tokens codes, scale and minimum as `quantise` returns them, behind which
-    there may be room, and of the other tokens rows."""
+    """Keys or values of all heads: older tokens as codes, scale and minimum from `quantise`, with room behind them if
+    the tensors are longer, and the other tokens as rows."""
 
     codes: Tensor
     scale: Tensor
@@ -51,12 +51,12 @@ def quantised_attention(
     over n tokens, whose values may have another width than keys.
 
     lengths int32 [heads], on the device: n, n, …, at most `longest`, which the host knows. The oldest tokens are
-    quantised, keys in groups of `group` tokens, values in groups of as many channels. Of keys these are
-    n - n mod `ring` tokens, of values all but the last `ring`. What belongs to no token must be finite.
+    quantised: n - n mod `ring` tokens of keys, in groups of `group` tokens, and all but the last `ring` of values, in
+    groups of as many channels. Numbers that belong to no token must be finite.
 
-    Codes are read in float32 and never written back as rows: keys a block at a time, of values the scale multiplies
-    the probabilities. Restored vectors are not rounded to the model's dtype on the way, so in 16 bits this is closer to
-    the codes than attention over rows of `dequantise`; in float32 both agree to its rounding.
+    Codes are read in float32 and never written back as rows: keys are restored a block at a time, and the scale of
+    values multiplies the probabilities. Restored vectors are not rounded to the model's dtype, so in 16 bits this is
+    closer to the codes than attention over rows of `dequantise`; in float32 both agree to its rounding.
     """
     heads, coded, recent = keys.rows.shape[0], keys.scale.shape[1] * group, keys.rows.shape[1]
     length = lengths[0]

@@ -23,12 +23,12 @@ class OlderRows:
     def __init__(self, rows: Tensor, counts: Sequence[int], quantiser: Quantiser):
         """rows [sum of counts, head_dim]: those of the first head, then those of the second …
 
-        Where the quantiser groups tokens, groups are a head's own, and a first one that is not full begins with copies
+        If the quantiser groups tokens, a group belongs to one head. A first group that is not full begins with copies
         of the head's first row, which nothing reads.
         """
         self.quantiser, self.counts = quantiser, list(counts)
         group = quantiser.group if quantiser.axis == TOKENS else 1
-        self.sizes = [-(-count // group) * group for count in counts]  # with copies
+        self.sizes = [-(-count // group) * group for count in counts]  # copies included
         if self.sizes != self.counts:
             rows = rows.index_select(0, self._with_copies(rows.device))
         self.parts = quantiser(rows[None])
@@ -42,12 +42,12 @@ class OlderRows:
 
     @property
     def raw_rows(self) -> float:
-        """As many raw rows would take the same space, analytically."""
+        """The number of raw rows that would take the same space, analytically."""
         element = 8 * self.parts[1].element_size()
         return float(sum(self.sizes) * self.quantiser.bits_per_element(element) / element)
 
     def _with_copies(self, device: torch.device) -> Tensor:
-        """For every row with copies, its place among those without."""
+        """For each row, copies included, the index of its original."""
         copies = [size - count for size, count in zip(self.sizes, self.counts, strict=True)]
         numbers = torch.tensor([offsets(self.counts), offsets(self.sizes), copies, self.sizes], device=device)
         total = sum(self.sizes)
@@ -56,7 +56,7 @@ class OlderRows:
 
 
 class RaggedQuantisedLayer(SequenceLayer):
-    """The last m tokens of every head as in `QuantisedLayer`, m those of the shortest head; older ones as codes alone.
+    """The last m tokens of every head as in `QuantisedLayer`, m being the shortest head's; older ones only as codes.
 
     Attention restores the rows of one layer at a time.
     """
@@ -72,7 +72,7 @@ class RaggedQuantisedLayer(SequenceLayer):
         seen: int,
         kept: Kept,
     ):
-        """keys, values of the last m tokens; keys and values of the tokens before."""
+        """keys, values: of the last m tokens. older: keys and values of the tokens before."""
         super().__init__(keys, values, keys.heads, seen, kept)
         self.older = older
         self.tables: Tensor | None = None
@@ -96,7 +96,7 @@ class RaggedQuantisedLayer(SequenceLayer):
         return filled(*(tensor for rows in self.older for tensor in rows.tensors()))
 
     def as_dense(self) -> None:
-        """Heads have different numbers of tokens."""
+        """None, because heads have different numbers of tokens."""
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         counts, length = self.older[0].counts, self.k.length
@@ -116,12 +116,12 @@ class RaggedQuantisedLayer(SequenceLayer):
         return packed_attention(query, keys, values, segments, scaling)
 
     def _tables(self, group: int, device: torch.device) -> Tensor:
-        """A few numbers for each head, int32 [2, …]: those without any last tokens, and what one of these adds to them.
+        """Numbers for each head, int32 [2, …]: their values without last tokens, and what each last token adds to them.
 
-        The rows that attention reads are runs: older tokens of the first head, its last ones, older tokens of the
-        second, … The numbers are the ends of the runs; how far behind its place there a run of keys, and one of
-        values, lies in what is read, all older tokens and then all last ones; start and length of each head; and its
-        first query head.
+        Attention takes rows in runs: older tokens of the first head, its last ones, older tokens of the second, … They
+        are read in another order: all older tokens, then all last ones. The numbers are the ends of the runs; how far
+        each run of keys, and each of values, lies behind its place in the order of attention; the start and the length
+        of each head; and its first query head.
         """
         keys, values = self.older
         heads, starts = range(len(keys.counts)), [*offsets(keys.counts), sum(keys.counts)]

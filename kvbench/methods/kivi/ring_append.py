@@ -10,9 +10,8 @@ from kvbench.ops.operator import of_one_width, operator
 def ring_append(key_rows: Tensor, value_rows: Tensor, lengths: Tensor, keys: Tensor, values: Tensor, ring: int) -> None:
     """Write one new token of every head to row lengths[head] mod `ring`, and add 1 to lengths int32 [heads], all equal.
 
-    key_rows, value_rows [heads, at most ring, head_dim], the values perhaps of another width, have that row. keys,
-    values [rows, num_key_value_heads, 1, head_dim] are those of so many heads, or of every group of as many heads as
-    there are copies of each.
+    key_rows, value_rows [heads, at most ring, head_dim] must have that row; values may have another width. Each head of
+    keys, values [rows, num_key_value_heads, 1, head_dim] is written to heads / (rows · num_key_value_heads) copies.
     """
     slot = lengths[:1] % ring
     for store, new in ((key_rows, keys), (value_rows, values)):

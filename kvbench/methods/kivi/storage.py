@@ -34,12 +34,12 @@ class Kivi(Storage):
     group     elements that share a scale and a minimum: consecutive kept tokens of one channel for keys,
               channels of one token for values. Both are in the model's dtype: 5 bits per element for 4 bit
               codes in groups of 32 of a 16 bit model, 6 in a float32 model.
-    residual  recent tokens that stay as they are. Keys leave in blocks of `residual`, so between none and
-              residual - 1 of them are raw; of the values always the last `residual`.
+    residual  recent tokens that stay uncompressed. Keys are quantised in blocks of `residual`, so between none and
+              residual - 1 of them are raw; the last `residual` values are always raw.
 
-    key_bits, value_bits   where they differ from `bits`.
-    layers_file            a YAML file of the bits of each layer, as KVTuner's (Li et al. 2025) presets are: a mapping
-                           from the layer's number to nbits_key and nbits_value. Instead of the other bits.
+    key_bits, value_bits   set if they differ from `bits`.
+    layers_file            a YAML file of the bits of each layer, like KVTuner's (Li et al. 2025) presets: a mapping
+                           from the layer's number to nbits_key and nbits_value. It replaces the other bits.
 
     bits 2 and 4, group 32, residual 128 is the LongBench setting; SimLayerKV used 4, 32, 32. Groups are formed
     on the kept tokens as one contiguous sequence, per stored head. The first token comes from unquantised

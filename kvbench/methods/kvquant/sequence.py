@@ -1,4 +1,4 @@
-"""Keys before RoPE and values in levels fitted to the prompt, with the most extreme numbers of each token apart."""
+"""Keys before RoPE and values in levels fitted to the prompt; each token's most extreme numbers are stored apart."""
 
 import math
 from abc import abstractmethod
@@ -15,29 +15,29 @@ from kvbench.ops.small_codes import codes_together, pack_codes, unpack_codes
 
 
 class Normal(NamedTuple):
-    """What vectors are normalised by, [t or 1, channels or 1] each."""
+    """The numbers that normalise vectors, [t or 1, channels or 1] each."""
 
     scale: Tensor
     offset: Tensor
 
 
 class Percentiles(NamedTuple):
-    """Numbers of each column with a share below the one and above the other, [channels] each."""
+    """The lower and the upper percentile of each column, [channels] each."""
 
     low: Tensor
     high: Tensor
 
 
 class NonUniformSequence(BlockwiseSequence):
-    """Vectors, each all heads' channels of one row: codes of a common set of levels between -1 and 1, a scale and an
-    offset, and the numbers beyond, in the rows' dtype.
+    """Vectors, each of one row with the channels of all heads, as codes, a scale and an offset, and outliers.
 
-    A number x of a vector is coded as the level nearest to (x - offset) / scale, but for the `outliers` largest and
-    smallest of these quotients, which are stored with their channels. The first `sinks` rows stay as they are, too.
+    A number x of a vector is coded as the level nearest to (x - offset) / scale; all vectors share the levels, between
+    -1 and 1. The numbers with the largest and smallest of these quotients, the outliers, are stored in the rows' dtype
+    with their channels. The first `sinks` rows are stored uncompressed.
     """
 
     def __init__(self, rows: Tensor, bits: int, outliers: float, sinks: int):
-        """rows [heads, len, head_dim]; outliers, a share of the numbers, half of it on each side."""
+        """rows [heads, len, head_dim]; outliers: their share of the numbers, half of it on each side."""
         self.dtype, (self.heads, _, self.width), self.bits = rows.dtype, rows.shape, bits
         self.side = outside(self.heads * self.width, outliers)
         self.raw = rows[:, :sinks].clone()
@@ -50,7 +50,7 @@ class NonUniformSequence(BlockwiseSequence):
         self.parts = [Growing(part) for part in self.encoded(x)]
 
     def unrotated(self, rows: Tensor, start: int) -> Tensor:
-        """Rows [heads, t, head_dim] as they are coded, the first of which is row `start`: float32, keys before RoPE."""
+        """Rows [heads, t, head_dim] from row `start` on, as they are coded: float32, keys before RoPE."""
         return rows.float()
 
     def rotated(self, rows: Tensor, tokens: slice) -> Tensor:
@@ -59,7 +59,7 @@ class NonUniformSequence(BlockwiseSequence):
 
     @abstractmethod
     def fit(self, x: Tensor, outliers: float) -> None:
-        """Learn what all vectors share from those of the prompt, x float32 [t, heads · head_dim]."""
+        """Fit the numbers that all vectors share to the prompt's vectors, x float32 [t, heads · head_dim]."""
 
     @abstractmethod
     def normal(self, x: Tensor) -> Normal:
@@ -68,13 +68,13 @@ class NonUniformSequence(BlockwiseSequence):
     @property
     @abstractmethod
     def by_token(self) -> bool:
-        """Whether each vector has a scale and an offset of its own, which are stored behind its outliers."""
+        """Whether each vector has its own scale and offset, which are stored behind its outliers."""
 
     def quotients(self, x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
         return (x - offset.float()) / scale.float()
 
     def encoded(self, x: Tensor) -> list[Tensor]:
-        """Codes, the outliers' channels, and the outliers, of vectors x float32 [t, heads · head_dim]."""
+        """The codes, the outliers' channels and the outliers of vectors x float32 [t, heads · head_dim]."""
         scale, offset = self.normal(x)
         quotients = self.quotients(x, scale, offset)
         codes = torch.bucketize(quotients, (self.levels[1:] + self.levels[:-1]) / 2, out_int32=True)
@@ -126,8 +126,8 @@ class NonUniformSequence(BlockwiseSequence):
 
 
 class NonUniformKeys(NonUniformSequence):
-    """Keys before RoPE, with a scale and an offset for each channel of the prompt: half the distance of its percentiles
-    and their mean. Decoded numbers beyond, and not among the outliers, become the last level.
+    """Keys before RoPE. Each channel has a scale, half the distance of its percentiles in the prompt, and an offset,
+    their mean. Decoded numbers beyond the percentiles that are not outliers become the last level.
     """
 
     by_token = False
@@ -169,7 +169,7 @@ class NonUniformKeys(NonUniformSequence):
 
 
 class NonUniformValues(NonUniformSequence):
-    """Values with a scale and an offset for each token, from the largest and the smallest number that is no outlier."""
+    """Values. Each token has a scale and an offset, from its largest and smallest numbers that are not outliers."""
 
     by_token = True
 
@@ -189,8 +189,8 @@ def outside(width: int, share: float) -> int:
 
 
 def percentiles(x: Tensor, tail: float) -> Percentiles:
-    """Of each column of x [t, channels], the numbers with a share `tail` below and above, between neighbours in
-    proportion: [channels] each; zeros of no rows."""
+    """For each column of x [t, channels] the number with a share `tail` of the rows below it, and the number with as
+    many above it, interpolated between neighbours; zeros if there are no rows."""
     if not len(x):
         return Percentiles(x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1]))
     ordered, place = x.sort(dim=0).values, tail * (len(x) - 1)

@@ -21,22 +21,22 @@ class KVQuant(Storage):
     """KVQuant (Hooper et al. 2024, arXiv 2401.18079) over whatever tokens a method kept.
 
     A vector is one token's keys, or values, in all heads of a layer. Keys are coded before RoPE, with a scale and an
-    offset for each channel; values with both for each token (§3.1, §3.2). Codes name levels between -1 and 1 that
-    k-means fits to a layer's keys or values (§3.3). The largest and the smallest numbers of a vector are stored apart,
-    with their channels (§3.4), and the first tokens stay as they are (§3.5).
+    offset for each channel; values have a scale and an offset for each token (§3.1, §3.2). Codes name levels between -1
+    and 1 that k-means fits to a layer's keys or values (§3.3). The largest and the smallest numbers of a vector are
+    stored apart, with their channels (§3.4), and the first tokens stay uncompressed (§3.5).
 
     bits       of a code.
     outliers   share of a vector's numbers that are stored apart, half of it on each side, at least one number each.
-    sinks      first kept tokens that stay as they are; their codes are stored, too, and not read.
+    sinks      first kept tokens that stay uncompressed; their codes are stored, too, but not read.
 
     The paper fits levels and channels offline on 16 sequences, weighted by Fisher information; here they come from the
     kept prompt of each sample, unweighted, and count with its bytes: levels in float32, the other numbers in the
     model's dtype, channels and positions in 16 bits below 32,769. Its correction of means and deviations (Q-Norm) is
-    left out. Where heads keep different numbers of tokens, each is a vector of its own.
+    left out. If heads keep different numbers of tokens, a vector is one token in one head.
     """
 
     never_full = "quantised"
-    launches = Launches(decode=180)  # of its levels and outliers, restored a block of rows at a time
+    launches = Launches(decode=180)  # restores levels and outliers, a block of rows at a time
 
     takes_ragged = True
 

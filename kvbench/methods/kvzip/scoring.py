@@ -19,10 +19,10 @@ class KVzip(Scoring):
     """The most attention of any query of a second pass, in which the model repeats the context (Kim et al. 2025, arXiv
     2505.23416).
 
-    A chunk of the context is read again behind the whole prompt. A token of the chunk has the largest weight that any
-    of these queries, of any query head of its group, gives it in a softmax over the prefix, the chunk and what has been
-    read again. The prefix (the head of the chat template) and what follows the context always stay, whatever the
-    budget. One second pass serves every ratio, and all hidden questions of a context.
+    Each chunk of the context is read again behind the whole prompt. The score of a token in the chunk is the largest
+    weight that any of these queries, of any query head of its group, gives it in a softmax over the prefix, the chunk
+    and the repeated tokens so far. The prefix (the head of the chat template) and the tokens after the context are
+    always kept, whatever the budget. One second pass serves every ratio, and all hidden questions of a context.
 
     chunk           tokens that are read again at a time.
     lead            last tokens of the chunk before, which end the request for every chunk but the first.

@@ -18,15 +18,14 @@ class WholeHeads(HeadBudgets):
     """The heads with the best scores of a file keep everything: KVzip's level `head` (Kim et al. 2025, arXiv
     2505.23416).
 
-    The others keep what the scoring protects, and the tokens that stay whatever their score. The heads are the same for
-    every prompt.
+    The others keep only the tokens that the scoring always keeps. The heads are the same for every prompt.
 
     scores_file   a file of `kvbench calibrate FILE scores=kvzip`, or a released one (.pt); its hash is in the record's
                   key. Scores of query heads are averaged.
     threshold     exact: as many heads as the budget holds. Ties: the lower layer, then the lower head stays.
-                  official: the released code. A ratio ρ is of the context alone, all of whose N tokens in all heads of
-                  all layers have their head's score; heads above the int(Nρ)-th largest stay, and none of several equal
-                  ones at the cut, so that small ratios may keep no head.
+                  official: the released code. A ratio ρ counts only the context. Each of its N tokens, in all heads of
+                  all layers, has the score of its head; heads above the int(Nρ)-th largest score stay, and none of
+                  those equal to it, so that small ratios may keep no head.
     """
 
     scores_file: str | None = None
@@ -70,7 +69,7 @@ class WholeHeads(HeadBudgets):
         return [budget.least + context * ((layer.index, head) in kept_whole) for head in range(heads)]
 
     def _whole(self, ranked: list[float], context: int, budget: float, n: int) -> int:
-        """How many heads, of which `ranked` has the scores, the largest first, keep all tokens of the context."""
+        """How many heads keep all tokens of the context. ranked: the scores of all heads, the largest first."""
         heads = len(ranked)
         if self.threshold == "official":
             place = max(int(heads * context * budget / n + 1e-9) - 1, 0)  # 1e-9: float noise

@@ -59,7 +59,7 @@ class ScoreEntropy(WeightedAllocation):
 
 
 def proportional(weights: Sequence[float], total: int, most: int) -> list[float]:
-    """`total` divided in proportion to the weights, of which no part exceeds `most`; `most` each where that is less."""
+    """`total` divided in proportion to the weights, no part above `most`; `most` each if they add up to less."""
     free, parts = list(range(len(weights))), [float(most)] * len(weights)
     while free:
         divided = dict(

@@ -16,10 +16,10 @@ class LAVaHeads(HeadBudgets):
     """LAVa (Shen et al. 2025, arXiv 2509.09754): as many tokens as a head has among the layer's best, and a floor.
 
     alpha   as AdaKV's.
-    floor   layer: alpha of what the layer's heads select in the mean. This is AdaKV with largest remainders.
-            official: the released code, which sets the floor of a layer's own budget under two misspelt names, so that
-            every layer has that of the model's: alpha·B, rounded down, the window included. With heads rounded to the
-            nearest integer they keep (1 - alpha)·(B - w) + alpha·B + w in the mean, which exceeds B.
+    floor   layer: alpha of the mean that the layer's heads select. This is AdaKV with largest remainders.
+            official: the released code, which sets the floor of each layer's budget under two misspelt names, so that
+            every layer has the floor of the model's budget: alpha·B, rounded down, the window included. Heads, rounded
+            to the nearest integer, then keep a mean of (1 - alpha)·(B - w) + alpha·B + w, which exceeds B.
     """
 
     alpha: Fraction = 0.2
@@ -43,5 +43,5 @@ class LAVaHeads(HeadBudgets):
         return HeadCounts(self._above(floor, ranked, c), min(layer.n, nominal), min(layer.n, longest))
 
     def _above(self, floor: int, ranked: Tensor, c: int) -> Tensor:
-        """AdaKV's blend, rounded to the nearest integer, with this floor whatever the layer has."""
+        """AdaKV's blend, rounded to the nearest integer, with this floor whatever the layer's budget."""
         return nearest_blend(pooled_counts(ranked, len(ranked) * c), self.alpha, floor)

@@ -45,8 +45,7 @@ class SharedDirections:
 
     @property
     def filled_bytes(self) -> int:
-        nbytes: int = self.directions.filled_bytes + self.bits.nbytes
-        return nbytes
+        return self.directions.filled_bytes + self.bits.nbytes
 
 
 class MergedSequence(Sequence):
@@ -77,16 +76,15 @@ class MergedSequence(Sequence):
 
     @property
     def read_bytes(self) -> int:
-        return self._own_bytes + self.shared.filled_bytes  # both layers read what they share
+        return self._own_bytes + self.shared.filled_bytes  # both layers read the shared tensors
 
     @property
     def _own_bytes(self) -> int:
-        nbytes: int = self.magnitudes.nbytes + self.retained.filled_bytes + self.tail.filled_bytes
-        return nbytes
+        return self.magnitudes.nbytes + self.retained.filled_bytes + self.tail.filled_bytes
 
 
 class Parts(NamedTuple):
-    """What one layer of a pair has of its own."""
+    """The tensors of one layer of a pair that the other does not share."""
 
     magnitudes: Tensor
     retained: Sequence
@@ -104,10 +102,10 @@ class MergedRows(NamedTuple):
 class MiniCache(Storage):
     """MiniCache (Liu et al. 2024, arXiv 2405.14366): from the middle of the model up, layers share directions in pairs.
 
-    Of a token's keys x, y in layers 2i and 2i + 1 (and of its values likewise) remain one direction, on the
-    great circle from x to y at `t`, and the two lengths |x| and |y|. Tokens whose directions part the most are
-    retained: kept as they are in both layers, chosen per head, for keys and values apart. Tokens that decoding
-    adds are never merged. Keys are merged after RoPE; both were turned by the same angle.
+    A token's keys x, y in layers 2i and 2i + 1 are merged to one direction, on the great circle from x to y at `t`, and
+    the two lengths |x| and |y|; its values likewise. Tokens whose directions differ the most are retained, unmerged in
+    both layers, chosen per head and separately for keys and values. Decoded tokens are never merged. Keys are merged
+    after RoPE, which turned both by the same angle.
 
     t           0 is the lower layer's direction, 1 the upper's.
     start       the first layer that may merge; null is the middle, num_layers // 2. A layer without partner
@@ -115,8 +113,8 @@ class MiniCache(Storage):
     retention   share of the tokens to retain, rounded up; 0.05 is KVCache-Factory's. With
                 rule="simlayerkv" it is not read: 1024 of more than 1024 tokens and a tenth (rounded down) of
                 fewer, as SimLayerKV's baselines were made.
-    criterion   angle: the largest angles part the most (KVCache-Factory). abs_cosine: the smallest |cos|,
-                for which opposite vectors are alike (SimLayerKV).
+    criterion   which directions differ the most. angle: those of the largest angles (KVCache-Factory). abs_cosine:
+                those of the smallest |cos|, for which opposite vectors are alike (SimLayerKV).
     storage     how directions, retained and new tokens and the other layers are held: Dense or Kivi. With
                 Kivi retained tokens are quantised whole; the last directions stay as they are, as in any layer.
 
@@ -161,7 +159,7 @@ class MiniCache(Storage):
         return 1.5  # a direction counts for tokens that are not merged, too, as in the paper
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """Half of its storage's where layers are merged: every second one is without directions of its own."""
+        """Half of its storage's share where layers are merged, because two layers share one set of directions."""
         if layer is not None and layer.index - layer.index % 2 not in self._lower(layer.num_layers):
             return self.storage.least_share(element_bytes, layer)
         return self.storage.least_share(element_bytes) / 2

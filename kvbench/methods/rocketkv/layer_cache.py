@@ -1,5 +1,4 @@
-"""Keys and values of which each query reads the tokens with the best approximate scores, from a few channels of keys'
-bounds."""
+"""Keys and values of which a query reads only the best tokens, by scores from a few channels of the keys' bounds."""
 
 import torch
 from torch import Tensor
@@ -12,12 +11,12 @@ from kvbench.ops.softmax import Scaling, plain
 
 
 class HybridLayer(LayerCache):
-    """All that it is given, and for each page of `page` consecutive tokens the smallest and largest key per channel.
+    """Stores all keys and values, and the smallest and largest key per channel of each page of `page` tokens.
 
-    The query heads of a KV head read the same `tokens` tokens (hybrid sparse attention, RocketKV): those of the largest
-    mean of approximate attention. This takes the `channels` channels in which the group's queries are largest, and in
-    each the page's largest key where the queries' sum is positive, else its smallest; all tokens of a page have its
-    score, and of equal ones the earlier is read. Pages of one token need no bounds.
+    The query heads of a KV head read the same `tokens` tokens (hybrid sparse attention, RocketKV): those with the
+    largest mean approximate attention. It is computed from the `channels` channels in which the group's queries are
+    largest: in each, from the page's largest key if the sum of the queries is positive, else from its smallest. All
+    tokens of a page have its score; among equal scores the earlier token is read. Pages of one token need no bounds.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, page: int, tokens: int, channels: int, seen: int, kept: Kept):
@@ -37,7 +36,7 @@ class HybridLayer(LayerCache):
 
     @property
     def read_bytes(self) -> int:
-        """The chosen tokens, and `channels` of the keys that scores are made of: one bound of each page."""
+        """The chosen tokens, and `channels` channels of the keys that make the scores: one bound of each page."""
         length, width = self.k.length, self.k.buffer.shape[3]
         if length <= self.tokens:
             return self.k.filled_bytes + self.v.filled_bytes
@@ -78,7 +77,7 @@ class HybridLayer(LayerCache):
         if self.bounds is not None:
             columns = torch.where(picked.sum(dim=1) > 0, best + grouped.shape[2], best)
         part = stored.gather(2, columns[:, None].expand(-1, stored.shape[1], -1)).float()
-        # fewer channels make smaller products: the softmax is as much sharper (SparQ attention, equation 8)
+        # fewer channels make smaller products, so the softmax is sharpened accordingly (SparQ attention, equation 8)
         share = (picked.abs().sum(dim=2, keepdim=True) / sizes.sum(dim=2, keepdim=True)).nan_to_num(1)
         logits = picked @ part.mT * plain(scaling) / share.sqrt()
         by_token = logits.repeat_interleave(self.page, dim=2)[..., : self.k.length]

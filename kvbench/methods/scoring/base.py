@@ -9,16 +9,17 @@ from kvbench.errors import UserError
 from kvbench.methods.facts import Stated
 from kvbench.prefill import LayerState, Needs
 
-MOST_PROTECTED = 2**20  # tokens; a scoring that protects more of every budget never lets one be chosen
+MOST_PROTECTED = 2**20  # tokens; a scoring that protects more is taken to protect every token of any budget
 
 
 class Scoring(Stated, ABC):
     """Importance of prompt tokens, from prefill observations. A new scoring is one class with `votes`.
 
-    The first `sinks` and the last `window` tokens always stay: a scoring may have fields of these names. `needs` names
-    the observations that `votes` reads; without any, keys and values are there. A scoring that reads these alone has no
-    scores for single query heads: `per_query_head` is False. `signed` scorings have negative votes. `orders_by_scores`
-    is False for those with an `order` of their own.
+    orders_by_scores   False for a scoring that overrides `order`.
+    per_query_head     False for a scoring that reads only keys and values, which all query heads of a group share.
+    signed             whether votes may be negative.
+    sinks, window      the first `sinks` and the last `window` tokens are always kept; they may be fields.
+    needs              the observations that `votes` reads beside keys and values.
     """
 
     orders_by_scores: bool = True
@@ -33,53 +34,54 @@ class Scoring(Stated, ABC):
 
     @property
     def while_decoding(self) -> bool:
-        """Whether it can score the tokens that are left while decoding, when there are the last queries, and the
-        attention of all queries so far, but no other observation."""
+        """Whether it can score the tokens that are left while decoding, when the only observations are the last queries
+        and the attention of all queries so far."""
         return self.needs == Needs(window=self.needs.window, column_sums=self.needs.column_sums)
 
     def protected(self, budget: int) -> int:
-        """How many trailing tokens of the prompt are always kept, out of `budget` per head."""
+        """How many of the `budget` tokens per head are always the last ones of the prompt."""
         return self.window
 
     @abstractmethod
     def votes(self, layer: LayerState) -> Tensor:
-        """Importance of each token for each query head, float32 [num_attention_heads, n]; higher is kept.
+        """Importance of each token for each query head, float32 [num_attention_heads, n]; the highest are kept.
 
-        [num_key_value_heads, n] where `per_query_head` is False. `layer` is shared by all settings of a sample: read
-        it, never write it.
+        [num_key_value_heads, n] if `per_query_head` is False. `layer` is shared by all settings of a sample: do not
+        write it.
         """
 
     def least(self, layer: LayerState) -> int:
-        """How many tokens before the window have infinite votes in every head and stay, whatever the budget."""
+        """How many tokens before the window have infinite votes in every head: they are kept whatever the budget."""
         return 0
 
     def queries(self, layer: LayerState) -> int:
-        """Over how many queries the attention in `votes` is summed."""
+        """The number of queries over which `votes` sums attention."""
         return 1
 
     def smooth(self, votes: Tensor) -> Tensor:
-        """Votes [heads, n - protected] after the heads of a group were reduced to one, for example pooled."""
+        """Smooth votes [heads, n - protected], for example by pooling, after each group was reduced to one head."""
         return votes
 
     def order(
         self, order: Tensor, scores: Tensor, counts: int | Tensor, window: int, sure: int, layer: LayerState
     ) -> Tensor:
-        """Indices [heads, len] of what each head keeps first to what it keeps last, of the tokens before the window.
+        """Indices [heads, len] of the tokens before the window, the first to keep first.
 
-        `order` is that of `scores` [heads, len], the largest first: the result for all scorings but those whose choice
-        depends on how many tokens a head keeps. These are `counts`, int64 [heads] or one number for all, beside
-        `window` tokens; the first `sure` of `order` must stay first. One that returns another tensor than `order` says
-        so by `orders_by_scores = False`.
+        Override it, with `orders_by_scores = False`, if the choice depends on how many tokens a head keeps.
+
+        order    the order of `scores` [heads, len], the largest first.
+        counts   how many tokens each head keeps beside its window of `window`: int64 [heads], or one number for all.
+        sure     the first `sure` indices of `order` must stay first.
         """
         return order
 
     @property
     def copies(self) -> bool:
-        """Whether equal scores are mostly copies of one, as max pooling makes them, which no rounding tells apart."""
+        """Whether equal scores are mostly copies of one score, as after max pooling: equal after any rounding."""
         return False
 
     def keep_sinks(self, votes: Tensor) -> Tensor:
-        """`votes` [heads, n], written in place, with the first `sinks` tokens before all others."""
+        """Rank the first `sinks` tokens before all others, in place in votes [heads, n]."""
         votes[:, : self.sinks] = float("inf")
         return votes
 

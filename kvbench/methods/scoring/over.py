@@ -7,7 +7,7 @@ from kvbench.prefill import LayerState
 
 
 class OverScoring(Scoring):
-    """Says what `base`, another scoring, says. A new one is one class with the field `base` and what it changes."""
+    """Forwards to `base`, another scoring. A new one is one class with the field `base` and overrides."""
 
     base: Scoring
 

@@ -1,4 +1,4 @@
-"""The cache of a layer that is compressed at the first decoded token, when all layers have a score."""
+"""A layer cache that is compressed at the first decoded token, once all layers have a score."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ from kvbench.methods.selection import Selection
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState
 
-# Makes the cache of one layer from its prefill state.
+# Makes a layer's cache from its prefill state.
 Store = Callable[[LayerState], LayerCache]
 
 
@@ -44,10 +44,10 @@ class FirstDecodeDecision:
 
 
 class FirstDecodeLayer(LayerOfParts):
-    """Full keys and values until the first decoded token was attended to; then the cache that a `Store` makes.
+    """Full keys and values until the first decoded token has attended; then the cache that a `Store` makes.
 
     The first decoded token attends to the whole prompt in every layer, so compression takes effect at the second.
-    The store receives the prompt alone; the first decoded token is appended to what it makes.
+    The store gets only the prompt; the first decoded token is appended to the cache that it makes.
     """
 
     def __init__(self, layer: LayerState, decision: FirstDecodeDecision) -> None:
@@ -88,7 +88,7 @@ class FirstDecodeLayer(LayerOfParts):
             decision.add(self, score)
 
     def compress(self, store: Store) -> None:
-        """Replace the full cache by the one that `store` makes of the prompt."""
+        """Replace the full cache by that of `store` for the prompt."""
         keys, values = self.inner.k.view, self.inner.v.view  # [1, num_key_value_heads, n + 1, head_dim]
         # copies: the store may keep its arguments, and the buffer behind the view has slack
         prompt = [x[0, :, : self.prompt].clone() for x in (keys, values)]

@@ -15,7 +15,7 @@ class LinearPyramid(Allocation):
 
     With r_c the share of the context (all but the window) kept on average and alpha = (1 + beta) / 2, layer 0
     keeps 2r_c - beta and the last one beta where beta < r_c <= alpha, else 1 and 2r_c - 1. The paper prints
-    0.05 for beta and 1 - 2r_c, which is negative there. Below beta, where it says nothing, all layers
+    0.05 for beta and 1 - 2r_c, which is negative there. It does not define ratios below beta; there all layers
     keep r_c. The mean over layers is r_c, less what rounding down to whole tokens takes.
     """
 

@@ -1,5 +1,5 @@
-"""Layers, and sets of a layer, that a GPU works on at the same time: as many as its memory takes, since a launch costs
-as much for few."""
+"""Groups of layers, or of a layer's sets, that a GPU works on at the same time: as many as fit in its memory, because a
+launch for few costs as much as one for many."""
 
 from collections.abc import Hashable, Sequence
 
@@ -12,7 +12,7 @@ AT_ONCE = 2**31
 
 
 def layer_groups(layers: Sequence[LayerState], sizes: Sequence[int], kinds: Sequence[Hashable]) -> list[slice]:
-    """Neighbouring layers of one kind that are worked on at once: each by itself on a CPU.
+    """Neighbouring layers of one kind to work on at the same time; single layers on a CPU.
 
     sizes   bytes that the work on each layer takes.
     """
@@ -20,12 +20,12 @@ def layer_groups(layers: Sequence[LayerState], sizes: Sequence[int], kinds: Sequ
 
 
 def set_groups(sets: int, size: int, device: torch.device) -> list[slice]:
-    """Equal sets that are worked on at once, each taking `size` bytes: all on a CPU, where one follows the other."""
+    """Equal sets to work on at the same time, of `size` bytes each; all sets on a CPU, which takes one by one."""
     return groups([size] * sets, [None] * sets, AT_ONCE) if device.type == "cuda" else [slice(0, sets)]
 
 
 def groups(sizes: Sequence[int], kinds: Sequence[Hashable], most: int) -> list[slice]:
-    """Neighbours of one kind whose `sizes` add up to at most `most`, or one that has more."""
+    """Neighbours of one kind whose `sizes` add up to at most `most`, or a single one that is larger."""
     parts, start, held = [], 0, 0
     for index, size in enumerate(sizes):
         if index > start and (held + size > most or kinds[index] != kinds[start]):

@@ -32,11 +32,11 @@ TOLERANCE = 0.01  # relative; control=exact accepts this distance from the reque
 
 
 class Key(NamedTuple):
-    """What determines a layer's selection."""
+    """The numbers that determine a layer's selection."""
 
     layer: int
     tokens: int
-    protected: int  # of them, those that are always the last ones
+    protected: int  # how many of them are always the last ones
 
 
 @checked
@@ -189,14 +189,14 @@ class SpindleKV(Method):
 
 
 class Selector:
-    """The tokens of layers to code, at one budget after the other; where scores alone order them, that is done once."""
+    """Selects the tokens of layers to code at any budget; tokens that are ordered only by scores are ranked once."""
 
     def __init__(self, method: SpindleKV, layers: Sequence[LayerState]) -> None:
         self.method, self.layers = method, layers
         self.ranks: Ranks | None = None
 
     def __call__(self, places: Sequence[int], budget: int) -> Sequence[Selection]:
-        """Of the layers `places`."""
+        """The selections of the layers `places`."""
         if not places:
             return []
         method, eviction, count = self.method, self.method.eviction, len(self.layers)

@@ -15,9 +15,9 @@ SORTING = 40  # bytes that sorting takes for each score while it lasts
 
 
 class Ranks:
-    """Of the tokens of layers: 0 for the best of a head, and -1 for those of the window, which come before it.
+    """Ranks of the tokens of layers: 0 for the best of a head, and -1 for all of the window, which come before it.
 
-    Each takes 4 bytes in every head that selects.
+    A rank takes 4 bytes in every head that selects.
     """
 
     def __init__(self, layers: Sequence[LayerState], scores: Callable[[LayerState], Tensor], window: int) -> None:

@@ -49,7 +49,6 @@ def _next(tries: dict[float, float], target: float) -> float:
 
 
 def _power_law(tries: dict[float, float], a: float, b: float, target: float) -> float:
-    """Where the power law through the tries at a and b comes to the target; its exponent is kept within bounds."""
+    """Where the power law through the tries at a and b reaches the target. Its exponent is bounded."""
     exponent = math.log(tries[b] / tries[a]) / math.log(b / a)
-    x: float = b * (target / tries[b]) ** (1 / min(max(exponent, 0.2), 5.0))
-    return x
+    return b * (target / tries[b]) ** (1 / min(max(exponent, 0.2), 5.0))

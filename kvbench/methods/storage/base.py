@@ -1,4 +1,4 @@
-"""Storage: how the tokens that a method keeps are held."""
+"""Storage: how the kept tokens are held."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from kvbench.prefill import LayerState, Needs
 
 @dataclass(frozen=True)
 class KeptLayer:
-    """What a record says of a layer, without its keys and values."""
+    """The sizes of a layer that a record states."""
 
-    tokens: int | None  # that each head keeps; None where heads keep different numbers
+    tokens: int | None  # per head; None if heads keep different numbers
     heads: int  # that store keys and values, both of `head_dim` channels
     head_dim: int
     index: int  # of the layer, from the lowest, among the `num_layers` that are compressed
@@ -29,11 +29,12 @@ class KeptLayer:
 class Storage(Stated, ABC):
     """Turns a layer and the tokens selected from it into a layer cache: one class with `store` and `least_share`.
 
-    `joint` storages hold several layers together: they implement `store_all`, which the method must call, and
-    their `store` raises UserError. `groups_layers` storages store several layers faster than one by one, with the same
-    outcome. `takes_ragged` storages hold heads of different lengths, too. `batches` is that
-    of the layer caches (`LayerCache.batches`), wherever a prompt outgrows what stays raw. `needs` are the
-    observations that `store` reads; a method that takes a storage adds them to its own.
+    joint           it holds several layers together: it implements `store_all`, which the method must call, and its
+                    `store` raises UserError.
+    groups_layers   it stores several layers faster than one by one, with the same outcome.
+    takes_ragged    it can hold heads of different lengths.
+    batches         `LayerCache.batches` of its layer caches for a prompt longer than the tokens that stay raw.
+    needs           the observations that `store` reads; a method that takes a storage adds them to its own.
     """
 
     joint: ClassVar[bool] = False
@@ -49,24 +50,24 @@ class Storage(Stated, ABC):
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         """A cache of exactly the selected tokens of `layer`.
 
-        `selection.of(layer.keys)` gives their keys [heads, k, head_dim], where every head keeps k tokens; only
-        `takes_ragged` storages are given a ragged one, which has a mask, `selection.chosen`, instead.
-        `selection.kept(layer)` is the cache's `kept`.
-        The cache copies what it keeps and lists every tensor in `tensors()`: `layer` is shared by all settings.
+        `selection.of(layer.keys)` gives their keys [heads, k, head_dim] if every head keeps k tokens. A ragged one has
+        the mask `selection.chosen` instead; only `takes_ragged` storages get it. `selection.kept(layer)` is the cache's
+        `kept`. The cache copies what it keeps, because `layer` is shared by all settings, and lists every tensor in
+        `tensors()`.
         """
 
     @abstractmethod
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """The least bytes that a kept token takes, over those of its keys and values as they are.
+        """A lower bound of a kept token's bytes, as a share of the bytes of its uncompressed keys and values.
 
-        Elements of these have `element_bytes`; without a `layer`, of any layer of any model. `kvbench verify` finds
-        records wrong that claim less, so it is never above what `store` takes: what depends on the numbers themselves
-        is left out, and 0 says that nothing else is stored.
+        element_bytes: of an uncompressed element. Without a `layer` the bound holds for any layer of any model.
+        `kvbench verify` reports records that claim less, so the bound must never exceed what `store` takes: it leaves
+        out bytes that depend on the numbers themselves, and is 0 if there are no others.
         """
 
     @property
     def unfolds(self) -> bool:
-        """Whether query heads that select for themselves have copies of their own of what they keep."""
+        """Whether query heads that select for themselves each store a copy of the tokens they keep."""
         return True
 
     def store_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
@@ -75,14 +76,16 @@ class Storage(Stated, ABC):
 
 
 def coded_share(key_bits: float, value_bits: float, element_bytes: int, layer: KeptLayer | None) -> float:
-    """`least_share` of elements in so many bits each, or as they are where that is less; of a layer that is not known
-    keys may be as narrow, or values, as it takes."""
+    """`least_share` of keys and values in so many bits an element, or uncompressed where that is less.
+
+    Without a `layer` keys and values may differ in width, so that the smaller number of bits is the bound.
+    """
     bits = min(key_bits, value_bits) if layer is None else (key_bits + value_bits) / 2
     return min(bits / (8 * element_bytes), 1.0)
 
 
 def refuse_union(storage: Storage, method: str) -> None:
-    """Refuse layout=union for a method whose query heads keep the same tokens: it would store what unfolded does."""
+    """Refuse layout=union for a method whose query heads keep the same tokens: it would equal layout=unfolded."""
     if getattr(storage, "layout", None) == "union":
         raise UserError(
             f"layout=union stores once the tokens that query heads selected separately: it does not apply to {method}"
@@ -105,7 +108,7 @@ def refuse_joint(storage: Storage, method: str) -> None:
 
 
 def check_same_tokens(index: int, selections: Sequence[Selection], what: str) -> None:
-    """Refuse layers index and index + 1 where they kept different tokens; `what` begins with the storage's name."""
+    """Refuse layers index and index + 1 if they kept different tokens; `what` begins with the storage's name."""
     lower, upper = (s.indices for s in selections)
     if lower is None and upper is None:
         return

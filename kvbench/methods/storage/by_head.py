@@ -11,19 +11,19 @@ from kvbench.cache.packed import flat_positions
 from kvbench.methods.selection import Selection
 from kvbench.prefill import LayerState
 
-Held = TypeVar("Held")  # a storage
+AnyStorage = TypeVar("AnyStorage")
 
 
 def by_head(
-    store: Callable[[Held, LayerState, Selection], LayerCache],
-) -> Callable[[Held, LayerState, Selection], LayerCache]:
-    """Makes a storage's `store` of equally long heads take a ragged `Selection`, too: each head as a layer of one head.
+    store: Callable[[AnyStorage, LayerState, Selection], LayerCache],
+) -> Callable[[AnyStorage, LayerState, Selection], LayerCache]:
+    """Lets a `store` of equally long heads also take a ragged `Selection`: it stores each head as a layer of one head.
 
-    One wait for the device: for the numbers of tokens.
+    One wait for the device, for the numbers of tokens.
     """
 
     @wraps(store)
-    def either(self: Held, layer: LayerState, selection: Selection) -> LayerCache:
+    def store_any(self: AnyStorage, layer: LayerState, selection: Selection) -> LayerCache:
         if not selection.ragged:
             return store(self, layer, selection)
         counts, masks = selection.counts, selection.mask(layer).flatten(0, 1)
@@ -33,15 +33,15 @@ def by_head(
         ]
         size = 0.0
         for head, count in zip(heads, counts, strict=True):
-            assert head.kept is not None, "a cache of kept tokens says which"
+            assert head.kept is not None, "`store` passes its selection's `kept`"
             size += head.kept.r3 * count
         return ByHeadLayer(heads, layer.n, selection.kept(layer, r3=size / max(sum(counts), 1)))
 
-    return either
+    return store_any
 
 
 def one_head(layer: LayerState, head: int, heads: int) -> LayerState:
-    """The layer as if it had this one of `heads` heads that store: a KV head with its group, or a query head."""
+    """The layer reduced to one of its `heads` storing heads: a KV head with its group, or a query head."""
     kv = head // (heads // layer.num_key_value_heads)
     group = layer.num_attention_heads // heads
     queries = None if layer.queries is None else layer.queries[head * group : (head + 1) * group]

@@ -34,7 +34,7 @@ class SmallCodes(CodedSequence):
     @property
     @abstractmethod
     def levels(self) -> tuple[float, ...]:
-        """What codes 0, 1, … mean."""
+        """The values of codes 0, 1, …"""
 
     def decoded(self, tokens: slice) -> Tensor:
         codes = self.parts[0].buffer[:, tokens]

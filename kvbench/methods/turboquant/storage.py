@@ -36,7 +36,7 @@ class TurboQuant(Storage):
     rotation         haar; hadamard: two rounds of random signs and the transform; plain_hadamard: one without signs.
     seed             of the rotation.
     norm_correction  divide the length by that of the rounded direction, so that a vector keeps its length.
-    raw_layers       first and last layers of this number each, which stay as they are.
+    raw_layers       how many first, and as many last, layers stay uncompressed.
 
     There is no released code. vLLM's has a plain Hadamard transform, keys alone rotated, uniform values,
     norm_correction and two raw layers at each end. The paper's unbiased estimate of inner products, which adds a sketch

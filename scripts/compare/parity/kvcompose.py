@@ -66,7 +66,7 @@ def ours(layers: list[Layer], budget: int) -> list[Tensor]:
         state.reconstruction = {how: ContextScores(scores, 0)}
         states.append(state)
     method = Eviction(scoring=scoring, heads=CompositeHeads())
-    given = method.given(PrefillState(states, torch.zeros(1)), budget)
+    given = method.for_prompt(PrefillState(states, torch.zeros(1)), budget)
     return [
         given.select(state, index, len(states), budget).mask(state).flatten(0, 1) for index, state in enumerate(states)
     ]

@@ -182,7 +182,7 @@ def compare(
     state, n = PrefillState(list(layers), torch.zeros(1)), layers[0].n
     for ratio in RATIOS:
         budget = ratio * n
-        given = Eviction(scoring=scoring, heads=PooledHeads("official")).given(state, budget)
+        given = Eviction(scoring=scoring, heads=PooledHeads("official")).for_prompt(state, budget)
         kept = torch.stack([given.select(x, x.index, len(layers), budget).chosen[:, context] for x in layers])
         above, above_exact = (one._threshold(one.score, ratio)[0][:, 0] for one in collected)
         reference = places(above_exact.flatten()[None]), exact.flatten()[None]

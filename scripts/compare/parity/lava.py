@@ -152,7 +152,7 @@ def compare(
     states = [layer.state() for layer in layers]
     for index, (state, layer) in enumerate(zip(states, layers, strict=True)):
         state.values, state.index, state.num_layers = layer.values, index, len(layers)
-    given = PAPER.given(PrefillState(states, torch.zeros(1)), budget)
+    given = PAPER.for_prompt(PrefillState(states, torch.zeros(1)), budget)
     for index, state in enumerate(states):
         ours = PAPER.scores(state, WINDOW) / WINDOW  # the released code's are means over the window
         if budget == BUDGETS[0]:

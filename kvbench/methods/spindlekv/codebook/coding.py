@@ -22,14 +22,14 @@ class Rows:
     """The vectors to code, per book, in the order of KV head and position; the books of a layer one after the other."""
 
     index: Tensor  # int64 [books, most]: rows of a layer's vectors [num_key_value_heads · n, head_dim]; then zeros
-    lengths: Tensor  # int64 [books]: how many of them are meant
+    lengths: Tensor  # int64 [books]: how many rows before the zeros
     counts: Tensor  # int64 [books, most]: for how many query heads each stands; then zeros
 
     @classmethod
     def of(cls, counts: Tensor, books: int, heads: int, most: int) -> "Rows":
-        """Of counts [layers, streams, n], query heads that want a token: at most `most` tokens for each stream.
+        """The rows for counts [layers, streams, n], the number of query heads that want each token.
 
-        `books` of each layer; streams of `heads` KV heads.
+        books: of each layer. heads: KV heads of the streams. most: tokens of a stream at most.
         """
         layers, streams, n = counts.shape
         all_rows = torch.arange(heads * n, device=counts.device).view(heads, 1, n)
@@ -113,7 +113,7 @@ def read_sizes(covered: Sequence[Covered]) -> None:
 
 
 def _size_tensors(group: Covered) -> list[Tensor]:
-    """What `Sizes` has, each of all layers."""
+    """The numbers of `Sizes`, each for all layers."""
     count, heads = group.raw.shape[:2]
     kept = group.wanted.any(dim=2)  # [layers, streams, n]
     union = kept if kept.shape[1] == heads else kept.view(count, heads, -1, kept.shape[2]).any(dim=2)
@@ -129,9 +129,9 @@ def _size_tensors(group: Covered) -> list[Tensor]:
 
 
 def _parted(numbers: list[int], count: int) -> list[list[int]]:
-    """The numbers of `count` layers, which have equally many."""
-    each = len(numbers) // count
-    return [numbers[place * each : (place + 1) * each] for place in range(count)]
+    """The numbers of each of `count` layers, which have equally many."""
+    size = len(numbers) // count
+    return [numbers[place * size : (place + 1) * size] for place in range(count)]
 
 
 def gathered(sides: Sequence[Tensor], index: Sequence[Tensor]) -> Tensor:
@@ -143,7 +143,7 @@ def gathered(sides: Sequence[Tensor], index: Sequence[Tensor]) -> Tensor:
 
 
 def keys_before_rope(layers: Sequence[LayerState], index: Sequence[Tensor]) -> Tensor:
-    """float32; rows as in `gathered`."""
+    """The rows of `gathered` of the layers' keys before RoPE, float32."""
     keys, n = layers[0].keys, layers[0].n
     rope = fixed_rotation(layers[0].rope, "a codebook of keys before RoPE")
     table = rope_table(rope, keys.shape[2])
@@ -153,17 +153,17 @@ def keys_before_rope(layers: Sequence[LayerState], index: Sequence[Tensor]) -> T
 
 
 def cover_bytes(vectors: int, head_dim: int) -> int:
-    """What finding one codebook takes while it lasts: neighbours in bits, vectors in float32, int32 and two float16."""
+    """Working memory to find one codebook: neighbours in bits; vectors in float32, in int32 and twice in float16."""
     return vectors * (vectors // 8 + 12 * head_dim)
 
 
 def compact(mask: Tensor, most: int, *values: Tensor) -> tuple[Tensor, ...]:
-    """Of each of `values` [..., n] the elements where mask [..., n] is true, in order, and how many there are.
+    """The elements of each of `values` [..., n] where mask [..., n] is true, in order, and their number.
 
-    [..., most] and [...]; behind them zeros. No wait, as the size does not depend on the data.
+    They are [..., most], filled up with zeros, and [...]. No wait, as the size does not depend on the data.
     """
     places = mask.cumsum(dim=-1)
-    slots = places * mask  # the others share slot 0, which is left out
+    slots = places * mask  # elements where the mask is false share slot 0, which is left out
     shape = *mask.shape[:-1], most + 1
     chosen = (value.new_zeros(shape).scatter_(-1, slots, value)[..., 1:].contiguous() for value in values)
     return *chosen, places[..., -1].contiguous()

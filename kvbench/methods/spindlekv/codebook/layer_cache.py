@@ -1,6 +1,6 @@
 """SpindleKV's cache: codebook entries, and per kept vector a reference and a magnitude, packed over all heads.
 
-Those of one sequence, or of all those of a batch: one operation codes a token, one attends to all.
+It holds one sequence or all sequences of a batch: one operation codes a token, one attends to all.
 """
 
 import sys
@@ -23,7 +23,7 @@ from kvbench.ops.softmax import Scaling, of_rows
 
 
 class CodebookRow(Row):
-    """What one sequence has of codebooks."""
+    """The bytes of one sequence in a layer of codebooks."""
 
     def __init__(self, kept: Kept | None, beside: int):
         """beside: bytes of positions, bits and raw vectors."""
@@ -33,17 +33,17 @@ class CodebookRow(Row):
 
 
 class CodebookLayer(RowsLayer):
-    """Coded vectors of the streams of all rows, and the prompt's last tokens as they are.
+    """Coded vectors of the streams of all rows, and the prompt's last tokens uncompressed.
 
     Rows have equally many streams and KV heads. Query head q of a row reads its stream
     q // (num_attention_heads / streams). Keys are coded before RoPE and rotated to their original positions whenever
-    they are read. A decoded token is matched to an entry or becomes one, once per stream; room for the entries of BLOCK
-    tokens is made at once, since only the device knows how many of them become one. No more: the width of references
-    depends on it. How many tokens were decoded is on the device, too, for each stream, where it is counted.
+    they are read. A decoded token is matched to an entry or becomes one, once per stream. Only the device knows how
+    many become entries, so room is made for the entries of BLOCK tokens at once, and for no more, because the width of
+    references depends on it. The number of decoded tokens of each stream is counted on the device, too.
     """
 
     rows: list[CodebookRow]
-    room = sys.maxsize  # it makes its own
+    room = sys.maxsize  # `append` makes room itself
 
     def __init__(
         self,
@@ -56,17 +56,17 @@ class CodebookLayer(RowsLayer):
         rope: Rope,
         rows: Sequence[CodebookRow] = (),
     ):
-        """rows: whose codebooks these are, one row after the other; none: of one sequence."""
+        """rows: the sequences that these codebooks belong to, in order; none: one sequence."""
         super().__init__(seen, kept)
         self.k, self.v, self.streams, self.raw = keys, values, streams, raw
         self.prompt, self.rope = seen, rope
-        self.decoded = self.capacity = 0  # tokens that came after the prompt, and that have their place
+        self.decoded = self.capacity = 0  # tokens after the prompt, and the places for them
         beside = sum(t.nbytes for t in (*streams.tensors(), raw.keys, raw.values))
         self.rows = list(rows) or [CodebookRow(kept, beside)]
         self._lay_out()
 
     def joins(self, other: RowsLayer) -> bool:
-        """Caches that have coded decoded tokens stay alone."""
+        """Caches that have coded decoded tokens join no other."""
         if not isinstance(other, CodebookLayer) or self.decoded or other.decoded:
             return False
         return self._kind() == other._kind()
@@ -76,7 +76,7 @@ class CodebookLayer(RowsLayer):
         return streams, heads, self.prompt, self.rope, self.k.kind(), self.v.kind()
 
     def joined(self, others: Sequence["CodebookLayer"], room: int) -> "CodebookLayer":
-        """Room is made when a token comes, as in a cache alone: the width of its references depends on it."""
+        """Room is made when a token comes, as in a single cache, because the width of references depends on it."""
         if not others:
             return self
         parts = [self, *others]
@@ -94,7 +94,7 @@ class CodebookLayer(RowsLayer):
 
     @property
     def filled_bytes(self) -> int:
-        """As if every decoded vector had become an entry: how many have is known to the device alone."""
+        """Counted as if every decoded vector had become an entry: only the device knows how many have."""
         return sum(row.filled for row in self.rows)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
@@ -145,9 +145,9 @@ class CodebookLayer(RowsLayer):
         return Rotation(table.order_on(device), table.turns(self.rope, self.prompt + self.capacity, device))
 
     def keep(self, rows: Sequence[int]) -> None:
-        of_row, heads = (len(each) // len(self.rows) for each in (self.streams.tokens, self.raw.windows))
-        streams = [row * of_row + stream for row in rows for stream in range(of_row)]
-        lengths = [count + self.capacity for count in self.streams.tokens]
+        count, heads = (len(numbers) // len(self.rows) for numbers in (self.streams.tokens, self.raw.windows))
+        streams = [row * count + stream for row in rows for stream in range(count)]
+        lengths = [tokens + self.capacity for tokens in self.streams.tokens]
         self.k, self.v = (side.kept(streams, lengths) for side in (self.k, self.v))
         self.streams.keep(streams)
         self.raw.keep([row * heads + head for row in rows for head in range(heads)])
@@ -155,7 +155,7 @@ class CodebookLayer(RowsLayer):
         self._lay_out()
 
     def _make_place(self, tokens: int) -> None:
-        """For `tokens` more decoded tokens."""
+        """Make places for `tokens` more decoded tokens."""
         lengths = [count + self.capacity for count in self.streams.tokens]
         self.capacity += tokens
         for side in (self.k, self.v):
@@ -163,7 +163,7 @@ class CodebookLayer(RowsLayer):
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """Note where each stream lies in the packed tensors, and what else a step reads."""
+        """Compute the place of each stream in the packed tensors, and the other numbers that a step reads."""
         streams, windows = self.streams, self.raw.windows
         copies = len(streams.tokens) // len(windows)
         self.places, start = [], 0
@@ -190,10 +190,10 @@ class CodebookLayer(RowsLayer):
         self._count_bytes()
 
     def _count_bytes(self) -> None:
-        """Bytes of each row, without room as if every decoded vector had become an entry."""
-        of_row = len(self.streams.tokens) // len(self.rows)
+        """Count the bytes of each row; those without room as if every decoded vector had become an entry."""
+        count = len(self.streams.tokens) // len(self.rows)
         for number, row in enumerate(self.rows):
-            streams = range(number * of_row, (number + 1) * of_row)
+            streams = range(number * count, (number + 1) * count)
             tokens = [self.streams.tokens[stream] + self.capacity for stream in streams]
             row.token_bytes = sum(side.token_bytes(streams) for side in (self.k, self.v))
             row.held = row.beside + sum(side.stored_bytes(streams, tokens) for side in (self.k, self.v))

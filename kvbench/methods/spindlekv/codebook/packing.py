@@ -1,4 +1,4 @@
-"""From covers to the parts of codebook caches: of several layers at once, then each in memory of its own."""
+"""From covers to the parts of codebook caches: made for several layers at once, then copied to separate memory."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -19,7 +19,7 @@ from kvbench.ops.rope import fixed_rotation
 
 
 class Packing:
-    """Covered layers of one kind; what is packed has all of them one after the other."""
+    """Packs covered layers of one kind: packed tensors hold all of them, one after the other."""
 
     def __init__(self, covered: Sequence[CoveredLayer]) -> None:
         self.covered = covered
@@ -33,16 +33,16 @@ class Packing:
         self.lengths = [sizes.lengths for sizes in self.sizes]
         self.rows = self._first(self.lengths)  # of the coded tokens, in the covers
         self.index = torch.cat([cover.index.flatten() for cover in covered])[self.rows]  # rows of a layer's vectors
-        self.of_layers = self.index.split(self.tokens)
+        self.by_layer = self.index.split(self.tokens)
 
     def keys(self, theta: float, reconstruct: bool) -> list[Side]:
         covers, books = [cover.keys for cover in self.covered], [sizes.keys for sizes in self.sizes]
-        x = keys_before_rope(self.layers, self.of_layers)
+        x = keys_before_rope(self.layers, self.by_layer)
         return self._sides(x, covers, books, bound(theta), reconstruct, self.table.pair)
 
     def values(self, theta: float, reconstruct: bool) -> list[Side]:
         covers, books = [cover.values for cover in self.covered], [sizes.values for sizes in self.sizes]
-        x = gathered([layer.values for layer in self.layers], self.of_layers).float()
+        x = gathered([layer.values for layer in self.layers], self.by_layer).float()
         return self._sides(x, covers, books, bound(theta), reconstruct, lambda entries: entries)
 
     def _sides(
@@ -54,7 +54,7 @@ class Packing:
         reconstruct: bool,
         arranged: Callable[[Tensor], Tensor],
     ) -> list[Side]:
-        """From x float32 [coded tokens, head_dim] and the entries of each layer's books."""
+        """The sides of x float32 [coded tokens, head_dim]; books: the entries of each layer's books."""
         picked = torch.cat([cover.entries.flatten() for cover in covers])[self._first(books)]  # each within its book
         entries = x[picked + repeated(offsets(flat(self.lengths)), flat(books), x.device)]
         entries = arranged((F.normalize(entries, dim=-1) if reconstruct else entries).to(self.dtype))
@@ -62,7 +62,7 @@ class Packing:
         magnitudes = [None] * len(covers)
         if reconstruct:
             magnitudes = joined([[part] for part in x.norm(dim=-1).to(self.dtype).split(self.tokens)])
-        of_layers = zip(
+        sides = zip(
             joined([[part] for part in entries.split([sum(sizes) for sizes in books])]),
             joined([[cover.sizes] for cover in covers]),
             books,
@@ -70,10 +70,10 @@ class Packing:
             magnitudes,
             strict=True,
         )
-        return [Side(*parts, limit) for parts in of_layers]
+        return [Side(*parts, limit) for parts in sides]
 
     def _references(self, references: Tensor, books: list[list[int]]) -> list[list[Tensor]]:
-        """Those of each stream in the type that it needs."""
+        """The references of each stream in the type that it needs."""
         widths = [sizes.widths(entries) for sizes, entries in zip(self.sizes, books, strict=True)]
         narrow = {width: self._by_stream(references.to(WIDTHS[width])) for width in {*flat(widths)}}
         return [[narrow[width][place][stream] for stream, width in enumerate(row)] for place, row in enumerate(widths)]
@@ -88,7 +88,7 @@ class Packing:
         ]
 
     def _bits(self) -> list[Tensor | None]:
-        """Of each layer, which of its coded tokens a head wants, of the streams whose heads differ."""
+        """The bits of each layer: which coded tokens each head wants, for the streams whose heads differ."""
         widths = [[width for width in sizes.bit_widths for _ in range(sizes.group)] for sizes in self.sizes]
         if not any(flat(widths)):
             return [None] * len(widths)
@@ -117,7 +117,7 @@ class Packing:
         return [Raw(*parts) for parts in zip(*sides, windows, strict=True)]
 
     def _first(self, counts: list[list[int]]) -> Tensor:
-        """Of [books, most] of all layers, flattened, the first counts[i][b] of each book."""
+        """Indices of the first counts[i][b] elements of each book in the flattened [books, most] of all layers."""
         most = [width for width, books in zip(self.most, counts, strict=True) for _ in books]
         return first_of_each(offsets(most), flat(counts), self.layers[0].keys.device)
 
@@ -128,9 +128,9 @@ class Packing:
 
 
 def joined(lists: Sequence[Sequence[Tensor]]) -> list[Tensor | None]:
-    """The parts of each list one after the other, in memory of its own; None for an empty one.
+    """The parts of each list one after the other, in separate memory; None for an empty list.
 
-    One copy for all lists, as each of its own would be a kernel of a GPU.
+    All lists are copied at once, because separate copies would each launch a kernel on a GPU.
     """
     outputs = [parts[0].new_empty(sum(map(len, parts)), *parts[0].shape[1:]) if parts else None for parts in lists]
     targets: list[Tensor] = []
@@ -143,18 +143,18 @@ def joined(lists: Sequence[Sequence[Tensor]]) -> list[Tensor | None]:
 
 
 def as_bytes(x: Tensor) -> Tensor:
-    """Integers of types that few kernels know, as bytes."""
+    """uint16, which few kernels take, as bytes; other types unchanged."""
     return x.view(torch.uint8) if x.dtype == torch.uint16 else x
 
 
 def first_of_each(starts: list[int], counts: list[int], device: torch.device) -> Tensor:
-    """starts[i] and the counts[i] - 1 numbers behind it, for one i after the other: int64 [sum of counts]."""
+    """For each i in order starts[i] and the counts[i] - 1 numbers after it: int64 [sum of counts]."""
     shifts = [start - held for start, held in zip(starts, offsets(counts), strict=True)]
     return repeated(shifts, counts, device) + torch.arange(sum(counts), device=device)
 
 
 def repeated(numbers: list[int], counts: list[int], device: torch.device) -> Tensor:
-    """Each of the numbers as often as counts says: int64 [sum of counts]. No wait."""
+    """numbers[i] repeated counts[i] times, for each i in order: int64 [sum of counts]. No wait."""
     both = torch.tensor([numbers, counts]).to(device, non_blocking=True)
     return both[0].repeat_interleave(both[1], output_size=sum(counts))
 

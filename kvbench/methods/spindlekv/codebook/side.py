@@ -50,19 +50,16 @@ class Side:
 
     @property
     def books(self) -> Books:
-        """With room for further entries."""
+        """The books, with room for further entries."""
         return Books(self.sizes, max(self.capacities), self.bound)
 
     @property
     def entry_bytes(self) -> int:
-        nbytes: int = self.entries.shape[1] * self.entries.element_size()
-        return nbytes
+        return self.entries.shape[1] * self.entries.element_size()
 
     def vector_bytes(self, stream: int) -> int:
         """Bytes of the reference and the magnitude of one vector."""
-        magnitude: int = 0 if self.magnitudes is None else self.magnitudes.element_size()
-        width: int = self.widths[stream]
-        return width + magnitude
+        return self.widths[stream] + (0 if self.magnitudes is None else self.magnitudes.element_size())
 
     def token_bytes(self, streams: Sequence[int]) -> int:
         """Bytes of one more token in these streams, in all of which it becomes an entry."""
@@ -75,7 +72,7 @@ class Side:
         return vectors + sum(self.capacities[book] for book in books) * self.entry_bytes
 
     def kind(self) -> Hashable:
-        """What sides that are joined have in common."""
+        """The properties that sides must have in common to be joined."""
         return self.streams, len(self.capacities), self.entries.dtype, self.magnitudes is None, self.bound
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What the host knows of a layer's codebook cache before it is packed: its sizes, and with them all of its bytes."""
+"""The sizes of a layer's codebook cache, known on the host before it is packed, and the bytes that follow from them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +11,11 @@ class Sizes:
     """Numbers of one layer's tokens and entries. A stream is a KV head, or a query head with its own codebook."""
 
     heads: list[int]  # coded tokens of each head that selects for itself
-    union: list[int]  # coded tokens of each KV head, that any of its heads wants
+    union: list[int]  # coded tokens of each KV head that any of its heads wants
     windows: list[int]  # raw tokens of each KV head
     keys: list[int]  # entries of each book
     values: list[int]
-    gaps: list[int]  # per stream, whether its tokens are others than 0 … tokens-1
+    gaps: list[int]  # per stream, whether its tokens are not 0 … tokens-1
     same: list[int]  # per stream but the first, whether its tokens are those of the stream before
 
     @cached_property
@@ -35,16 +35,16 @@ class Sizes:
         return len(self.heads) // len(self.tokens)
 
     def retained(self, unfolded: bool) -> list[int]:
-        """Tokens kept, coded or raw: of each KV head, those that any of its heads keeps, or of each head."""
+        """Tokens kept, coded or raw: by each head if `unfolded`, else by any head of each KV head."""
         counts = self.heads if unfolded else self.union
         return [count + self.windows[place * len(self.windows) // len(counts)] for place, count in enumerate(counts)]
 
     def widths(self, entries: list[int]) -> list[int]:
-        """Bytes of a reference, per stream, to books of so many entries."""
+        """Bytes of a reference, per stream, to books with these numbers of entries."""
         return [dtype.itemsize for dtype in reference_types(entries, len(self.tokens))]
 
     def reference_bytes(self) -> int:
-        """Of keys and values."""
+        """Bytes of the references of keys and values."""
         widths = zip(self.widths(self.keys), self.widths(self.values), strict=True)
         return sum(count * sum(both) for count, both in zip(self.tokens, widths, strict=True))
 
@@ -86,8 +86,7 @@ class Sizes:
         """Bytes of the cache of a prompt of n tokens, vectors of `itemsize` bytes a channel."""
         vectors = sum(self.keys) + sum(self.values) + 2 * sum(self.windows)
         magnitudes = 2 * sum(self.tokens) if reconstruct else 0
-        position: int = smallest_integer(n - 1).itemsize
-        positions = sum(self.tokens[stream] for stream in self.placed) * position
+        positions = sum(self.tokens[stream] for stream in self.placed) * smallest_integer(n - 1).itemsize
         bits = sum(self.bit_widths) * self.group
         return (vectors * head_dim + magnitudes) * itemsize + self.reference_bytes() + positions + bits
 

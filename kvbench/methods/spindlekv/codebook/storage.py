@@ -30,20 +30,20 @@ class Codebook(Storage):
     """SpindleKV's similarity based token replacement (Tang et al. 2025, §3.4), by itself.
 
     theta_k, theta_v   cosine above which a key before RoPE, or a value, may be represented by another; 1 merges
-                       nothing but vectors of equal direction.
-    scope              what shares a codebook: kv_group, a KV head with all its query heads; layer, all heads;
-                       head, where query heads select for themselves each has its own.
-    reconstruct        true keeps every vector's magnitude; false reads the entry with its own (table 6).
-    window             the prompt's last tokens that stay as they are, as far as all heads of a group keep
-                       them; 0 codes them too. The paper does not say.
+                       only vectors of equal direction.
+    scope              the heads that share a codebook. kv_group: a KV head with all its query heads. layer: all heads.
+                       head: each query head has its own, where query heads select for themselves.
+    reconstruct        true stores every vector's magnitude; false reads an entry with its own magnitude (table 6).
+    window             the prompt's last tokens that stay uncompressed if all heads of a group keep them; 0: they are
+                       coded, too. The paper does not say.
     ratio_over         where query heads select for themselves, the vectors that r1 and r2 count. kv_heads: tokens that
                        any head of a group kept, once per KV head, over the model's own cache. query_heads: each
                        head's own, over the unfolded cache, as the paper's definition says; copies merge, so r cannot
                        exceed r3 / g there, less than the paper prints. r_bytes is the same.
 
-    Where query heads of a group select for themselves, the degrees count every head's copy, as if unfolded.
-    But a token's copies share one reference and one magnitude, stored once per KV head with a bit per query head
-    (scope=head stores them once per query head).
+    If query heads of a group select for themselves, the degrees count every head's copy, as if unfolded. But a token's
+    copies share one reference and one magnitude, stored once per KV head with a bit per query head (scope=head stores
+    them once per query head).
     Ties go to the lowest KV head, then position. Raw vectors count as entries in r2.
     """
 
@@ -79,9 +79,9 @@ class Codebook(Storage):
         return self.scope == "head"
 
     def cover_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[CoveredLayer]:
-        """What the caches of all layers will hold and take, with one wait for each device that they are on.
+        """The contents and sizes of the caches of all layers, not yet packed, a group of layers at the same time.
 
-        Nothing is packed yet. A group of layers is worked on at the same time.
+        One wait for each device that the layers are on.
         """
         pairs = list(zip(layers, selections, strict=True))
         sizes = [self._cover_bytes(layer, selection) for layer, selection in pairs]
@@ -106,7 +106,7 @@ class Codebook(Storage):
         return books * cover_bytes(vectors, layer.keys.shape[2]) + streams * layer.n * ROWS
 
     def _cover(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> Covered:
-        """Layers of one kind."""
+        """Find the codebooks of layers of one kind."""
         for layer in layers:
             fixed_rotation(layer.rope, "a codebook of keys before RoPE")
             _of_one_width(layer)
@@ -121,7 +121,7 @@ class Codebook(Storage):
         return group.layer(place, self._kept(layer, selection, sizes), nbytes)
 
     def _pack(self, covered: Sequence[CoveredLayer]) -> list[CodebookLayer]:
-        """Layers of one kind."""
+        """The caches of layers of one kind."""
         packing = Packing(covered)
         keys, values = packing.keys(self.theta_k, self.reconstruct), packing.values(self.theta_v, self.reconstruct)
         parts = zip(keys, values, packing.streams(), packing.raw(), covered, strict=True)

@@ -1,4 +1,4 @@
-"""What a codebook cache has beside coded vectors: which tokens each stream kept, and the last ones as they are."""
+"""Parts of a codebook cache beside its coded vectors: each stream's kept tokens, and the last tokens uncompressed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from torch import Tensor
 
 @dataclass
 class Streams:
-    """Which prompt tokens each stream has coded. A stream is a KV head, or a query head with its own codebook."""
+    """The coded prompt tokens of each stream. A stream is a KV head, or a query head with its own codebook."""
 
     tokens: list[int]  # coded tokens of the prompt, per stream
     positions: Tensor | None  # of all streams' tokens, in the narrowest integer type
     position_offsets: list[int]  # per stream; -1: its tokens are 0 … tokens-1
-    bits: Tensor | None  # uint8, per stream [query heads, ceil(tokens / 8)]: who kept what
+    bits: Tensor | None  # uint8, per stream [query heads, ceil(tokens / 8)]: the tokens that a query head kept
     bit_offsets: list[int]  # per stream; -1: all its query heads kept all
 
     @classmethod
@@ -25,7 +25,7 @@ class Streams:
         return cls([count for part in parts for count in part.tokens], *positions, *bits)
 
     def keep(self, streams: Sequence[int]) -> None:
-        """Of other streams nothing is read any more."""
+        """Forget all other streams. Their positions and bits stay stored, unread."""
         for name in ("tokens", "position_offsets", "bit_offsets"):
             setattr(self, name, [getattr(self, name)[stream] for stream in streams])
 
@@ -35,7 +35,7 @@ class Streams:
 
 @dataclass
 class Raw:
-    """The prompt's last tokens as they are, packed over KV heads: [rows, head_dim]."""
+    """The prompt's last tokens uncompressed, packed over KV heads: [rows, head_dim]."""
 
     keys: Tensor  # after RoPE, in paired order
     values: Tensor
@@ -56,7 +56,7 @@ class Raw:
 
 class Held(NamedTuple):
     tensor: Tensor | None
-    offsets: list[int]  # in it; -1 for what has nothing there
+    offsets: list[int]  # in `tensor`; -1: a stream that has nothing in it
 
 
 def _behind(parts: Sequence[Held]) -> Held:

@@ -80,7 +80,7 @@ class Decoded(NamedTuple):
 
 
 def decoded_vectors(vectors: Tensor, turn: Tensor | None, dtype: torch.dtype, reconstructs: bool) -> Decoded:
-    """Of vectors [heads, head_dim], after `turn` is undone; norms and entries in `dtype`."""
+    """Directions, norms and entries of vectors [heads, head_dim] before `turn`; norms and entries in `dtype`."""
     x = vectors.float()
     if turn is not None:
         x = unturn(x.clone(), turn[None])

@@ -50,7 +50,7 @@ TOKENS, START, POSITIONS, BITS, RAW, WINDOW, KEYS, VALUES = (
 
 
 class Coded(NamedTuple):
-    """Keys or values of all streams, as they are stored."""
+    """The stored keys or values of all streams."""
 
     entries: Tensor  # [rows, head_dim]; of keys in paired order (see `rope_table`)
     references: Tensor  # uint8 [bytes]
@@ -58,15 +58,15 @@ class Coded(NamedTuple):
 
 
 class Books(NamedTuple):
-    """The codebooks of keys or of values, where vectors are coded."""
+    """The codebooks that keys or values are coded with."""
 
-    sizes: Tensor  # int64 [books], entries of each, which has room for one more per stream
+    sizes: Tensor  # int64 [books]: the entries of each book, which has room for one more per stream
     most: Varying  # entries of a book
     bound: float  # the cosine above which an entry stands for a vector
 
 
 class Vectors(NamedTuple):
-    """Keys and values as they are, [rows, head_dim] each."""
+    """Uncompressed keys and values, [rows, head_dim] each."""
 
     keys: Tensor
     values: Tensor

@@ -15,14 +15,14 @@ from kvbench.ops.operator import operator
 
 @dataclass(frozen=True)
 class Cover:
-    """Which vectors stand for all, in the order in which the greedy rule picks them."""
+    """The vectors that represent all others, in the order in which the greedy rule picks them."""
 
     entries: Tensor  # [|C|] indices of the vectors picked
     references: Tensor  # [N] the entry of every vector
 
 
 class Covers(NamedTuple):
-    """Of B sets, int64 and 0 where there is nothing."""
+    """The covers of B sets: int64, filled up with 0."""
 
     entries: Tensor  # [B, N] the rows picked, in that order
     sizes: Tensor  # [B] how many
@@ -81,11 +81,11 @@ def covers(
     distinct: Callable[[np.ndarray, np.ndarray], Nodes],
     greedy: Callable[[Tensor, np.ndarray], Picks],
 ) -> Covers:
-    """What `greedy_covers` returns, one set after the other on the host.
+    """The results of `greedy_covers`, computed for one set after the other on the host.
 
-    steps      of x [N, d]: its directions in steps of the grid, int32 [N, d].
-    distinct   of rows int32 [N, d] and their counts int64 [N]: their nodes.
-    greedy     of directions [M, d] and weights [M]: the nodes picked.
+    steps(x)                      the directions of x [N, d] in steps of the grid, int32 [N, d].
+    distinct(rows, counts)        the nodes of rows int32 [N, d] with counts int64 [N].
+    greedy(directions, weights)   the picked nodes of directions [M, d] with weights [M].
     """
     entries, references = torch.zeros_like(counts), torch.zeros_like(counts)
     sizes = torch.zeros_like(lengths)
@@ -100,8 +100,7 @@ def covers(
 
 
 def _steps(x: Tensor) -> np.ndarray:
-    rows: np.ndarray = in_steps(x).to(torch.int32).cpu().numpy()
-    return rows
+    return in_steps(x).to(torch.int32).cpu().numpy()
 
 
 def _distinct(integers: np.ndarray, counts: np.ndarray) -> Nodes:

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from kvbench.ops.directions import bound
 
-# Similarities of one tile: few enough for a core's cache, and a constant, so memory is not O(N²) floats.
+# Similarities of one tile: few enough for a core's cache. A constant keeps memory from being O(N²) floats.
 TILE = 2**20
 # A graph with more pairs than this share of all N² is held as bits, N²/8 bytes; below, lists are smaller.
 DENSE = 1 / 64
 
 
 class Contributions(NamedTuple):
-    """What nodes add to their neighbours' degrees."""
+    """The amounts that nodes add to the degrees of their neighbours."""
 
     columns: np.ndarray  # the neighbours, perhaps with repeats
     amounts: np.ndarray  # of the same length
@@ -109,7 +109,7 @@ class Bits:
         return Contributions(columns, total[columns])
 
     def _sums(self, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Of every node, the summed weights of its neighbours among `nodes`."""
+        """For every node the summed weights of its neighbours among `nodes`."""
         total = np.zeros(self.nodes)
         rows = block(self.nodes)
         for start in range(0, len(nodes), rows):

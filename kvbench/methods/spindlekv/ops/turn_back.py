@@ -1,4 +1,4 @@
-"""Keys before RoPE, from keys after it: each row by the position of its own."""
+"""Keys before RoPE from keys after it: each row is turned back by its own position."""
 
 import torch
 from torch import Tensor

@@ -20,7 +20,7 @@ config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # type: ignore[attr-defined]  
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 PROCESS = os.getpid()
-# Of Numba's automatic parallelism, the loops that say so alone.
+# Numba may only parallelise loops over `prange`.
 PRANGE = {"prange": True} | dict.fromkeys(
     ("comprehension", "fusion", "inplace_binop", "numpy", "reduction", "setitem", "stencil"), False
 )
@@ -43,11 +43,11 @@ def loop(function: Function, **more: object) -> Function:
 def shared(function: Function, **more: object) -> Function:
     """`loop`, in which as many threads as torch uses share the loops over `prange`.
 
-    What a function computes must not depend on the number of threads.
+    The function's results must not depend on the number of threads.
     """
     alone = loop(function, **more)
     renamed = FunctionType(function.__code__, function.__globals__, closure=function.__closure__)
-    renamed.__qualname__ = f"{function.__qualname__}_together"  # another one on the disk
+    renamed.__qualname__ = f"{function.__qualname__}_together"  # a name of its own in the cache on the disk
     together = loop(renamed, parallel=PRANGE, **more)
 
     @wraps(function)
