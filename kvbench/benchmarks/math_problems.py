@@ -102,7 +102,7 @@ class MathProblems(Benchmark):
         if name == "math500":
             figures["comparisons undecided, %"] = by_problem["undecided"].mean()
         return [
-            {"kind": name, "task": f"{name} {what}", "samples": frame["sample"].nunique()}
+            {"kind": "task" if "@" in what else name, "task": f"{name} {what}", "samples": frame["sample"].nunique()}
             | values.groupby(level="setting").mean().round(2).reindex(settings).to_dict()
             for what, values in figures.items()
             if count

@@ -9,6 +9,9 @@ import pandas as pd
 
 from kvbench.metrics.bootstrap import OF_SCORES, UNBOUNDED, Interval
 
+# Kinds of rows of `breakdown` whose values are scores; benchmarks add rows of others, counts and shares in per cent.
+SCORES = ("task", "group", "average")
+
 
 def task_score(values: Sequence[float]) -> float:
     """A task's official score: 100 × the mean over its samples' scores, rounded to 2 digits."""

@@ -152,7 +152,7 @@ def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | N
     """
     first = scored.records.iloc[0]
     samples = count(scored.records["sample"].nunique(), "sample")
-    lead = f"{scored.measure}, at least {100 * quality:g} % of FullKV's {100 * scored.full:.1f}"
+    lead = f"{scored.measure}, at least {100 * quality:g} % of FullKV's {scored.full:.3f}"
     question = f"question {first['question']}"
     title = caption("", first["benchmark"], first["model"], first["dtype"], question, samples, lead)
     floor = scored.records["r_bytes_floor"].mean() if has_windows(scored.records) else None
@@ -160,7 +160,7 @@ def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | N
     advice = recommendation(scored.frontiers, scored.full, quality, scored.measure, samples)
     if scored.full < LITTLE:
         meaning = "a share of it means little" if scored.full else "no setting can be worse"
-        warn(f"FullKV's own {scored.measure} is {100 * scored.full:.1f} of 100: {meaning}")
+        warn(f"FullKV's own {scored.measure} is {scored.full:.3f}: {meaning}")
     written = write_frontier(scored.frontiers, scored.full, table, advice, folder)
     measured = decoding(load(folder) if speed is None else speed, scored.records)
     if measured is None and speed is not None:

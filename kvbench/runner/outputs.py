@@ -31,7 +31,7 @@ from kvbench.report.tables.serve_table import notes as serving_notes
 from kvbench.report.tables.serve_table import serve_table, serving, write_serving
 from kvbench.report.tables.span_table import span_table
 from kvbench.report.tables.speed_table import notes, published_table, speed_table, speeds, write_published, write_speeds
-from kvbench.report.tables.task_table import rich_task_table, write_task_table
+from kvbench.report.tables.task_table import of_one, rich_task_table, write_task_table
 from kvbench.report.tables.text_latex import text_latex
 from kvbench.report.tables.text_table import TextTable
 from kvbench.runner import run_figures
@@ -60,7 +60,8 @@ def report(run: AnyRun, folder: Path) -> Outputs:
     metrics = [*run.benchmark.metrics, *(name for name in distances if name in SHOWN)]
     written = write_run_table(summary, metrics, folder, caption)
     if tasks is not None:
-        written += write_task_table(tasks, folder, caption)
+        tasks = of_one(tasks)
+        written += write_task_table(tasks, summary, folder, caption)
     written += run_figures.score(with_all, [*run.benchmark.metrics, *distances], folder / "score", caption)
     if (grid := run.benchmark.heatmap(records)) is not None:
         written += run_figures.heatmaps(grid, folder / "heatmap", caption)

@@ -10,7 +10,7 @@ from rich.console import Console
 from kvbench.metrics.aggregate import DISTANCES, bounds, breakdown
 from kvbench.metrics.bootstrap import OF_SCORES, Interval, clustered, interval
 from kvbench.report.tables.run_table import run_table, summarise, write_run_table
-from kvbench.report.tables.task_table import TITLE, rich_task_table, write_task_table
+from kvbench.report.tables.task_table import TITLE, of_one, rich_task_table, task_table, write_task_table
 
 GROUPS = {"qa": ("a", "b"), "code": ("c", "d"), "other": ("e",)}
 AVERAGES = {"average 3": ("a", "b", "c"), "average 5": ("a", "b", "c", "d", "e")}
@@ -87,37 +87,37 @@ def test_a_group_with_tasks_missing_says_how_many_it_has():
     assert frame["task"].tolist() == ["x", "y", "three (2 of 3)"]
 
 
-def test_a_setting_without_a_task_has_no_mean_of_it(tmp_path):
+def test_a_setting_without_a_task_has_no_mean_of_it():
     frame = breakdown(records({"full": FULL, "h2o": {"a": [1, 1], "c": [0]}}), GROUPS, AVERAGES)
     h2o = rows(frame, "h2o")
     assert h2o["a"] == 100
     assert np.isnan([h2o["b"], h2o["qa"], h2o["average 3"]]).all()
-    _, markdown = write_task_table(frame, tmp_path, "caption")
-    assert "| b | 1 | 33.33 | – |" in markdown.read_text()
+    assert "| b | 1 | 0.3333 | – |" in task_table(of_one(frame)).markdown()
 
 
 def test_the_tables_by_task_are_written_and_the_same_when_made_twice(tmp_path):
-    frame = breakdown(records({"full": FULL}), GROUPS, AVERAGES)
+    made = records({"full": FULL})
+    frame, summary = of_one(breakdown(made, GROUPS, AVERAGES)), summarise(made, ["score"])
     texts = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        texts.append([path.read_bytes() for path in write_task_table(frame, tmp_path / name, "the caption")])
-    assert texts[0] == texts[1]
-    csv, markdown = (text.decode() for text in texts[0])
-    assert csv.splitlines()[:2] == ["kind,task,samples,full", "task,a,2,50.0"]
+        texts.append([path.read_bytes() for path in write_task_table(frame, summary, tmp_path / name, "the caption")])
+    assert texts[0][:2] == texts[1][:2]
+    csv, markdown, latex = (text.decode() for text in texts[0])
+    assert csv.splitlines()[:2] == ["kind,task,samples,full", "task,a,2,0.5"]
     assert markdown.splitlines()[0] == "the caption"
-    assert "| average 3 | 6 | 38.89 |" in markdown
+    assert "| average 3 | 6 | 0.3889 |" in markdown and "& 0.3889 \\\\" in latex
     assert TITLE in markdown
 
 
 def test_the_terminal_table_has_every_row():
     console = Console(width=80, file=io.StringIO())
-    console.print(rich_task_table(breakdown(records({"full": FULL, "h2o": FULL}), GROUPS, AVERAGES)))
+    console.print(rich_task_table(of_one(breakdown(records({"full": FULL, "h2o": FULL}), GROUPS, AVERAGES))))
     lines = [line.split() for line in console.file.getvalue().splitlines() if line.strip()]
     assert " ".join(lines[0]) == TITLE
     assert lines[1] == ["task", "samples", "FullKV", "H2O"]
-    assert ["a", "2", "50.00", "50.00"] in lines
-    assert ["average", "3", "6", "38.89", "38.89"] in lines
+    assert ["a", "2", "0.5000", "0.5000"] in lines
+    assert ["average", "3", "6", "0.3889", "0.3889"] in lines
 
 
 def test_a_settings_score_is_the_mean_over_tasks_not_over_samples():

@@ -67,7 +67,7 @@ def test_the_settings_of_a_method_bracket_what_is_held(found):
 @pytest.mark.heavy
 def test_table_sentence_and_figure_are_printed_and_kept(found):
     folder, printed = found
-    assert "top1, at least 90 % of FullKV's 100.0" in " ".join(printed.split())
+    assert "top1, at least 90 % of FullKV's 1.000" in " ".join(printed.split())
     text = (folder / "frontier.md").read_text(encoding="utf-8")
     assert "| KIVI |" in text and "On 6 samples" in text
     shown = read_frontier(folder)  # by the page

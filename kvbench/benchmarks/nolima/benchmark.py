@@ -109,7 +109,8 @@ class NoLiMa(Benchmark):
             return table
         frame = records.assign(score=[100 * scores["score"] for scores in records["scores"]])
         rows: dict[str, dict[str, Any]] = {
-            name: {"kind": "average", "task": name} for name in ("base score", "effective length")
+            name: {"kind": kind, "task": name}
+            for kind, name in (("average", "base score"), ("length", "effective length"))
         }
         for row in rows.values():
             row["samples"] = int(table["samples"].sum())

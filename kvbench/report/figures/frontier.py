@@ -20,7 +20,7 @@ _WHY = {"ha": "right", "va": "center", "fontsize": 7, "color": "0.35"}
 def frontier_figure(
     frontiers: Mapping[str, Frontier], full: float, measure: str, caption: str, speeds: pd.DataFrame | None = None
 ) -> Figure:
-    """Scores (0 to 100) against r_bytes on a logarithmic axis, with their one-sided bounds of 95 %.
+    """Scores (0 to 1) against r_bytes on a logarithmic axis, with their one-sided bounds of 95 %.
 
     A line per method, with its name at its fewest bytes; the dashed line is the least score that keeps the share of
     FullKV's (solid). A ring marks the settings of the Pareto front, a bar below the curves reaches from `possible` to
@@ -42,10 +42,10 @@ def frontier_figure(
     for place, (name, frontier) in enumerate(frontiers.items()):
         style = dict(styles[name]) | ({} if len(frontier.points) > 1 else {"linestyle": "none"})
         shares = [point.bytes for point in frontier.points]
-        scores = [100 * (full + point.difference) for point in frontier.points]
+        scores = [full + point.difference for point in frontier.points]
         axis.plot(shares, scores, **style, markersize=4.5, linewidth=1.3, zorder=3, label=titled(name))
         for point in frontier.points:
-            ends = [100 * (full + end) for end in (point.low, point.high)]
+            ends = [full + end for end in (point.low, point.high)]
             axis.vlines(point.bytes, *ends, color=style["color"], linewidth=0.8, zorder=2)
         points += zip(shares, scores, strict=True)
         labels.append(Named(shares[-1], scores[-1], titled(name), style["color"]))
@@ -65,9 +65,9 @@ def frontier_figure(
     entries[-1].set_label("Pareto front")
     margin = next(iter(frontiers.values())).margin
     for panel in axes[0]:
-        panel.axhline(100 * full, color="black", linewidth=1.2)
-        panel.axhline(100 * (full - margin), **THRESHOLD)
-        panel.set_ylabel(f"{measure} (0 to 100)", fontsize=8)
+        panel.axhline(full, color="black", linewidth=1.2)
+        panel.axhline(full - margin, **THRESHOLD)
+        panel.set_ylabel(f"{measure} (0 to 1)", fontsize=8)
     bars.set_xscale("log", base=2)
     bars.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"1/{1 / x:.3g}" if x < 1 else f"{x:g}"))
     bars.set_xlabel("r_bytes: share of FullKV's bytes", fontsize=8)
@@ -96,14 +96,14 @@ def _decoding(
     for name, frontier in frontiers.items():
         measured = [point for point in frontier.points if point.setting in rows.index]
         speed = rows.loc[[point.setting for point in measured]]
-        scores = [100 * (full + point.difference) for point in measured]
+        scores = [full + point.difference for point in measured]
         style = dict(styles[name]) | ({} if len(measured) > 1 else {"linestyle": "none"})
         axis.plot(speed["decode_tokens_per_s"], scores, **style, markersize=4.5, linewidth=1.3, zorder=3)
         axis.hlines(scores, speed["low"], speed["high"], color=style["color"], linewidth=0.8, zorder=2)
         points += zip(-speed["decode_tokens_per_s"], scores, strict=True)
     baseline = rows.loc[rows["method"] == "full", "decode_tokens_per_s"]
-    axis.plot(baseline, [100 * full] * len(baseline), "*", color="black", markersize=10, zorder=3)
-    points += [(-speed, 100 * full) for speed in baseline]
+    axis.plot(baseline, [full] * len(baseline), "*", color="black", markersize=10, zorder=3)
+    points += [(-speed, full) for speed in baseline]
     _ring(axis, [(-points[i][0], points[i][1]) for i in pareto(points)])
     axis.tick_params(labelbottom=True)
     axis.set_xlabel("decoded tokens / s (more is better); star: FullKV", fontsize=8)

@@ -11,7 +11,7 @@ from kvbench.utils.console import warn
 
 
 def read_frontier(folder: Path) -> dict[str, Any] | None:
-    """Table, sentence and every setting that was tried, scores from 0 to 100; None where the folder has no frontier."""
+    """Table, sentence and every setting that was tried, scores from 0 to 1; None where the folder has no frontier."""
     csv, markdown = folder / "frontier.csv", folder / "frontier.md"
     if not (csv.is_file() and markdown.is_file()):
         return None
@@ -38,15 +38,15 @@ def _points(frame: pd.DataFrame) -> dict[str, Any]:
     first = frame.iloc[0]
     full = first["score"] - first["difference"]
     return {
-        "full": number(100 * full),
-        "least": number(100 * (full - first["margin"])),  # that keeps the share of FullKV's score
+        "full": number(full),
+        "least": number(full - first["margin"]),  # that keeps the share of FullKV's score
         "points": [
             {
                 "label": titled(row["setting"]),
                 "method": row["method"],
                 "title": titled(row["method"]),
                 "r_bytes": number(row["r_bytes"]),
-                "scores": {"score": [number(100 * (full + row[name])) for name in ("difference", "low", "high")]},
+                "scores": {"score": [number(full + row[name]) for name in ("difference", "low", "high")]},
                 "held": bool(row["held"]),
             }
             for _, row in frame.iterrows()

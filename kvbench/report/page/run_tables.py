@@ -71,7 +71,7 @@ def differences(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
 
 
 def tasks(frame: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
-    """Scores × 100 by task, and by task and each of BESIDE_TASK, a column per setting; empty for a single task."""
+    """Scores by task, and by task and each of BESIDE_TASK, a column per setting; empty for a single task."""
     if "task" not in frame:
         return []
     frame = frame.assign(setting=frame["label"])
@@ -94,7 +94,7 @@ def _rows(frame: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
             "task": row["task"],
             "kind": row["kind"],
             "samples": int(row["samples"]),
-            "scores": [number(row[label]) for label in labels],
+            "scores": [number(row[label] / 100) for label in labels],
         }
         for _, row in rows.iterrows()
     ]

@@ -35,7 +35,7 @@ def frontier_table(
             _bytes(frontier, frontier.sure),
             _bytes(frontier, frontier.possible),
             MISSING if frontier.sure is None or not _takes_ratio(frontier) else f"{frontier.sure.ratio:g}",
-            MISSING if frontier.sure is None else f"{100 * (full + frontier.sure.difference):.1f}",
+            MISSING if frontier.sure is None else f"{full + frontier.sure.difference:.3f}",
             str(len(frontier.points)),
         ]
         for name, frontier in ordered(frontiers)
@@ -87,9 +87,7 @@ def _missing(frontiers: Mapping[str, Frontier], margin: float) -> str:
         return ", as there is no interval: samples about one text, or scores outside of 0 to 1 that do not vary."
     needed = equal_pairs_needed(margin, TWO_SIDED)
     least = f"It takes {needed:,} samples to show that no more is lost, even where none is." if needed else ""
-    return (
-        f": the best setting may lose {100 * min(lost):.1f} points, the margin is {100 * margin:.1f}. {least}".rstrip()
-    )
+    return f": the best setting may lose {min(lost):.3f}, the margin is {margin:.3f}. {least}".rstrip()
 
 
 def write_frontier(

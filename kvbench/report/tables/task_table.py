@@ -7,23 +7,39 @@ import pandas as pd
 from rich.console import Group
 
 from kvbench.config import titled
+from kvbench.metrics.aggregate import SCORES
+from kvbench.report.tables.task_latex import task_latex
 from kvbench.report.tables.text_table import MISSING, TextTable, write_table
+from kvbench.utils.files import write_atomically
 
-TITLE = "task scores × 100; means and averages are those of the printed scores"
+TITLE = "scores by task, 0 to 1; means and averages are those of the printed scores"
+
+
+def of_one(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `metrics.aggregate.breakdown` with scores from 0 to 1, as all outputs of a run have them."""
+    names = settings_of(frame)
+    scores = frame["kind"].isin(SCORES)
+    scaled = frame[names].astype(float)
+    return frame.assign(**{name: scaled[name].where(~scores, (scaled[name] / 100).round(6)) for name in names})
+
+
+def settings_of(frame: pd.DataFrame) -> list[str]:
+    return [str(column) for column in frame if column not in ("kind", "task", "samples")]
 
 
 def task_table(frame: pd.DataFrame) -> TextTable:
-    """The rows of `metrics.aggregate.breakdown` as text, with lines between tasks, groups and averages."""
-    settings = [column for column in frame if column not in ("kind", "task", "samples")]
+    """The rows of `of_one` as text, with lines between tasks, groups and averages."""
+    settings = settings_of(frame)
     rows = [
-        [
-            row["task"],
-            str(row["samples"]),
-            *(MISSING if pd.isna(row[name]) else f"{row[name]:.2f}" for name in settings),
-        ]
+        [row["task"], str(row["samples"]), *(_cell(row[name], row["kind"]) for name in settings)]
         for _, row in frame.iterrows()
     ]
     return TextTable(["task", "samples", *map(titled, settings)], rows, sections=list(frame["kind"]), lead=2)
+
+
+def _cell(value: float, kind: str) -> str:
+    """A score in the digits that official tables have of its hundredfold; shares in per cent and counts in two."""
+    return MISSING if pd.isna(value) else f"{value:.{4 if kind in SCORES else 2}f}"
 
 
 def rich_task_table(frame: pd.DataFrame) -> Group:
@@ -31,6 +47,11 @@ def rich_task_table(frame: pd.DataFrame) -> Group:
     return Group("", TITLE, "", task_table(frame).rich())
 
 
-def write_task_table(frame: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
-    """tasks.csv with every digit, tasks.md to read."""
-    return write_table(frame, replace(task_table(frame), title=caption, notes=[TITLE]), folder, "tasks")
+def write_task_table(frame: pd.DataFrame, summary: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
+    """tasks.csv with every digit, tasks.md to read, tasks.tex for a paper; `summary` is that of the run's settings."""
+    written = write_table(frame, replace(task_table(frame), title=caption, notes=[TITLE]), folder, "tasks")
+    latex = folder / "tasks.tex"
+    write_atomically(
+        latex, task_latex(frame, summary, f"{caption}. {TITLE[0].upper()}{TITLE[1:]}", folder.resolve().name)
+    )
+    return [*written, latex]

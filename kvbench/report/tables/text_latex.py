@@ -1,5 +1,7 @@
 """A run's table as LaTeX, for documents with the package booktabs."""
 
+import re
+
 from kvbench.report.tables.paper.latex import escape
 from kvbench.report.tables.text_table import TextTable
 
@@ -33,4 +35,10 @@ def text_latex(table: TextTable) -> str:
 
 
 def _row(cells: list[str]) -> str:
-    return " & ".join(map(escape, cells)) + " \\\\"
+    name, *numbers = cells
+    return " & ".join(map(escape, [name, *map(with_minus, numbers)])) + " \\\\"
+
+
+def with_minus(text: str) -> str:
+    """Numbers with a minus sign in place of a hyphen."""
+    return re.sub(r"(?<![\w.])-(?=\d)", "−", text)

@@ -21,9 +21,11 @@ def test_curves_margin_and_front_are_drawn():
     figure = frontier_figure(frontiers, 0.8, "score", "caption")
     axis, bars = [axis for part in figure.subfigs for axis in part.axes]
     lines = {line.get_label(): line for line in axis.lines}
-    assert lines["a"].get_ydata().tolist() == [80, 80, 40]
+    assert lines["a"].get_ydata().tolist() == pytest.approx([0.8, 0.8, 0.4])
     assert lines["b"].get_xdata().tolist() == [0.5, 0.25]
-    assert [line.get_ydata()[0] for line in axis.lines[-2:]] == [80, 76]  # FullKV and the least that holds
+    assert [line.get_ydata()[0] for line in axis.lines[-2:]] == pytest.approx(
+        [0.8, 0.76]
+    )  # FullKV and the least that holds
     rings = next(line for line in axis.lines if line.get_markersize() == 10)
     assert sorted(rings.get_xdata()) == [0.125, 0.25]  # as good with fewer bytes, or fewer bytes still
     assert [tick.get_text() for tick in bars.get_yticklabels()] == ["a", "b"]
@@ -49,8 +51,8 @@ def test_measured_speeds_have_a_panel_of_their_own():
     )
     figure = frontier_figure(frontiers, 0.8, "score", "caption", speeds)
     _, axis, bars = [axis for part in figure.subfigs for axis in part.axes]
-    assert [line.get_ydata()[0] for line in axis.lines[:2]] == [80, 76]
+    assert [line.get_ydata()[0] for line in axis.lines[:2]] == pytest.approx([0.8, 0.76])
     drawn = [([*line.get_xdata()], [*line.get_ydata()]) for line in axis.lines[2:]]
-    assert drawn[:3] == [([20, 30], [80, 80]), ([15], [70]), ([10], [80])]
-    assert drawn[3] == ([30], [80])  # ringed: as good as all others, and faster
+    assert drawn[:3] == [([20, 30], [0.8, 0.8]), ([15], [pytest.approx(0.7)]), ([10], [0.8])]
+    assert drawn[3] == ([30], [0.8])  # ringed: as good as all others, and faster
     assert bars.get_xlabel().startswith("r_bytes")

@@ -6,9 +6,11 @@ import pandas as pd
 import pytest
 
 from kvbench.papers.colours import colour
+from kvbench.records import load
 from kvbench.report.figures.score import COLUMNS, MOST_NAMED, score_figure
 from kvbench.runner import run_figures
-from tests.support.figure_records import legend, method_records, texts
+from tests.support.figure_records import legend, texts
+from tests.support.page import grid_run
 
 NONE = math.nan
 ROWS = [
@@ -27,7 +29,7 @@ def test_methods_are_lines_with_intervals_and_names():
     figure = score_figure({"score": pd.DataFrame(ROWS, columns=COLUMNS)}, "r_bytes", "caption")
     (axis,) = drawn(figure)
     lines = {line.get_color(): line for line in axis.lines if line.get_marker() != "None"}
-    assert {*lines} == {colour(name) for name in ("full", "snapkv", "kivi")}
+    assert {*lines} == {"black", colour("snapkv"), colour("kivi")}
     assert lines[colour("snapkv")].get_xdata().tolist() == [0.2, 0.4]
     assert lines[colour("kivi")].get_linestyle() == "None"
     (across,) = [line for line in axis.lines if line.get_marker() == "None"]
@@ -53,12 +55,12 @@ def test_many_methods_have_a_legend():
 def test_the_first_metric_has_a_panel_and_the_divergence_another(tmp_path, monkeypatch):
     figures = []
     monkeypatch.setattr("kvbench.report.figures.style.save", lambda figure, path: [figures.append(figure) or path])
-    records = method_records(method=None)
-    records["method"] = [setting.split()[0] for setting in records["setting"]]
-    records["scores"] = [{"digits": 0.5, "exact": 0.0, "kl": 0.1} for _ in records["setting"]]
-    run_figures.score(records, ["digits", "exact", "kl"], tmp_path / "score", "caption")
+    records = load(grid_run(tmp_path))
+    records["scores"] = [scores | {"kl": 0.1} for scores in records["scores"]]
+    metrics = list(records["scores"].iloc[0])
+    run_figures.score(records, metrics, tmp_path / "score", "caption")
     labels = [axis.get_ylabel() for axis in drawn(figures[0])]
-    assert labels == ["digits (0 to 1, more is better)", "kl (nats per token, less is better)"]
+    assert labels == [f"{metrics[0]} (0 to 1, more is better)", "kl (nats per token, less is better)"]
     assert "share of FullKV's bytes" in texts(figures[0])
-    without = records.drop(columns=[name for name in ("r_bytes", "r_bytes_16") if name in records])
-    assert run_figures.score(without.assign(r_bytes=NONE), ["digits"], tmp_path / "score", "caption") == []
+    without = records.assign(r_bytes=NONE, r_bytes_16=NONE)
+    assert run_figures.score(without, metrics, tmp_path / "score", "caption") == []

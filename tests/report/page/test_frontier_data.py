@@ -10,16 +10,16 @@ def test_table_sentence_and_points_are_those_that_were_written(tmp_path):
     frontier_files(tmp_path)
     made = read_frontier(tmp_path)
     assert made["header"] == ["method", "held", "possible", "ratio", "score there", "settings"]
-    assert made["rows"] == [["SnapKV", "0.400", "0.400", "0.4", "89.0", "2"], ["H2O", "–", "–", "–", "–", "1"]]
+    assert made["rows"] == [["SnapKV", "0.400", "0.400", "0.4", "0.890", "2"], ["H2O", "–", "–", "–", "–", "1"]]
     assert made["sentence"].startswith("On 120 samples SnapKV certainly keeps") and made["caption"] == "grid · tiny"
     assert [note[:5] for note in made["notes"]] == ["held:", "– not"]
-    assert (made["full"], made["least"]) == (90.0, 85.0)
+    assert (made["full"], made["least"]) == (0.9, 0.85)
     first, _, last = made["points"]
     assert first == {
         **{"label": "SnapKV 0.4", "method": "snapkv", "title": "SnapKV", "r_bytes": 0.4, "held": True},
-        "scores": {"score": [89.0, 88.0, 90.0]},
+        "scores": {"score": [0.89, 0.88, 0.9]},
     }
-    assert last["scores"]["score"] == [60.0, None, None]
+    assert last["scores"]["score"] == [0.6, None, None]
 
 
 def test_names_with_bars_stay_whole(tmp_path):

@@ -127,7 +127,7 @@ def test_heatmaps_have_a_number_in_every_cell_and_open_its_samples(page):
     panel = "#heatmaps .panels > :nth-child(2)"
     assert page.texts(f"{panel} thead th") == ["1000", "2000"]
     rows = [page.texts(f"{panel} tbody tr:nth-child({i}) > *") for i in (1, 2, 3)]
-    assert rows == [["0", "0", "0"], ["50", "0", "0"], ["100", "100", "100"]]
+    assert rows == [["0", "0.00", "0.00"], ["50", "0.00", "0.00"], ["100", "1.00", "1.00"]]
     colours = page.js(
         "[...document.querySelectorAll(arguments[0])].map((e) => getComputedStyle(e).backgroundColor)",
         f"{panel} td.heat",
@@ -142,7 +142,7 @@ def test_heatmaps_have_a_number_in_every_cell_and_open_its_samples(page):
 def test_another_run_and_another_score_are_chosen_at_the_top(page):
     page.choose("#controls label:nth-of-type(2) select", "exact")
     page.until(lambda: page.all("#plot [aria-label^='FullKV: r_bytes 1.000, exact 1.000']"))
-    assert page.column("heatmaps", 2)[:3] == ["100"] * 3 and page.column("heatmaps", 2)[6:9] == ["0"] * 3
+    assert page.column("heatmaps", 2)[:3] == ["1.00"] * 3 and page.column("heatmaps", 2)[6:9] == ["0.00"] * 3
     page.choose("#controls label:nth-of-type(1) select", "1")
     assert "made_up" in page.one("#caption").text and not page.all("#heatmaps")
 

@@ -9,7 +9,7 @@ TABLE = "#frontier tbody tr:nth-child({}) > *"
 
 def test_the_table_is_that_of_the_command_and_the_sentence_stands_above_it(page):
     assert page.texts("#frontier th")[:4] == ["method", "held", "possible", "ratio"]
-    assert page.texts(TABLE.format(1)) == ["SnapKV", "0.400", "0.400", "0.4", "89.0", "2"]
+    assert page.texts(TABLE.format(1)) == ["SnapKV", "0.400", "0.400", "0.4", "0.890", "2"]
     assert page.texts(TABLE.format(2)) == ["H2O", "–", "–", "–", "–", "1"]
     assert page.texts("#frontier p:not(.note):not(.tip)") == [
         "On 120 samples SnapKV certainly keeps 95 % of FullKV's score in 0.400 of FullKV's bytes (SnapKV 0.4), "
@@ -28,10 +28,10 @@ def test_the_plot_marks_every_setting_fullkv_and_the_front(page):
     page.until(lambda: page.all("#frontier .point"))
     told = [mark.get_attribute("aria-label") for mark in page.all("#frontier .point")]
     assert told == [
-        "FullKV: r_bytes 1.000, score 90.0, on the Pareto front",
-        "SnapKV 0.2: r_bytes 0.200, score 40.0 (bounds 30.0 and 50.0)",
-        "SnapKV 0.4: r_bytes 0.400, score 89.0 (bounds 88.0 and 90.0), held, on the Pareto front",
-        "H2O 0.2: r_bytes 0.200, score 60.0, on the Pareto front",
+        "FullKV: r_bytes 1.000, score 0.900, on the Pareto front",
+        "SnapKV 0.2: r_bytes 0.200, score 0.400 (bounds 0.300 and 0.500)",
+        "SnapKV 0.4: r_bytes 0.400, score 0.890 (bounds 0.880 and 0.900), held, on the Pareto front",
+        "H2O 0.2: r_bytes 0.200, score 0.600, on the Pareto front",
     ]
     assert len(page.all("#frontier .least")) == 1 and not page.all("#plot .least")
 

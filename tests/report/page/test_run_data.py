@@ -105,9 +105,9 @@ def test_tasks_have_a_row_each_and_one_for_their_mean(tmp_path):
     made, _ = read_run(write_run(tmp_path / "run", rows))
     assert [table["by"] for table in made["tasks"]] == ["task", "task and length"]
     assert [(row["task"], row["samples"], row["scores"]) for row in made["tasks"][0]["rows"]] == [
-        ("qa", 4, [50, 50]),
-        ("code", 4, [25, 25]),
-        ("mean", 8, [37.5, 37.5]),
+        ("qa", 4, [0.5, 0.5]),
+        ("code", 4, [0.25, 0.25]),
+        ("mean", 8, [0.375, 0.375]),
     ]
     assert [row["task"] for row in made["tasks"][1]["rows"]][:2] == ["qa · 1000", "qa · 2000"]
     assert made["properties"] == ["task", "length", "tokens"]  # the group is one for all

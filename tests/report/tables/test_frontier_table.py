@@ -30,11 +30,11 @@ def test_the_fewest_bytes_come_first_and_failures_last():
 
 def test_what_is_held_possible_and_left_open():
     rows = cells(snapkv=FALLING, knorm=FLAT, streaming_llm=FAILING, h2o=GAP, kivi=method("kivi", 0, ratios=(1.0,)))
-    assert rows["SnapKV"] == ["0.250", "0.250", "0.25", "80.0", "3"]
-    assert rows["KNorm"] == ["≤ 0.125", "≤ 0.125", "0.125", "80.0", "3"]
+    assert rows["SnapKV"] == ["0.250", "0.250", "0.25", "0.800", "3"]
+    assert rows["KNorm"] == ["≤ 0.125", "≤ 0.125", "0.125", "0.800", "3"]
     assert rows["StreamingLLM"] == ["–", "–", "–", "–", "3"]
     assert rows["H2O"][0] == "0.500§"
-    assert rows["KIVI"] == ["1.000", "1.000", "–", "80.0", "1"]
+    assert rows["KIVI"] == ["1.000", "1.000", "–", "0.800", "1"]
 
 
 def test_each_mark_in_the_table_has_its_note_and_no_other():
@@ -60,8 +60,8 @@ def test_the_sentence_names_the_method_its_bytes_and_what_cannot_be_told_from_it
 
 def test_where_nothing_is_certain_the_sentence_says_how_much_is_missing():
     text = recommendation({"streaming_llm": FAILING}, 0.8, 0.95, "score", "5 samples")
-    assert "no method certainly keeps 95 % of FullKV's score: the best setting may lose 12.0 points" in text
-    assert text.endswith("the margin is 4.0. It takes 59 samples to show that no more is lost, even where none is.")
+    assert "no method certainly keeps 95 % of FullKV's score: the best setting may lose 0.120," in text
+    assert text.endswith("the margin is 0.040. It takes 59 samples to show that no more is lost, even where none is.")
 
 
 def test_nothing_is_certain_of_a_baseline_that_fails_itself_or_without_intervals():

@@ -3,9 +3,9 @@
 function frontierSection(run, settings) {
   const { frontier } = run;
   const visible = new Set(settings.map(({ method }) => method));
-  const bounds = ([, low, high]) => (low == null ? "" : ` (bounds ${fixed(low, 1)} and ${fixed(high, 1)})`);
+  const bounds = ([, low, high]) => (low == null ? "" : ` (bounds ${fixed(low)} and ${fixed(high)})`);
   const told = ({ label, r_bytes, scores, held }) =>
-    `${label}: r_bytes ${fixed(r_bytes)}, score ${fixed(scores.score[0], 1)}${bounds(scores.score)}${held ? ", held" : ""}`;
+    `${label}: r_bytes ${fixed(r_bytes)}, score ${fixed(scores.score[0])}${bounds(scores.score)}${held ? ", held" : ""}`;
   const full = { label: "FullKV", method: "full", title: "FullKV", r_bytes: 1, scores: { score: [frontier.full, null, null] } };
   const points = [full, ...frontier.points]
     .filter(({ method }) => visible.has(method))

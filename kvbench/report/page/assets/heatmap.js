@@ -14,7 +14,7 @@ function heatmapSection(run, settings, other, metric, openCell) {
     return other ? h("div", { class: "pair" }, pair) : pair;
   });
   const caption = note(
-    `Mean ${metric} × 100 by context length in tokens (across) and needle depth in per cent (down). `,
+    `Mean ${metric} by context length in tokens (across) and needle depth in per cent (down). `,
     "Click a cell to list its samples below.",
     run.heatmap.grids[metric].flat(2).includes(null) ? " –: no sample of the setting there." : "",
   );
@@ -30,7 +30,7 @@ function heatmap({ depths, lengths }, grid, setting, metric, openCell, of) {
     const open = openCell && (() => openCell(setting, { length, depth }));
     const kind = `heat${share > TURN ? " high" : ""}${open ? "" : " still"}`;
     const colour = { class: kind, style: { "--share": percentage(share) } };
-    return h("td", open ? { ...colour, onclick: open } : colour, String(Math.round(value * 100)));
+    return h("td", open ? { ...colour, onclick: open } : colour, value.toFixed(2));
   }
   const head = h("tr", {}, h("td"), lengths.map((length) => h("th", { scope: "col" }, short(length))));
   const body = depths.map((depth, d) => {

@@ -67,7 +67,7 @@ function tasksTable(run, settings) {
       ...[...rows.slice(-1), ...rows.slice(0, -1)].map((row) => {
         const score = (setting) => row.scores[run.settings.indexOf(setting)];
         const hint = `${row.samples} samples`;
-        return { title: row.task, number: true, value: score, text: (setting) => fixed(score(setting), 2), hint };
+        return { title: row.task, number: true, value: score, text: (setting) => fixed(score(setting), 4), hint };
       }),
     ];
     holder.replaceChildren(table(columns, settings, { label: `scores by ${name}` }).node);
@@ -78,6 +78,6 @@ function tasksTable(run, settings) {
     show();
   };
   show();
-  const caption = note(`${run.metrics[0]} × 100, by ${names[0][0]}; the mean is that of the other columns`);
+  const caption = note(`${run.metrics[0]} by ${names[0][0]}; the mean is that of the other columns`);
   return section("tasks", "Tasks", caption, names.length > 1 ? choice("columns by", names, shown().by, pick) : null, holder);
 }
