@@ -5,6 +5,7 @@ import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,10 @@ def hardware() -> dict[str, Any]:
     }
 
 
+@cache
 def git_commit() -> str | None:
-    """Commit of the checkout that this code runs from, with `-dirty` for uncommitted changes; None elsewhere."""
+    """Commit of the checkout that this code runs from, with `-dirty` for uncommitted changes; None elsewhere. It is that
+    of the first call in this process: later changes are not in the code that was imported."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
@@ -74,6 +77,7 @@ def git_commit() -> str | None:
     return commit.strip() + ("-dirty" if status.stdout.strip() else "")
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)

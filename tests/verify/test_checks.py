@@ -7,7 +7,11 @@ import shutil
 import pytest
 from transformers import AutoTokenizer
 
+from kvbench.records.manifest import read_manifests
 from kvbench.records.samples import SAMPLES
+from kvbench.records.schema.manifest import Manifest
+from kvbench.records.schema.method import MethodRecord
+from kvbench.records.store import RECORDS, read_records
 from kvbench.verify import checks, limits
 from kvbench.verify.check_files import files_are_whole
 from kvbench.verify.folder import read
@@ -48,6 +52,17 @@ def test_an_honest_folder_has_nothing_wrong_and_its_scores_keys_samples_and_answ
     assert Verdict.WRONG not in found.values()
     proven = {name for name, verdict in found.items() if verdict is Verdict.PROVEN}
     assert proven >= {"files", "keys", "samples", "scores", "answers", "model"}
+
+
+def test_a_folder_must_have_all_fields_that_every_run_writes(undisturbed):
+    (manifest,) = read_manifests(undisturbed)[0].values()
+    of_this_run = (
+        "command host pid kernels sdpa sdpa_decode slurm checkpoint_dtype reads_alike ended records wall_seconds"
+    )
+    assert manifest.keys() - Manifest.always() == {*of_this_run.split()} and manifest.keys() > Manifest.always()
+    of_needles = {"task", "unit", "length", "depth", "seed", "kept_positions"}
+    for record in read_records(undisturbed / RECORDS).records:
+        assert record.keys() - MethodRecord.always() == of_needles and record.keys() > MethodRecord.always()
 
 
 def test_lines_of_samples_that_are_damaged_or_second_ones_are_counted(undisturbed, tmp_path):

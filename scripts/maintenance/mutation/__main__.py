@@ -16,6 +16,8 @@ from scripts.maintenance.mutation.related import Related
 from scripts.maintenance.mutation.session import Session
 from scripts.maintenance.mutation.swap import changed_functions
 
+FIRST = 8  # tests of the function that found a fault before
+
 
 def main() -> None:
     parser = script_parser(__doc__)
@@ -69,8 +71,13 @@ class Run:
         import pytest
 
         use(self.tree)
-        options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", *self.choice.to_collect(self.left())]
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", *self.files()]
         os._exit(pytest.main(options, plugins=[Session(self.swapped)]))
+
+    def files(self) -> list[str]:
+        """What pytest collects: with what found a fault in the other result."""
+        functions = {name.partition("::")[2].partition("[")[0] for name in self.found_by.values() if name}
+        return self.choice.to_collect(self.left(), functions)
 
     def swapped(self, session: Session) -> None:
         self.collected.write_text("\n".join(session.items), encoding="utf-8")
@@ -91,10 +98,12 @@ class Run:
             self.tell(path, place, tests, outcome_of(self.tree, path, place, tests, self.limit))
 
     def tests(self, path: str, place: Place, collected: set[str]) -> list[str]:
-        """Those of the place; first the test that found its fault in the other result, wherever its file lies now."""
+        """Those of the place; first what found its fault in the other result, wherever it lies now."""
         tests = self.choice.tests(path, place, collected, self.limit)
         before = self.found_by.get(place.key, "").partition("::")[2]
-        first = sorted(test for test in collected if before and test.partition("::")[2] == before)
+        function = before.partition("[")[0]
+        alike = sorted(test for test in collected if before and test.split("::")[-1].partition("[")[0] == function)
+        first = sorted(alike, key=lambda test: test.partition("::")[2] != before)[:FIRST]
         return [*first, *(test for test in tests if test not in first)]
 
     def tell(self, path: str, place: Place, tests: list[str], outcome: tuple[str, str]) -> None:

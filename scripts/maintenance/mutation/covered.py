@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 
 from coverage import CoverageData
@@ -25,8 +26,8 @@ class Covered:
             each.read()
         self.places = {(path, place): self.of(data, str(root / path), place) for path, place in drawn}
 
-    def to_collect(self, drawn: list[tuple[str, Place]]) -> list[str]:
-        """What pytest collects for these places: all tests."""
+    def to_collect(self, drawn: list[tuple[str, Place]], functions: Collection[str] = ()) -> list[str]:
+        """What pytest collects: all tests."""
         return []
 
     def of(self, data: list[CoverageData], path: str, place: Place) -> set[str]:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from scripts.maintenance.mutation.places import Place
@@ -45,9 +45,11 @@ class Related:
         score += 2 * (re.search(rf"\b{re.escape(stem)}\b", test + text) is not None)
         return score + len(folders)
 
-    def to_collect(self, drawn: list[tuple[str, Place]]) -> list[str]:
-        """What pytest collects for these places: their nearest files."""
-        return sorted({file for path, place in drawn for file in self.files(path, place)[:NEAREST]})
+    def to_collect(self, drawn: list[tuple[str, Place]], functions: Collection[str] = ()) -> list[str]:
+        """What pytest collects for these places: their nearest files, and those with one of these test functions."""
+        near = {file for path, place in drawn for file in self.files(path, place)[:NEAREST]}
+        named = {file for file, text in self.texts.items() if any(f"def {name}(" in text for name in functions)}
+        return sorted(near | named)
 
     def tests(self, path: str, place: Place, collected: set[str], limit: float) -> list[str]:
         """At most `limit` seconds of tests: of the nearest files first, of each the fastest of each function first."""
