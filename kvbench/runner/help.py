@@ -14,6 +14,7 @@ from kvbench.errors import unknown
 from kvbench.papers.gpu import H100
 from kvbench.papers.recorded_costs import short_cost
 from kvbench.runner.help_methods import family, grouped
+from kvbench.utils.other_words import WORDS
 from kvbench.utils.plugins import declared, plugins
 from kvbench.utils.yaml_comments import commented
 
@@ -103,6 +104,8 @@ def help_text(section: str | None = None) -> str:
     if section in choices("method"):
         return "\n".join(_lines({name: _described("method")[name] for name in family(section)}))
     if section is not None and section not in SECTIONS:
+        if section in WORDS:
+            return f"  {escape(section)} is {escape(WORDS[section])}"
         slip = difflib.get_close_matches(section, SECTIONS, n=1, cutoff=0.8)
         if not slip and (found := _keys_of_files(section) or _search(section)):
             return "\n".join(found)
