@@ -84,6 +84,8 @@ def check(overrides: Sequence[str], several: bool, folder: Path | None) -> None:
 def run_command(name: str, *arguments: str) -> int:
     """Run one of `commands()` and return its exit code. Raises UserError for an unknown name or wrong arguments."""
     known = commands()
+    if name not in known and Path(name).is_dir():
+        raise UserError(f"{name} is a folder: kvbench report {name} writes a page of its runs")
     if name not in known:
         raise unknown("command", name, known)
     return import_module(known[name].module).main(list(arguments)) or 0

@@ -149,6 +149,11 @@ def parent(group: str, name: str) -> str | None:
     return next((str(entry).removesuffix("@_here_") for entry in names if str(entry).endswith("@_here_")), None)
 
 
+def stated_keys(group: str, name: str) -> set[str]:
+    """The keys at the top of a choice's file."""
+    return {path.partition(".")[0] for path in _leaves(file_of(group, name))}
+
+
 def file_of(group: str, name: str) -> Path:
     """The YAML file of a choice."""
     return _files(group)[name]

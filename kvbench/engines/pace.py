@@ -34,6 +34,11 @@ class Pace:
         self.known = True
         return False
 
+    @property
+    def measuring(self) -> bool:
+        """Whether there is no answer yet."""
+        return not self.known
+
     def left(self) -> float:
         """Seconds until the last record."""
         elapsed = self.clock() - self.since

@@ -9,7 +9,7 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
-from kvbench.records.consistency import CELL, TABLE, Finding, check
+from kvbench.records.consistency import CELL, TABLE, Finding, by_data, check, tables_of
 from kvbench.records.export import write_csv, write_parquet
 from kvbench.records.load import files, gather, refuse
 from kvbench.records.manifest import read_manifests
@@ -27,6 +27,7 @@ findings, one line each; ! marks problems:
   manifest   a manifest is damaged or missing, so that the origin of records is unknown
   duplicate  records that exist twice with the same outcome; one is kept
   outcome    records that exist twice and contradict each other; nothing is exported
+  data       several data sets have samples of the same names: each is a table of its own
   conflict   several rows for one sample and setting: other weights, data, dtype, device, code or parameters
   mixed      one table's settings come from other code, machines or weights
 
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[Finding]) -> None:
     folders = {path.parent for path in paths}
-    runs = Counter(status for folder in sorted(folders) for status in statuses(folder))
+    runs = Counter({run: status for folder in sorted(folders) for run, status in statuses(folder).items()}.values())
     outcomes = f": {', '.join(f'{n} {status}' for status, n in runs.items())}" if runs else ""
     print_line(f"{'records':<10} {len(records):,} in {count(len(paths), 'file')} of {count(len(folders), 'folder')}")
     print_line(f"{'runs':<10} {runs.total()}{outcomes}")
@@ -75,18 +76,19 @@ def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[F
     print_line(f"{count(wrong, 'problem')} found" if wrong else "no problem found")
 
 
-def statuses(folder: Path) -> list[str]:
-    """The status of every run of a folder. A run whose manifest says running was killed, unless a process holds its
-    shard's lock and no later run took it.
+def statuses(folder: Path) -> dict[str, str]:
+    """The status of every run of a folder, by its id, which a pack has too.
+
+    A run whose manifest says running was killed, unless a process holds its shard's lock and no later run took it.
     """
     manifests = list(read_manifests(folder)[0].values())
     shards = [shard_of(manifest) for manifest in manifests]
     last = {shard: number for number, shard in enumerate(shards)}
-    runs = []
+    runs = {}
     for number, (manifest, shard) in enumerate(zip(manifests, shards, strict=True)):
         status = manifest.get("status", "unknown")
         alive = status == "running" and last[shard] == number and held(lock_path(folder, shard))
-        runs.append("killed" if status == "running" and not alive else status)
+        runs[manifest["run"]] = "killed" if status == "running" and not alive else status
     return runs
 
 
@@ -96,7 +98,7 @@ def shard_of(manifest: dict[str, Any]) -> str:
 
 
 def tables(records: pd.DataFrame) -> Table:
-    """A row for each possible table: its samples, settings, records and missing records."""
+    """A row for each possible table: its samples, settings, records and missing records; data sets apart."""
     if (probes := records["kind"] == "probe").any():  # they make a table of their own
         records = records.assign(benchmark=records["benchmark"].where(~probes, records["benchmark"] + " (probes)"))
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
@@ -104,8 +106,8 @@ def tables(records: pd.DataFrame) -> Table:
         table.add_column(name)
     for name in ("samples", "settings", "records", "missing"):
         table.add_column(name, justify="right", no_wrap=True)
-    for values, rows in records.groupby(TABLE, dropna=False, sort=False):
+    for rows in (part for one in tables_of(records) for part in by_data(one)):
         samples, settings = rows["sample"].nunique(), rows["setting"].nunique()
         missing = samples * settings - len(rows.drop_duplicates(["sample", "setting"]))
-        table.add_row(*map(str, values), *(f"{n:,}" for n in (samples, settings, len(rows), missing)))
+        table.add_row(*map(str, rows[TABLE].iloc[0]), *(f"{n:,}" for n in (samples, settings, len(rows), missing)))
     return table

@@ -9,7 +9,9 @@ from typing import Any
 
 import pandas as pd
 
+from kvbench.config import flat
 from kvbench.records.provenance import PROVENANCE
+from kvbench.records.store import PACK
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.text import count, short_hashes
 
@@ -30,7 +32,7 @@ WITH = ["processor", "kvbench", "git", "plugins", "torch", "transformers", "kern
 class Finding:
     """One line about records; `wrong` if a table over them would be misleading."""
 
-    kind: str  # torn, edited, manifest, duplicate, outcome, conflict or mixed
+    kind: str  # torn, edited, manifest, duplicate, outcome, data, conflict or mixed
     message: str
     wrong: bool = True
 
@@ -38,6 +40,7 @@ class Finding:
 def check(records: pd.DataFrame) -> list[Finding]:
     """Conflicts and mixtures of provenance in a frame of `load`, or in any part of it.
 
+    data: samples of several data sets have the same names, which is only noted: each set is a table of its own.
     conflict: cells with several rows, and the columns in which they differ; an average would count them as samples.
     mixed: a table whose cells come from different weights, chat templates, dtypes or devices, which is wrong, or from
     different code or machines, which is only noted.
@@ -45,16 +48,41 @@ def check(records: pd.DataFrame) -> list[Finding]:
     if records.empty or not {*CELL} - {"question"} <= {*records}:
         return []
     findings = []
-    for _, rows in records.groupby([name for name in TABLE if name in records], dropna=False, sort=False):
-        reported = set()
-        for differing, cells in conflicts(rows):
-            findings.append(Finding("conflict", _conflict(cells, differing)))
-            reported |= {*differing}
-        for names, wrong in ((ABOUT, True), (WITH, False)):
-            mixed = [name for name in names if name in rows and name not in reported and rows[name].nunique() > 1]
-            if mixed:
-                message = f"{_table(rows)}: records of more than one {_described(rows, mixed)}"
-                findings.append(Finding("mixed", message, wrong))
+    for rows in tables_of(records):
+        sets = by_data(rows)
+        if len(sets) > 1:
+            findings.append(Finding("data", _several(rows, len(sets)), False))
+        findings += [finding for part in sets for finding in _check_table(part)]
+    return findings
+
+
+def tables_of(records: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of each possible table, whatever data sets they are of."""
+    names = [name for name in TABLE if name in records]
+    return [rows for _, rows in records.groupby(names, dropna=False, sort=False)]
+
+
+def by_data(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of a table, apart for each of its data sets where a cell has rows of several.
+
+    Tasks of a benchmark that were run one by one have no cell in common, and stay one table.
+    """
+    if "data_sha256" not in rows or not (rows.groupby(["sample", "setting"])["data_sha256"].nunique() > 1).any():
+        return [rows]
+    return [part for _, part in rows.groupby("data_sha256", dropna=False, sort=False)]
+
+
+def _check_table(rows: pd.DataFrame) -> list[Finding]:
+    """The conflicts and mixtures of one table over one data set."""
+    findings, reported = [], set()
+    for differing, cells in conflicts(rows):
+        findings.append(Finding("conflict", _conflict(cells, differing)))
+        reported |= {*differing}
+    for names, wrong in ((ABOUT, True), (WITH, False)):
+        mixed = [name for name in names if name in rows and name not in reported and rows[name].nunique() > 1]
+        if mixed:
+            message = f"{_table(rows)}: records of more than one {_described(rows, mixed)}"
+            findings.append(Finding("mixed", message, wrong))
     return findings
 
 
@@ -71,6 +99,11 @@ def conflicts(rows: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], pd.DataFram
             differs[name] = values.groupby("cell").size() > 1
     differing = differs.apply(lambda flags: tuple(flags.index[flags]), axis=1)
     yield from rows.groupby(cell.map(differing), sort=False)
+
+
+def _several(rows: pd.DataFrame, sets: int) -> str:
+    where = f", in {_values(rows['folder'])}" if "folder" in rows else ""
+    return f"{_table(rows)}: {sets} data sets with samples of the same names{where}; each is a table of its own"
 
 
 def _conflict(rows: pd.DataFrame, differing: Sequence[str]) -> str:
@@ -95,9 +128,10 @@ class Copies:
     )
 
     def add(self, first: dict[str, Any], first_file: Path, again: dict[str, Any], file: Path) -> None:
+        """Count a further copy; an equal one in a pack is what a pack is for."""
         if fields := differences(first, again):
             self.unequal[first_file, file, fields].append((again.get("sample"), again.get("setting")))
-        else:
+        elif PACK not in (first_file.name, file.name):
             self.equal[first_file, file] += 1
 
     def findings(self) -> list[Finding]:
@@ -157,7 +191,8 @@ def _values(column: pd.Series, limit: int = 4) -> str:
     return " | ".join(texts[:limit]) + (f" and {len(texts) - limit} more" if len(texts) > limit else "")
 
 
-def _parameters(sets: list[dict[str, Any]]) -> str:
+def _parameters(nested: list[dict[str, Any]]) -> str:
+    sets = [flat(parameters) for parameters in nested]
     names = dict.fromkeys(name for parameters in sets for name in parameters)
     values = {name: list(dict.fromkeys(json.dumps(parameters.get(name)) for parameters in sets)) for name in names}
     return ", ".join(f"{name} {' | '.join(some)}" for name, some in values.items() if len(some) > 1)

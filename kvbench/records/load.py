@@ -40,13 +40,13 @@ def load(*folders: str | Path) -> pd.DataFrame:
 
     The columns are those of the records, then `folder`, `started`, `checkpoint_dtype` and PROVENANCE from the manifest
     of a record's run. Records of older versions get r_bytes_16 where other fields determine it.
-    Raises UserError where a folder holds no records, or one record has two outcomes. Duplicates, and all else that
-    `gather` or `check` finds to be wrong, become warnings.
+    Raises UserError where a folder holds no records, or one record has two outcomes. Duplicates, several data sets with
+    samples of the same names, and all else that `gather` or `check` finds to be wrong, become warnings.
     """
     records, findings = gather(*folders)
     refuse(findings)
     for finding in [*findings, *check(records)]:
-        if finding.wrong or finding.kind == "duplicate":
+        if finding.wrong or finding.kind in ("duplicate", "data"):
             warnings.warn(finding.message, stacklevel=2)
     return records
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from kvbench.errors import UserError, unknown
 from kvbench.utils.arguments import Parser
+from kvbench.utils.other_words import WORDS
 
 CONFIG_DIR = ("--config-dir", "-cd")
 
@@ -99,7 +100,9 @@ def typed(arguments: Sequence[str]) -> Typed:
 
 def _unknown(option: str, following: Sequence[str]) -> UserError:
     name, equals, value = option.partition("=")
-    if (key := name.lstrip("-")) in keys():
+    if (key := name.lstrip("-")) in WORDS:
+        return UserError(f"unknown option {option!r}. It is {WORDS[key]}")
+    if key in keys():
         value = value if equals else next(filter(is_word, following[:1]), "VALUE")
         return UserError(f"{option}: a key has no dashes: write {key}={value}")
     return unknown("option", name, [CONFIG_DIR[0], *(names[-1] for names in (*EXCLUSIVE, *FURTHER))])

@@ -30,9 +30,9 @@ WORTH = 1e12
 # A setting in a batch takes this share of the time that it takes alone: on two CPUs, twelve settings decode 3.9 to 6.0
 # times as fast in a batch as one after the other.
 IN_BATCH = 0.3
-# The range of a run's time, as factors of the predicted time: before a sample is finished, when the time to compress is
-# unknown, and after the first sample.
-AT_FIRST, AFTER_ONE = (0.5, 3.0), (0.6, 1.7)
+# The range of the other samples' time, as factors of the predicted time, when one sample is finished. Before that
+# nothing is predicted: methods take time to compress, and FullKV was timed for a moment only.
+AFTER_ONE = (0.6, 1.7)
 SURE = 0.15  # a range narrower than this, on either side, is shown as one number
 
 
@@ -50,6 +50,20 @@ class Cost:
     prefill: float
     rest: float  # compressing, decoding, scoring
     records: int
+
+    @property
+    def seconds(self) -> float:
+        return self.prefill + self.rest
+
+
+class Finished(NamedTuple):
+    """What a finished sample was predicted to take, and what it took."""
+
+    predicted: Cost
+    measured: Cost
+
+
+_NOTHING = (Cost(0.0, 0.0, 0), Cost(0.0, 0.0, 0))
 
 
 @dataclass(frozen=True)
@@ -153,10 +167,9 @@ class Estimate:
         self.warned = False  # whether a dominant setting was named
         self.known = known  # whether the costs are in seconds of this machine yet
         self.since = clock()  # when the last sample was finished, or the run began
-        self.predicted, self.measured = Cost(0, 0, 0), Cost(0, 0, 0)  # of all finished samples
+        self.finished: list[Finished] = []
         self.passes: set[float] = set()  # passes of finished samples, see `prefill_of`
         self.unfinished: dict[str, set[float]] = {}  # passes of samples with some records
-        self.ratios: list[float] = []  # of each finished sample, measured to predicted seconds
 
     def made(self, record: Mapping[str, Any]) -> bool:
         """Count a record. Returns whether its sample is now finished."""
@@ -173,11 +186,22 @@ class Estimate:
         elapsed, prefill = now - self.since, sum(passes)
         self.since, self.known = now, True
         cost = self.costs[sample]
-        self.predicted = _sum(self.predicted, cost)
-        if cost.prefill + cost.rest:
-            self.ratios.append(elapsed / (cost.prefill + cost.rest))
-        self.measured = _sum(self.measured, Cost(prefill, elapsed - prefill, cost.records))
+        self.finished.append(Finished(cost, Cost(prefill, elapsed - prefill, cost.records)))
         return True
+
+    @property
+    def measuring(self) -> bool:
+        """Whether no sample is finished yet: what is predicted may be several times too little or too much."""
+        return not self.finished
+
+    @property
+    def counted(self) -> list["Finished"]:
+        """The finished samples without the first, whose time has what a process does once: kernels are compiled, files
+        are read. It counts while it is the only one, or the only one with a prefill.
+        """
+        first, later = self.finished[:1], self.finished[1:]
+        alone = any(one.predicted.prefill for one in first) and not any(one.predicted.prefill for one in later)
+        return self.finished if alone or not later else later
 
     @property
     def ahead(self) -> list[Cost]:
@@ -195,23 +219,23 @@ class Estimate:
 
     def span(self) -> Seconds:
         """The range of `left` in seconds, from how much the ratio of measured to predicted time varies over samples."""
-        left, count, ahead = self.left(), len(self.ratios), len(self.ahead)
+        ratios = [one.measured.seconds / one.predicted.seconds for one in self.counted if one.predicted.seconds]
+        left, count, ahead = self.left(), len(ratios), len(self.ahead)
         if count < 2 or not ahead:
-            low, high = (AT_FIRST, AFTER_ONE)[min(count, 1)] if ahead else (1.0, 1.0)
+            low, high = AFTER_ONE if ahead else (1.0, 1.0)
             return Seconds(low * left, high * left)
-        spread = 2 * stdev(self.ratios) / mean(self.ratios) * (1 / count + 1 / ahead) ** 0.5
+        spread = 2 * stdev(ratios) / mean(ratios) * (1 / count + 1 / ahead) ** 0.5
         if spread < SURE:
             return Seconds(left, left)
         return Seconds(max(1 - spread, 0.0) * left, (1 + spread) * left)
 
     def _factors(self) -> Factors:
-        predicted, measured = self.predicted, self.measured
+        predicted, measured = (_sum(costs) for costs in zip(*self.counted, strict=True)) if self.finished else _NOTHING
         if predicted.prefill and measured.prefill and predicted.rest:
             return Factors(measured.prefill / predicted.prefill, measured.rest / predicted.rest)
-        total = predicted.prefill + predicted.rest
-        factor = (measured.prefill + measured.rest) / total if total else 1.0
+        factor = measured.seconds / predicted.seconds if predicted.seconds else 1.0
         return Factors(factor, factor)
 
 
-def _sum(a: Cost, b: Cost) -> Cost:
-    return Cost(a.prefill + b.prefill, a.rest + b.rest, a.records + b.records)
+def _sum(costs: Sequence[Cost]) -> Cost:
+    return Cost(sum(one.prefill for one in costs), sum(one.rest for one in costs), sum(one.records for one in costs))

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from rich.text import Text
 
-from kvbench.config import choices, options
+from kvbench.config import choices, options, stated_keys
 from kvbench.errors import Incomplete, UserError, unknown
 from kvbench.utils.console import err
 from kvbench.utils.other_words import WORDS
@@ -69,6 +69,8 @@ def hint_by_description(group: str, name: str) -> str:
     """A hint that names the choices of a group with a word in their description ("needle": niah); empty for a word that
     is nearly one of the names."""
     about = options(group)
+    if same := [choice for choice in about if choice.lower() == name.lower()]:
+        return f"Did you mean {same[0]!r}?"
     if difflib.get_close_matches(name, about, n=1, cutoff=NEARLY):
         return ""
     matches = [choice for choice, text in about.items() if name.lower() in re.findall(r"[\w.-]+", text.lower())]
@@ -76,11 +78,23 @@ def hint_by_description(group: str, name: str) -> str:
 
 
 def hint_for_key(key: str, node: DictConfig) -> str:
-    """A hint for a key that other tools have, or that is nested deeper in the configuration."""
+    """A hint for a key that other tools or other choices have, or that is nested deeper in the configuration."""
     if node._get_parent() is None and key in WORDS:
         return f"It is {WORDS[key]}."
+    if elsewhere := hint_elsewhere(key, str(node._get_full_key("") or "")):
+        return elsewhere
     deeper = [path for path in paths_of(node) if path.rpartition(".")[2] == key]
     return f"Did you mean {' or '.join(map(repr, deeper[:3]))}?" if deeper else ""
+
+
+def hint_elsewhere(key: str, section: str) -> str:
+    """A hint where other choices of a section have the key: benchmark.path is benchmark=jsonl's; or where it is one."""
+    if section == "method" and key in options(section):
+        return f"It is a method that is not chosen: add method={key}, or 'method=[…,{key}]'."
+    if section != "benchmark":
+        return ""
+    found = [name for name in choices(section) if key in stated_keys(section, name)]
+    return f"It is a key of {' or '.join(f'{section}={name}' for name in found[:3])}." if found else ""
 
 
 def paths_of(node: DictConfig) -> Iterator[str]:

@@ -18,7 +18,7 @@ from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
 from kvbench.records import load
 from kvbench.records.served_bytes import note_of, served_bytes
-from kvbench.report.tables.frontier_table import frontier_table, recommendation, write_frontier
+from kvbench.report.tables.frontier_table import frontier_table, recommendation, replaced, write_frontier
 from kvbench.report.tables.run_table import has_windows
 from kvbench.runner import run_figures
 from kvbench.runner.frontier_speed import decoding
@@ -161,6 +161,8 @@ def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | N
     if scored.full < LITTLE:
         meaning = "a share of it means little" if scored.full else "no setting can be worse"
         warn(f"FullKV's own {scored.measure} is {scored.full:.3f}: {meaning}")
+    if note := replaced(folder, title, scored.frontiers):
+        warn(note)
     written = write_frontier(scored.frontiers, scored.full, table, advice, folder)
     measured = decoding(load(folder) if speed is None else speed, scored.records)
     if measured is None and speed is not None:

@@ -13,6 +13,7 @@ from kvbench.runner.help_methods import family
 from kvbench.runner.help_overview import overview
 from kvbench.runner.help_sections import GROUPS, SECTIONS, about, settings
 from kvbench.runner.help_sections import section as lines_of
+from kvbench.utils.other_words import WORDS
 from kvbench.utils.yaml_comments import commented
 
 # groups that stand in parts of a method
@@ -34,6 +35,8 @@ def help_text(section: str | None = None, *words: str) -> str:
         return "\n".join(keys)
     if section in choices("method"):
         return "\n".join(described({name: about("method")[name] for name in family(section)}))
+    if section in WORDS:
+        return f"  {escape(section)} is {escape(WORDS[section])}"
     slip = difflib.get_close_matches(section, SECTIONS, n=1, cutoff=0.8)
     if not slip and (found := _keys_of_files(section) or _search((*GROUPS, *PARTS), (section, *words))):
         return "\n".join(found)

@@ -103,7 +103,7 @@ def left(estimate: Estimate) -> str:
     if not estimate.ahead:
         return ""
     part = f" of {estimate.part}" if estimate.part else ""
-    words = f"{about(estimate)} left{part}" if estimate.known else f"time left{part} not known yet"
+    words = f"measuring the time left{part}" if estimate.measuring else f"{about(estimate)} left{part}"
     return f"{words}, {estimate.rate}" if estimate.rate else words
 
 
@@ -122,8 +122,8 @@ def announce(estimate: Estimate) -> None:
     records = sum(cost.records for cost in estimate.costs.values())
     part = f"{estimate.part}: " if estimate.part else ""
     warn(
-        f"{part}{count(records, 'record')} to make from {count(len(tokens), 'prompt')} of about {length} tokens: "
-        f"{about(estimate)}, updated as samples finish"
+        f"{part}{count(records, 'record')} to make from {count(len(tokens), 'prompt')} of about {length} tokens; the "
+        "time is measured with the first"
     )
 
 

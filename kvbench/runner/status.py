@@ -11,7 +11,7 @@ from kvbench.errors import UserError
 from kvbench.records.manifest import read_note
 from kvbench.records.progress import Share, shares_of, state
 from kvbench.records.recorded_configuration import recorded
-from kvbench.records.store import shard_label
+from kvbench.records.store import PACK, record_files, shard_label
 from kvbench.runner.starting_note import STARTING, lock_of
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out
@@ -39,11 +39,19 @@ def rows(folder: Path) -> list[Row]:
     """Everything under a folder of runs, or under one run's folder. UserError where there is no run."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder")
-    found = [row for path in sorted(folder.rglob("manifests")) for row in run_rows(path.parent)]
+    runs = [path.parent for path in sorted(folder.rglob("manifests"))]
+    found = [row for path in runs if not is_pack(path) for row in run_rows(path)]
     found += [note_row(path) for path in sorted(folder.rglob(f"{STARTING}/*.json"))]
+    if not found and any(map(is_pack, runs)):
+        raise UserError(f"{folder} has packs alone, which are of runs that have ended: kvbench records {folder}")
     if not found:
         raise UserError(f"{folder} has no runs (neither manifests nor jobs that are starting)")
     return found
+
+
+def is_pack(folder: Path) -> bool:
+    """Whether a folder is one of `kvbench pack`, which leaves out what tells of a run's progress."""
+    return (folder / PACK).is_file() and not record_files(folder)
 
 
 def run_rows(folder: Path) -> list[Row]:

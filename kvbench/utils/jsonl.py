@@ -8,6 +8,7 @@ from types import GenericAlias, NoneType
 from typing import Any
 
 from kvbench.errors import UserError
+from kvbench.utils.file_forms import other_form
 from kvbench.utils.regular_files import open_regular
 
 # Types of a field: str, int, float, bool, list, dict, list[str] and the like, None, or a tuple of these.
@@ -65,10 +66,12 @@ def checked_rows(
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in _lines(path):
+    for rows, (number, line) in enumerate(_lines(path)):
         try:
             row = _parse(line)
         except ValueError as error:
+            if not rows and (form := other_form(path)):
+                raise UserError(f"{path} must have one JSON object per line, and is {form}") from None
             raise UserError(f"{path}, row {number}: {error}") from None
         yield number, row
 

@@ -14,7 +14,7 @@ TIMES = ("prefill_seconds", "compress_seconds", "decode_seconds")
 
 def no_copies(folder: Folder) -> Check:
     """No cell has two records, and no two records have the same times: clocks count nanoseconds."""
-    wrong = [finding.message for finding in check(folder.frame) if finding.kind == "conflict"]
+    wrong = [finding.message for finding in check(folder.frame) if finding.kind in ("conflict", "data")]
     same, prefills = defaultdict(list), defaultdict(set)
     for record in folder.methods:
         if record["decode_steps"] and record["decode_seconds"]:

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from kvbench.records import load
+from kvbench.records.pack import write_pack
 from kvbench.records.store import RECORDS, Store, read_records
 from tests.support import records as made_up
 from tests.support.command import kvbench
@@ -30,6 +31,22 @@ def test_what_probes_saw_of_a_benchmark_is_counted_by_itself(tmp_path, capsys):
     assert kvbench("records", str(tmp_path)) == 0
     rows = [line.split()[-4:] for line in capsys.readouterr().out.splitlines() if line.startswith("niah")]
     assert rows == [["3", "1", "3", "0"], ["1", "1", "1", "0"]]
+
+
+def test_a_pack_beside_its_run_and_other_data_are_no_problem(tmp_path, capsys):
+    write(tmp_path / "runs" / "a", [record(i) for i in range(3)], manifest())
+    write(tmp_path / "runs" / "b", [record(0) | {"key": "b", "run": "r2"}], manifest("r2", data_sha256="01" * 32))
+    write_pack(tmp_path / "runs" / "a", tmp_path / "runs" / "a.pack")
+    assert kvbench("records", str(tmp_path / "runs")) == 0
+    told = capsys.readouterr().out
+    assert "runs       2: 2 finished\n" in told and "duplicate" not in told
+    rows = [line.split()[-4:] for line in told.splitlines() if line.startswith("niah")]
+    assert rows == [["3", "1", "3", "0"], ["1", "1", "1", "0"]]  # a table for each data set, neither with a gap
+    assert told.count("\ndata ") == 1 and told.endswith("\nno problem found\n")
+    assert kvbench("status", str(tmp_path / "runs" / "a.pack")) == 2
+    assert "has packs alone" in capsys.readouterr().err
+    kvbench("status", str(tmp_path / "runs"))
+    assert ".pack" not in capsys.readouterr().out
 
 
 def test_the_command_tells_every_kind_of_fault_and_exits_with_1(tmp_path, capsys):

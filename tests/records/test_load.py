@@ -95,7 +95,6 @@ def test_a_record_with_two_outcomes_is_refused_with_files_and_fields(other, tmp_
         ({"device": "cuda", "hardware": {"gpus": ["H200"]}}, {}, "device cpu | cuda; processor AMD EPYC | H200"),
         ({"git": "01" * 20 + "-dirty"}, {}, "git efefefefef | 0101010101-dirty"),
         ({"packages": {"torch": "2.14.0", "transformers": "5.23.0"}}, {}, "torch 2.13.0 | 2.14.0"),
-        ({"data_sha256": "01" * 32}, {}, "data_sha256 cdcdcdcdcd | 0101010101"),
         ({"model": {"source": "org/model", "revision": "01" * 20}}, {}, "weights "),
         ({"kvbench": "0.2.0", "chat_template": "none"}, {}, "chat_template auto | none; kvbench 0.1.0 | 0.2.0"),
         ({}, {"memory": "stream"}, "memory shared | stream"),
@@ -122,10 +121,26 @@ def test_two_rows_for_one_cell_are_a_conflict_that_says_in_what_they_differ(made
 def test_cells_that_differ_in_different_things_are_told_apart(tmp_path):
     write(tmp_path / "a", [record(0), record(1)], manifest())
     write(tmp_path / "b", [record(0) | {"key": "b"}], manifest(dtype="torch.bfloat16"))
-    write(tmp_path / "c", [record(1) | {"key": "c"}], manifest(data_sha256="01" * 32))
+    write(tmp_path / "c", [record(1) | {"key": "c"}], manifest(git="01" * 20))
     first, second = check(gather(tmp_path)[0])
     assert "1 cell " in first.message and "'s0'" in first.message and "in dtype" in first.message
-    assert "1 cell " in second.message and "'s1'" in second.message and "in data_sha256" in second.message
+    assert "1 cell " in second.message and "'s1'" in second.message and "in git" in second.message
+
+
+def test_data_sets_with_samples_of_the_same_names_are_tables_of_their_own(tmp_path):
+    other = {"data_sha256": "01" * 32, "dtype": "torch.bfloat16"}
+    write(tmp_path / "a", [record(0), record(1)], manifest())
+    write(tmp_path / "b", [record(0) | {"key": "b"}], manifest(**other))
+    with pytest.warns(UserWarning, match="2 data sets with samples of the same names"):
+        records = load(tmp_path)
+    (note,) = check(records)
+    assert (note.kind, note.wrong) == ("data", False)
+    write(tmp_path / "c", [record(0) | {"key": "c"}], manifest(data_sha256="01" * 32))
+    _, conflict = check(gather(tmp_path)[0])
+    assert conflict.kind == "conflict" and "differ in dtype" in conflict.message  # within the second data set
+    write(tmp_path / "b", [record(2) | {"key": "b"}], manifest("r1", data_sha256="01" * 32))
+    write(tmp_path / "c", [record(3) | {"key": "c"}], manifest("r1", data_sha256="01" * 32))
+    assert check(gather(tmp_path)[0]) == []  # tasks that were run one by one are one table
 
 
 def test_the_question_hidden_and_visible_are_two_tables(tmp_path):

@@ -143,6 +143,7 @@ def test_an_unknown_section_is_one_line(kvbench):
     "word, lines",
     [
         ("jsonl", ["[bold]benchmark[/]", "jsonl"]),
+        ("compression_ratio", ["compression_ratio is kvpress's share to remove"]),
         ("fp8", ["[bold]method[/]", "fp8_token", "[bold]storage[/]"]),
         ("benchmark.lengths", ["benchmark.lengths=", "niah: [1024, 2048]"]),
         ("engine.concurrency", ["openai: 4", "questions at once"]),

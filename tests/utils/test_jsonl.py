@@ -142,3 +142,34 @@ def test_a_line_of_50_megabytes_is_read_and_never_repeated_in_an_error(file):
             read(file, broken)
         assert "work" not in str(caught.value)
         assert len(str(caught.value)) < 300 + len(str(file))
+
+
+@pytest.mark.parametrize(
+    "name, data, told",
+    [
+        ("a.csv", b"context,question\none,two\n", "a table with commas: python -c "),
+        ("a.json", b'[{"text": "one"}]', "one JSON array: python -c "),
+        ("a.json", b'[\n  {"text":\n "one"}\n]\n', "one JSON array: python -c "),
+        ("a.jsonl", b'[\n  {"text":\n "one"}\n]\n', "one JSON array"),
+        ("a.jsonl", b'{\n  "text": "one"\n}\n', "one JSON object over several lines"),
+        ("a.jsonl", b"PAR1\x00", "a Parquet file"),
+    ],
+)
+def test_a_file_of_another_form_is_named_and_converted(tmp_path, name, data, told):
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(UserError) as error:
+        read_rows(path, {"text": str})
+    said = str(error.value)
+    assert said.startswith(f"{path} must have one JSON object per line, and is {told}") and "\n" not in said
+    if name == "a.json":
+        command = said.partition('python -c "')[2].rstrip('"')
+        exec(command)
+        assert read_rows(tmp_path / "a.jsonl", {"text": str}) == [{"text": "one"}]
+
+
+def test_a_broken_row_of_lines_stays_a_broken_row(tmp_path):
+    for data, told in ((b'{"text": "one"}\n[{}]\n', "row 2: not a JSON object"), (b'{"text"', "row 1: broken JSON")):
+        (tmp_path / "a.jsonl").write_bytes(data)
+        with pytest.raises(UserError, match=told):
+            read_rows(tmp_path / "a.jsonl", {"text": str})

@@ -1,6 +1,9 @@
 """`kvbench report RUN…`: one HTML page of runs that needs no other file."""
 
+import re
 from collections.abc import Sequence
+from html import unescape
+from itertools import chain, count
 from pathlib import Path
 
 from kvbench.errors import UserError, on_disk
@@ -9,6 +12,7 @@ from kvbench.utils.console import print_line, warn
 from kvbench.utils.files import replacing
 
 NAME = "report.html"
+HEAD = 2**16  # characters of a page, among the first of which its title is
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -38,9 +42,35 @@ def write(runs: Sequence[Path], out: Path | None) -> Path:
     if not path.parent.is_dir():
         raise UserError(f"--out {path}: there is no folder {str(path.parent)!r}")
     text = page(folders)
+    if out is None:
+        path = beside_others(path, text)
+    elif is_another(path, text):
+        warn(f"{path} is replaced: it was {titled(path) or 'no page of runs'}")
     with on_disk(f"write {path}"), replacing(path) as work:
         work.write_text(text, encoding="utf-8")
     return path
+
+
+def beside_others(path: Path, text: str) -> Path:
+    """`path`, or report-2.html and so on where a page of other runs is there, which stays."""
+    names = chain([path], (path.with_stem(f"{path.stem}-{number}") for number in count(2)))
+    return next(one for one in names if not is_another(one, text))
+
+
+def is_another(path: Path, text: str) -> bool:
+    """Whether there is a file that is not an earlier page of the same runs."""
+    return path.exists() and titled(path) != title_in(text)
+
+
+def titled(path: Path) -> str:
+    """The title of a page, which names its runs; "" of any other file."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return title_in(file.read(HEAD))
+
+
+def title_in(text: str) -> str:
+    found = re.search("<title>(kvbench: .*?)</title>", text[:HEAD], re.DOTALL)
+    return unescape(found[1]) if found else ""
 
 
 def _parser() -> Parser:
@@ -51,6 +81,9 @@ def _parser() -> Parser:
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or a folder of runs")
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help=f"default: {NAME} in the run's folder, or here for several runs"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help=f"default: {NAME} in the run's folder, or here for several runs (report-2.html beside one of other runs)",
     )
     return parser

@@ -17,7 +17,7 @@ from kvbench.records.progress import unfinished
 from kvbench.records.provenance import dtype
 from kvbench.records.samples import read_samples
 from kvbench.records.served_bytes import note_of, served_bytes
-from kvbench.records.store import RECORDS
+from kvbench.records.store import RECORDS, record_files
 from kvbench.report.page import run_tables
 from kvbench.report.page.command_lines import command_lines
 from kvbench.report.page.frontier_data import read_frontier
@@ -166,17 +166,31 @@ def _lists(frame: pd.DataFrame, name: str) -> list[list[Any] | None]:
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """The run folders among `paths` and directly below the others, each once. Raises UserError for a path without."""
+    """The run folders among `paths` and directly below the others, each once. Raises UserError for a path without.
+
+    A pack below a folder is left out where the folder has its run too.
+    """
     runs: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
             raise UserError(f"{path} is not a folder" if path.exists() else f"there is no folder {str(path)!r}")
-        inside = [path] if files_in(path) else [p for p in sorted(path.iterdir()) if p.is_dir() and files_in(p)]
+        inside = (
+            [path]
+            if files_in(path)
+            else _without_packs_of([p for p in sorted(path.iterdir()) if p.is_dir() and files_in(p)])
+        )
         if not inside:
             raise UserError(f"{path} holds no {RECORDS}, nor does any folder in it")
         for folder in inside:
             runs.setdefault(folder.resolve(), folder)
     return list(runs.values())
+
+
+def _without_packs_of(folders: Sequence[Path]) -> list[Path]:
+    """The folders without packs of the others."""
+    packs = [folder for folder in folders if not record_files(folder)]
+    known = {run for folder in folders if folder not in packs for run in read_manifests(folder)[0]} if packs else set()
+    return [folder for folder in folders if folder not in packs or not {*read_manifests(folder)[0]} <= known]
 
 
 def kind_of(folder: Path) -> str | None:

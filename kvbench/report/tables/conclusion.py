@@ -62,7 +62,9 @@ def _told(compared: pd.DataFrame, metric: str) -> pd.Series:
 def _not_told(same: pd.DataFrame, baseline: str, metric: str) -> str:
     samples, units = int(same["samples"].max()), int(same["units"].max())
     one_by_one = samples == units
-    where = f"{'this' if samples == 1 else 'these'} {count(samples, 'prompt')}"
+    fewest = int(same["samples"].min())
+    these = f"{fewest:,} to" if fewest < samples else "this" if samples == 1 else "these"
+    where = f"{these} {count(samples, 'prompt')}"
     where += "" if one_by_one else f" about {count(units, 'text')}"
     sentence = f"{_names(same['setting'])} cannot be told from {baseline} by {metric} on {where}"
     more, at_least = more_units(same, metric)

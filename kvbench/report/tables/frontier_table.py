@@ -1,6 +1,6 @@
 """The frontiers of several methods as a table, and a recommendation in one sentence."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isnan
 from pathlib import Path
 
@@ -88,6 +88,18 @@ def _missing(frontiers: Mapping[str, Frontier], margin: float) -> str:
     needed = equal_pairs_needed(margin, TWO_SIDED)
     least = f"It takes {needed:,} samples to show that no more is lost, even where none is." if needed else ""
     return f": the best setting may lose {min(lost):.3f}, the margin is {margin:.3f}. {least}".rstrip()
+
+
+def replaced(folder: Path, title: str, names: Iterable[str]) -> str:
+    """A line where the folder has a frontier.md that is of something else, or has more methods; "" where it has not."""
+    path = folder / "frontier.md"
+    if not path.is_file():
+        return ""
+    first, *lines = path.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
+    methods = [line.split("|")[1].strip() for line in lines if line.startswith("| ")][2:]  # below the header
+    if first == title and {*methods} <= {titled(name) for name in names}:
+        return ""
+    return f"{path} is replaced: it had {', '.join(methods)} ({first}); all records stay"
 
 
 def write_frontier(

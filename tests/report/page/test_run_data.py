@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -9,6 +10,7 @@ from kvbench.cache.kept_positions import decode
 from kvbench.config import titled
 from kvbench.records import load
 from kvbench.records.pack import write_pack
+from kvbench.records.store import PACK
 from kvbench.report.page.labels import differences
 from kvbench.report.page.page import ASSETS, embedded, page
 from kvbench.report.page.run_data import find_runs, read_run
@@ -177,6 +179,32 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys, monkeypatc
     kvbench("report", b, "--out", "there.html")
     assert blocks((tmp_path / "there.html").read_text())["run-0"]["samples"]["end"] == ["some text. What?"]
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_page_of_other_runs_stays_or_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    a, b, c = (write_run(tmp_path / name, [record("s", "full", 1.0)], [sample_row("s")]) for name in "abc")
+    kvbench("report", a, b)
+    kvbench("report", b, c)
+    kvbench("report", a, b)  # again
+    assert sorted(path.name for path in tmp_path.glob("*.html")) == ["report-2.html", "report.html"]
+    assert blocks((tmp_path / "report.html").read_text())["runs"] == ["a", "b"]
+    assert "page     report-2.html (" in capsys.readouterr().out
+    kvbench("report", c, "--out", "report.html")
+    assert capsys.readouterr().err == "report.html is replaced: it was kvbench: a, b\n"
+    (tmp_path / "notes.html").write_text("mine")
+    kvbench("report", c, "--out", "notes.html")
+    assert capsys.readouterr().err == "notes.html is replaced: it was no page of runs\n"
+
+
+def test_a_pack_beside_its_run_is_not_another_run(tmp_path):
+    run = write_run(tmp_path / "runs" / "a", [record("s", "full", 1.0)], manifests=[manifest()])
+    packed = tmp_path / "runs" / "a.pack"
+    shutil.copytree(run / "manifests", packed / "manifests")
+    (packed / PACK).touch()
+    assert find_runs([tmp_path / "runs"]) == [run] and find_runs([packed]) == [packed]
+    (run / "records.jsonl").rename(tmp_path / "records.jsonl")
+    assert find_runs([tmp_path / "runs"]) == [packed]
 
 
 def test_runs_without_outputs_or_records_are_reported_and_left_out(tmp_path, capsys, monkeypatch):

@@ -55,6 +55,11 @@ def test_one_prompt_tells_nothing():
     assert "on this 1 prompt; at least 60 more" in sentence
 
 
+def test_settings_over_different_numbers_of_prompts_say_so():
+    (sentence,) = said({"full": ALL, "snapkv 0.4": ALL, "h2o 0.4": ALL[:2]})
+    assert "cannot be told from FullKV by score on 2 to 10 prompts; about 60 more" in sentence
+
+
 def test_prompts_about_one_text_count_once():
     (sentence,) = said({"full": ALL, "snapkv 0.4": ALL}, unit=[*"aabbccddee"])
     assert "on these 10 prompts about 5 texts; about 60 more texts would" in sentence

@@ -4,7 +4,7 @@ import math
 
 from kvbench.metrics.aggregate import bounds
 from kvbench.metrics.frontier import Point, frontier, point
-from kvbench.report.tables.frontier_table import frontier_table, recommendation
+from kvbench.report.tables.frontier_table import frontier_table, recommendation, replaced, write_frontier
 
 
 def method(name, *differences, ratios=(0.5, 0.25, 0.125), spread=0.0):
@@ -46,6 +46,17 @@ def test_each_mark_in_the_table_has_its_note_and_no_other():
 def test_where_layers_have_a_sliding_window_the_table_says_below_what_no_method_comes():
     notes = frontier_table({"snapkv": FALLING}, 0.8, "", floor=0.3844).notes
     assert [note for note in notes if "no method can go below 0.384" in note]
+
+
+def test_a_frontier_of_other_methods_or_of_something_else_is_named_before_it_is_replaced(tmp_path):
+    both = {"snapkv": FALLING, "knorm": FLAT}
+    assert replaced(tmp_path, "digits", both) == ""
+    write_frontier(both, 0.8, frontier_table(both, 0.8, "digits"), "", tmp_path)
+    assert replaced(tmp_path, "digits", both) == "" == replaced(tmp_path, "digits", [*both, "h2o"])
+    said = f"{tmp_path / 'frontier.md'} is replaced: it had KNorm, SnapKV (digits); all records stay"
+    assert replaced(tmp_path, "digits", ["snapkv"]) == said == replaced(tmp_path, "exact", both)
+    (tmp_path / "frontier.md").write_text("")
+    assert replaced(tmp_path, "digits", both).startswith(f"{tmp_path / 'frontier.md'} is replaced")
 
 
 def test_the_sentence_names_the_method_its_bytes_and_what_cannot_be_told_from_it():
