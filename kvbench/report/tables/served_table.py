@@ -127,7 +127,7 @@ def advice(frame: pd.DataFrame, metric: str, baseline: str, margin: float) -> st
     if len(undecided):
         names = ", ".join(map(titled, undecided["setting"]))
         words.append(f"{names}: too few prompts to say that at most {margin:g} is lost")
-    if base.empty or frame["tokens_per_s"].isna().all():
+    if base["tokens_per_s"].isna().all():
         words.append(f"{titled(baseline)} was not loaded, so no speed is compared")
     return "; ".join(words) + f". {NOT_SHOWN}"
 
