@@ -32,7 +32,7 @@ SHOWN = {
     "tokens/s": Shown("tokens_per_s", 1, spread=True, narrow=True),
     "of a request": Shown("request_tokens_per_s", 1),
     "requests/s": Shown("requests_per_s", 2),
-    "good/s": Shown("good_requests_per_s", 2, narrow=True),
+    "good/s": Shown("good_requests_per_s", 2),
 }
 
 
