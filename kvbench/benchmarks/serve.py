@@ -77,14 +77,15 @@ class Serve(Benchmark):
             raise UserError(f"benchmark.of={self.of.name} has no prompts")
         rates: list[float | int | None] = [*self.rates] if self.rates else [None]
         about = {"prompts": len(prompts), "prompts_of": self.of.name, "prompts_sha256": data_hash(prompts)}
+        names = {rate: self.profile if rate is None else f"{self.profile}-{rate:g}" for rate in rates}
         return [
             Sample(
-                id=self.profile if rate is None else f"{self.profile}-{rate:g}",
+                id=names[rate],
                 prompt="",
                 answers=(),
                 max_new_tokens=self.new_tokens or max(prompt.max_new_tokens for prompt in prompts),
                 chat=False,
-                meta={"task": self.name, "profile": self.profile, "rate": rate and float(rate), **about},
+                meta={"task": names[rate], "profile": self.profile, "rate": rate and float(rate), **about},
             )
             for rate in rates
         ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvbench.errors import UserError
 from kvbench.runner.verdicts import BROKEN, CODES, UNDECIDED, WITHIN, worst
-from kvbench.utils.console import print_line
+from kvbench.utils.console import print_line, warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +45,18 @@ def split(runs: Sequence[Path]) -> Runs:
     folders = find_runs(runs)
     loads = [folder for folder in folders if kind_of(folder) == "serve"]
     return Runs([folder for folder in folders if folder not in loads], loads)
+
+
+def loads_of(folders: Sequence[Path]) -> "pd.DataFrame":
+    """The records of servers under load in these folders; what is wrong with them is said."""
+    from kvbench.records import gather
+    from kvbench.records.load import refuse
+
+    records, findings = gather(*folders)
+    refuse(findings)
+    for finding in findings:
+        warn(finding.message)
+    return records
 
 
 def verdicts(loads: "pd.DataFrame", baseline: str, margin: float) -> list[Verdict]:
@@ -87,12 +99,11 @@ def judged(found: Sequence[Verdict], margin: float, pass_undecided: bool) -> int
 def latencies(folders: Sequence[Path], baseline: str, margin: float, pass_undecided: bool) -> int:
     """The exit code of the runs of servers under load in `folders`. Raises UserError without any such run, and where
     nothing is compared."""
-    from kvbench.records import load
     from kvbench.runner.compared_records import named
 
     if not folders:
         raise UserError("--latency-margin needs a run of benchmark=serve among the runs")
-    records = load(*folders)
+    records = loads_of(folders)
     its = named(baseline.rpartition(": ")[2], list(records["setting"].unique()))  # without the run of its answers
     if not (found := verdicts(records, its, margin)):
         raise UserError(f"no other setting has a load of {its!r}")

@@ -135,10 +135,9 @@ def report_serving(run: AnyRun, folder: Path) -> Outputs:
     caption = stamped(run, folder, run_caption(run, title, f"prompts of {records['prompts_of'].iloc[0]}"))
     frame = serving(records)
     footnotes = serving_notes(records, frame)
-    table = serve_table(frame, caption, footnotes)
     written = write_serving(frame, folder, caption, footnotes)
-    written += write_latex(table, folder / "table.tex")
-    out.print(table.rich())
+    written += write_latex(serve_table(frame, caption, footnotes), folder / "table.tex")
+    out.print(serve_table(frame, caption, footnotes, wide=False).rich())
     print_paths(written, folder)
     return {"settings": frame}, written
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvbench.errors import UserError
-from kvbench.runner.latency_gate import split
+from kvbench.runner.latency_gate import loads_of, split
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out, print_line, warn
 
@@ -25,7 +25,6 @@ def main(arguments: Sequence[str]) -> int:
     margin = _margin(options.margin)
 
     # behind the parser: this brings pandas, which --help need not wait for
-    from kvbench.records import load
     from kvbench.report.tables.serve_table import capacity_notes
     from kvbench.report.tables.served_table import advice, served, served_table
     from kvbench.report.tables.text_table import write_table
@@ -38,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     records, metric = records_of(runs.answers, options.metric)
     if metric is None:
         raise UserError("the answers have no score: a benchmark with expected answers gives them one")
-    loads = [load(*runs.loads)] if runs.loads else []
+    loads = [loads_of(runs.loads)] if runs.loads else []
     loads += [reported(text) for text in options.report]
     if not loads:
         raise UserError("no run of benchmark=serve is among the runs, and no --report is given")
@@ -50,10 +49,11 @@ def main(arguments: Sequence[str]) -> int:
     tools = ", ".join(dict.fromkeys(together["tool"]))
     said = advice(frame, metric, baseline, margin)
     notes = [f"serving: {tools}; milliseconds; differences from {baseline}", *capacity_notes(served_part(frame)), said]
-    table = served_table(frame, metric, f"Quality beside serving: {records['benchmark'].iloc[0]}", notes)
-    out.print(table.rich())
+    title = f"Quality beside serving: {records['benchmark'].iloc[0]}"
+    out.print(served_table(frame, metric, title, notes, wide=False).rich())
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
+        table = served_table(frame, metric, title, notes)
         written = write_table(frame, table, options.out, "served")
         written += run_figures.served(frame, metric, baseline, options.out / "served")
         for path in written:

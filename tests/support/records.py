@@ -116,6 +116,28 @@ FIELDS = {
         "request_seconds": 1.5,
         "concurrency": 4,
     },
+    "serve": {
+        "method": "f16",
+        "parameters": "{}",
+        "ratio": None,
+        "budget": None,
+        "question": "visible",
+        "prompt_tokens": 100,
+        "scores": {},
+        "tool": "guidellm 0.8.1",
+        "requested": {"requests": 10, "warmup": 2},
+        "limits": {},
+        "answered": 20,
+        "failed": 0,
+        "unfinished": 0,
+        "first_error": "",
+        "figures": {"tokens_per_s": 50.0},
+        "intervals": {"tokens_per_s": [45.0, 55.0]},
+        "repeats": {"tokens_per_s": [49.0, 51.0]},
+        "capacity": {"running": 4.0, "waiting": 0.0},
+        "reports": {"f16-1.json": "ab" * 32},
+        "load_average": [1.0, 1.5],
+    },
 }
 
 

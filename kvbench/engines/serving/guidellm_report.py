@@ -56,7 +56,7 @@ def _measured(node: Mapping[str, Any], tool: str) -> Measured:
         int(totals["successful"]),
         int(totals["errored"]),
         int(totals["incomplete"]),
-        str(errors[0]) if errors else "",
+        str(errors[0]).partition("\\n")[0] if errors else "",  # of an exception as Python shows it
     )
 
 

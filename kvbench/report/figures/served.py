@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from kvbench.config import titled
 from kvbench.metrics.frontier import pareto
-from kvbench.report.figures.style import bar_styles, grid_lines, legend_below, new_figure
+from kvbench.report.figures.style import grid_lines, legend_below, line_styles, new_figure
 from kvbench.report.tables.served_table import best_rows
 
 
@@ -16,7 +16,7 @@ def served_figure(frame: pd.DataFrame, metric: str, baseline: str) -> Figure:
     loads = " or ".join(dict.fromkeys(rows["load"]))
     figure, body = new_figure(6.4, 4.4, f"{metric} lost against tokens a second, {loads}")
     axis = body.subplots()
-    for setting, style in bar_styles(list(rows["setting"])).items():
+    for setting, style in line_styles(list(rows["setting"])).items():
         row = rows[rows["setting"] == setting].iloc[0]
         x, y = row["tokens_per_s"], 100 * row["difference"]
         colour = style["color"]
@@ -24,8 +24,8 @@ def served_figure(frame: pd.DataFrame, metric: str, baseline: str) -> Figure:
             axis.hlines(y, row["tokens_per_s_low"], row["tokens_per_s_high"], color=colour, linewidth=1)
         if pd.notna(row["low"]):
             axis.vlines(x, 100 * row["low"], 100 * row["high"], color=colour, linewidth=1)
-        marker = "*" if setting == baseline else "o"
-        axis.plot(x, y, marker, color=colour, markersize=9 if marker == "*" else 6, label=titled(str(setting)))
+        mark = {**style, "linestyle": "none"} | ({"marker": "*", "markersize": 11} if setting == baseline else {})
+        axis.plot(x, y, **mark, label=titled(str(setting)))
     points = [(-x, y) for x, y in zip(rows["tokens_per_s"], rows["difference"], strict=True)]
     best = [(-points[i][0], 100 * points[i][1]) for i in pareto(points)]
     if best:

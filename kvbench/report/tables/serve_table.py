@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -13,17 +13,33 @@ from kvbench.report.tables.text_table import MISSING, TextTable, number, write_t
 from kvbench.utils.text import count
 
 GAUGES = ("running", "waiting", "cache_used", "cache_tokens")
-# header -> the column that it shows, its digits, and whether it shows the interval over repeats, too
+
+
+class Shown(NamedTuple):
+    """How a table shows a column of `serving`."""
+
+    column: str
+    digits: int
+    spread: bool = False  # with its interval over repeats
+    narrow: bool = False  # in a terminal of 80 columns, too
+
+
 SHOWN = {
-    "first token p50": ("first_token_ms_p50", 0, False),
-    "p95": ("first_token_ms_p95", 0, False),
-    "between tokens p50": ("inter_token_ms_p50", 1, False),
-    "p95 ": ("inter_token_ms_p95", 1, False),
-    "tokens/s": ("tokens_per_s", 1, True),
-    "of a request": ("request_tokens_per_s", 1, False),
-    "requests/s": ("requests_per_s", 2, False),
-    "good/s": ("good_requests_per_s", 2, False),
+    "first token p50": Shown("first_token_ms_p50", 0, narrow=True),
+    "p95": Shown("first_token_ms_p95", 0),
+    "next token p50": Shown("inter_token_ms_p50", 1, narrow=True),
+    "p95 ": Shown("inter_token_ms_p95", 1),
+    "tokens/s": Shown("tokens_per_s", 1, spread=True, narrow=True),
+    "of a request": Shown("request_tokens_per_s", 1),
+    "requests/s": Shown("requests_per_s", 2),
+    "good/s": Shown("good_requests_per_s", 2),
 }
+
+
+def columns_shown(frame: pd.DataFrame, wide: bool) -> dict[str, Shown]:
+    """Those of SHOWN that are not empty; in a terminal without intervals, and fewer."""
+    known = {header: one for header, one in SHOWN.items() if frame[one.column].notna().any()}
+    return known if wide else {header: one._replace(spread=False) for header, one in known.items() if one.narrow}
 
 
 def serving(records: pd.DataFrame) -> pd.DataFrame:
@@ -55,13 +71,13 @@ def load_text(profile: str, rate: float | None) -> str:
     return f"{rate:g} at once" if profile == "concurrent" else f"{rate:g}/s {profile}"
 
 
-def serve_table(frame: pd.DataFrame, title: str, notes: Sequence[str]) -> TextTable:
+def serve_table(frame: pd.DataFrame, title: str, notes: Sequence[str], wide: bool = True) -> TextTable:
     """The rows of `serving` as text, without columns that are empty."""
-    shown = {header: one for header, one in SHOWN.items() if frame[one[0]].notna().any()}
+    shown = columns_shown(frame, wide)
     rows = [
         [
             f"{titled(row['setting'])} · {row['load']}",
-            *(_cell(row, *one) for one in shown.values()),
+            *(cell(row, one) for one in shown.values()),
             str(row["answered"]),
             str(row["failed"] + row["unfinished"]),
         ]
@@ -70,12 +86,14 @@ def serve_table(frame: pd.DataFrame, title: str, notes: Sequence[str]) -> TextTa
     return TextTable(["setting · load", *shown, "answers", "failed"], rows, title, notes, frame["setting"].tolist())
 
 
-def _cell(row: pd.Series, column: str, digits: int, spread: bool) -> str:
-    if pd.isna(row[column]):
+def cell(row: pd.Series, shown: Shown) -> str:
+    if pd.isna(row[shown.column]):
         return MISSING
-    text = number(row[column], digits)
-    low, high = row[f"{column}_low"], row[f"{column}_high"]
-    return f"{text} ({number(low, digits)}–{number(high, digits)})" if spread and pd.notna(low) else text
+    text = number(row[shown.column], shown.digits)
+    low, high = (row[f"{shown.column}_{end}"] for end in ("low", "high"))
+    if not shown.spread or pd.isna(low):
+        return text
+    return f"{text} ({number(low, shown.digits)}–{number(high, shown.digits)})"
 
 
 def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
@@ -87,8 +105,8 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     sentences = [
         f"{', '.join(records['tool'].unique())} · {repeats} of each load, in rounds; milliseconds, and means over "
         f"repeats with their 95 % interval · load average of this machine {min(loads):.1f} to {max(loads):.1f}",
-        "percentiles are over answers; between tokens: the mean of an answer; of a request: one answer's tokens a "
-        "second",
+        "percentiles are over answers; next token: the mean time between an answer's tokens; of a request: one "
+        "answer's tokens a second",
     ]
     if limits:
         words = {"first_token_ms": "the first token", "token_ms": "each later one"}

@@ -8,9 +8,10 @@ import pandas as pd
 from kvbench.config import titled
 from kvbench.metrics.repeats import ratio
 from kvbench.report.tables.differences import against, pairs
-from kvbench.report.tables.serve_table import SHOWN, serving
+from kvbench.report.tables.serve_table import cell, columns_shown, serving
 from kvbench.report.tables.text_table import MISSING, TextTable, number
 
+OVER = ("over_baseline", "over_baseline_low", "over_baseline_high")
 KL = ("kl", "kl_at_least")  # of which tables show the first that was measured
 
 
@@ -45,7 +46,7 @@ def served(answers: pd.DataFrame, loads: pd.DataFrame, metric: str, baseline: st
     """`serving` of the records of loads, each row with the `quality` of its setting by the records of answers; a
     setting without loads has a row of quality alone. `over_baseline` is tokens a second over the baseline's at the same
     load, with `_low` and `_high` over repeats."""
-    frame = serving(loads)
+    frame = serving(loads).assign(**dict.fromkeys(OVER, float("nan")))
     repeats = {
         (record["setting"], row["load"]): record["repeats"].get("tokens_per_s", [])
         for (_, record), (_, row) in zip(loads.iterrows(), frame.iterrows(), strict=True)
@@ -53,21 +54,26 @@ def served(answers: pd.DataFrame, loads: pd.DataFrame, metric: str, baseline: st
     for place, row in frame.iterrows():
         over = ratio(repeats[row["setting"], row["load"]], repeats.get((baseline, row["load"]), []))
         if over is not None and row["setting"] != baseline:
-            frame.loc[place, ["over_baseline", "over_baseline_low", "over_baseline_high"]] = [*over]
-    return quality(answers, metric, baseline).merge(frame, on="setting", how="outer", sort=False)
+            frame.loc[place, [*OVER]] = [*over]
+    beside = quality(answers, metric, baseline)
+    order = list(dict.fromkeys([*beside["setting"], *frame["setting"]]))
+    joined = beside.merge(frame, on="setting", how="outer")
+    return joined.sort_values("setting", key=lambda names: names.map(order.index), kind="stable", ignore_index=True)
 
 
-def served_table(frame: pd.DataFrame, metric: str, title: str, notes: Sequence[str]) -> TextTable:
+def served_table(frame: pd.DataFrame, metric: str, title: str, notes: Sequence[str], wide: bool = True) -> TextTable:
     """The rows of `served` as text; quality stands in a setting's first row alone."""
-    shown = {header: one for header, one in SHOWN.items() if frame[one[0]].notna().any()}
+    shown = columns_shown(frame, wide)
     columns = [metric, "difference", "equal answers", "kl", *shown, "× baseline"]
     rows, before = [], ""
     for _, row in frame.iterrows():
         first, before = row["setting"] != before, row["setting"]
         name = f"{titled(row['setting'])} · {row['load']}" if pd.notna(row["load"]) else titled(row["setting"])
         cells = [*_quality(row)] if first else [""] * 4
-        cells += [_number(row[column], digits) for column, digits, _ in shown.values()]
-        rows.append([name, *cells, _interval(row, "over_baseline", 2)])
+        cells += [cell(row, one) for one in shown.values()]
+        rows.append(
+            [name, *cells, _interval(row if wide else {"over_baseline": row["over_baseline"]}, "over_baseline", 2)]
+        )
     empty = [i for i, _ in enumerate(columns, 1) if all(row[i] in ("", MISSING) for row in rows)]
     kept = [i for i in range(len(columns) + 1) if i not in empty]
     header = ["setting · load", *columns]
@@ -104,7 +110,7 @@ def advice(frame: pd.DataFrame, metric: str, baseline: str, margin: float) -> st
     safe = rows[(rows["low"] >= -margin) & (rows["setting"] != baseline)]
     undecided = rows[(rows["low"] < -margin) & (rows["high"] >= -margin)]
     words = []
-    faster = safe[safe["over_baseline_low"] > 1] if "over_baseline_low" in safe else safe.iloc[:0]
+    faster = safe[safe["over_baseline_low"] > 1]
     if len(faster):
         best = faster.sort_values("tokens_per_s").iloc[-1]
         words.append(
@@ -121,7 +127,7 @@ def advice(frame: pd.DataFrame, metric: str, baseline: str, margin: float) -> st
     if len(undecided):
         names = ", ".join(map(titled, undecided["setting"]))
         words.append(f"{names}: too few prompts to say that at most {margin:g} is lost")
-    if base.empty or frame["tokens_per_s"].isna().all():
+    if base["tokens_per_s"].isna().all():
         words.append(f"{titled(baseline)} was not loaded, so no speed is compared")
     return "; ".join(words) + f". {NOT_SHOWN}"
 
