@@ -18,6 +18,8 @@ class Seconds(NamedTuple):
 class Pace:
     """The progress of a run (see kvbench.runner.estimate.Estimate), from answers alone."""
 
+    warned = True  # of no setting that dominates: an engine's take what its server takes
+
     def __init__(self, left: int, part: str = "", clock: Callable[[], float] = time.perf_counter):
         self.ahead = left  # records to make
         self.part, self.clock, self.since = part, clock, clock()
@@ -26,12 +28,12 @@ class Pace:
         self.costs: dict[str, Any] = {}  # nothing is predicted before the first answer
 
     def made(self, record: Mapping[str, Any]) -> bool:
-        """Count a record. False: no setting is ever reported as finished, since settings are not compared by sample."""
+        """Count a record, which nothing waits for: settings are not compared by sample."""
         self.ahead = max(self.ahead - 1, 0)
         self.answers += 1
         self.tokens += record.get("prompt_tokens", 0) + len(record.get("tokens") or ())
         self.known = True
-        return False
+        return True
 
     def left(self) -> float:
         """Seconds until the last record."""
