@@ -32,9 +32,14 @@ def python_of(given: str | None, environment: str, install: str) -> Path:
         if (path := folder / environment / "bin" / "python").is_file():
             return path
     raise UserError(
-        f"the engine is not installed: make engines, or python3 -m venv {environment} && {environment}/bin/pip install "
-        f"{install} (engine.python=FOLDER names another environment)"
+        f"the engine is not installed: make {target_of(environment)}, or python3 -m venv {environment} && "
+        f"{environment}/bin/pip install {install} (engine.python=FOLDER names another environment)"
     )
+
+
+def target_of(environment: str) -> str:
+    """The Makefile's target that installs it: engine-llama for .venv-llama."""
+    return environment.replace(".venv-", "engine-")
 
 
 class Worker:
