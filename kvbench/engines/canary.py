@@ -16,23 +16,35 @@ from kvbench.utils.sequences import common_prefix
 FIRST = 3  # answers that show whether a setting computes anything like the baseline
 
 
-def tell_if_changed(
-    run: EngineRun, setting: EngineSetting, session: Session, sample: Sample, record: Mapping[str, Any], when: str
-) -> None:
-    """Ask a sample again whose record is there, and warn where the answer is another one. Drawn answers and scored
-    texts are left out."""
-    if sample.sampling or sample.continuation:
-        return
-    asked = question(run.loaded, sample)
-    try:
-        _, again = ended(asked, session.complete(asked, 0), run.loaded)
-    except CannotAnswer:
-        return
-    if again != record["prediction"]:
-        warn(
-            f"{setting.label}: asked again {when}, sample {sample.id!r} has another answer than in its record: the "
-            "server has changed, or it gives several answers to one prompt (the line below the table says how often)"
-        )
+@dataclass
+class Canary:
+    """Asks a sample again whose record is there: at the beginning of a run that goes on, and at its end."""
+
+    run: EngineRun
+    setting: EngineSetting
+    session: Session
+    samples: Mapping[str, Sample]  # by the keys of their records
+    record: Mapping[str, Any] | None  # an earlier run's; None: this run's first
+
+    def see(self, result: Mapping[str, Any] | Failure) -> None:
+        if self.record is None and not isinstance(result, Failure):
+            self.record = result
+
+    def ask(self, when: str) -> None:
+        """Warn where the answer is another one. Drawn answers and scored texts are left out."""
+        if self.record is None or (sample := self.samples[self.record["key"]]).sampling or sample.continuation:
+            return
+        asked = question(self.run.loaded, sample)
+        try:
+            _, again = ended(asked, self.session.complete(asked, 0), self.run.loaded)
+        except CannotAnswer:
+            return
+        if again != self.record["prediction"]:
+            warn(
+                f"{self.setting.label}: asked again {when}, sample {sample.id!r} has another answer than in its "
+                "record: the server has changed, or it gives several answers to one prompt (the line below the table "
+                "says how often)"
+            )
 
 
 @dataclass

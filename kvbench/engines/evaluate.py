@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from kvbench.benchmarks import Sample
 from kvbench.engines import texts
 from kvbench.engines.base import CannotAnswer, Gone, Question, Session, Top
-from kvbench.engines.canary import Likeness, tell_if_changed
+from kvbench.engines.canary import Canary, Likeness
 from kvbench.engines.distance import compare, likeliest
 from kvbench.engines.pool import in_parallel
 from kvbench.engines.questions import check_count, check_whole, ended, question
@@ -22,7 +22,6 @@ from kvbench.records.identity import setting_key
 from kvbench.records.store import Store, read_records
 from kvbench.utils.hashing import digest
 from kvbench.utils.sequences import common_prefix
-from kvbench.utils.signals import unbroken
 
 
 def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any] | Failure]:
@@ -31,23 +30,25 @@ def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterato
     Raises Incomplete where an engine is gone; its earlier answers are stored.
     """
     for setting in run.settings:
-        missing = [sample for sample in samples if run.key(sample, setting) not in store.done]
+        keys = {run.key(sample, setting): sample for sample in samples}
+        missing = [sample for key, sample in keys.items() if key not in store.done]
         if not missing:
             continue
-        reference = reference_of(run, setting, missing, store)
+        reference = reference_of(run, setting, keys, store)
         twice = {sample.id for sample in samples[: setting.engine.repeat]}
         run.stage.text = f"{setting.label} · starting"
         try:
             with setting.engine.session() as session:
                 recorder = Recorder(run, setting, session, twice, reference)
                 keep, likeness = partial(append, store), Likeness(setting.label, reference.records)
-                canary = Canary(run, setting, session, samples, store) if setting.engine.repeat else None
+                canary = Canary(run, setting, session, keys, reference.earlier) if setting.engine.repeat else None
                 if canary:
                     canary.ask("before the run goes on")
                 with closing(in_parallel(recorder.record, missing, setting.engine.concurrency, keep)) as results:
                     for result in results:
-                        keep(result)
                         likeness.see(result)
+                        if canary:
+                            canary.see(result)
                         run.stage.text = setting.label
                         yield result
                 if canary:
@@ -59,43 +60,29 @@ def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterato
 
 def append(store: Store, result: dict[str, Any] | Failure) -> None:
     if not isinstance(result, Failure):
-        with unbroken():
-            store.append(result)
-
-
-class Canary(NamedTuple):
-    """Asks a sample again whose record is there: at the beginning of a run that goes on, and at its end."""
-
-    run: EngineRun
-    setting: EngineSetting
-    session: Session
-    samples: Sequence[Sample]
-    store: Store
-
-    def ask(self, when: str) -> None:
-        keys = {self.run.key(sample, self.setting): sample for sample in self.samples}
-        if known := next((key for key in keys if key in self.store.done), None):
-            record = next(one for one in read_records(self.store.path).records if one["key"] == known)
-            tell_if_changed(self.run, self.setting, self.session, keys[known], record, when)
+        store.append(result)
 
 
 class Reference(NamedTuple):
     """What a setting's answers are compared with."""
 
-    records: Mapping[str, dict[str, Any]]  # by sample
+    records: Mapping[str, dict[str, Any]]  # by sample, of those that the setting lacks
     itself: bool  # whether the setting is the one that others are compared with
+    earlier: dict[str, Any] | None  # a record of the setting itself that an earlier run made
 
 
-def reference_of(run: EngineRun, setting: EngineSetting, samples: Sequence[Sample], store: Store) -> Reference:
+def reference_of(run: EngineRun, setting: EngineSetting, keys: Mapping[str, Sample], store: Store) -> Reference:
     """The records of the folder's first engine setting, or of the first with likeliest tokens where distances are
     measured: an earlier run may have made them, with a server that is no longer up. Without any, those of this run's
-    first setting."""
+    first setting. `keys` are those of the setting's own records."""
     records = [record for record in read_records(store.path).records if record["kind"] == "engine"]
+    earlier = next((one for one in records if one["key"] in keys), None)
     first = next((setting_key(one) for one in records if one["top"] or not run.distance), run.settings[0].key)
     if setting.key == first:
-        return Reference({}, True)
-    keys = {digest(run.identity, sample.id, first): sample.id for sample in samples}
-    return Reference({keys[one["key"]]: one for one in records if one["key"] in keys}, False)
+        return Reference({}, True, earlier)
+    lacking = [sample.id for key, sample in keys.items() if key not in store.done]
+    theirs = {digest(run.identity, sample, first): sample for sample in lacking}
+    return Reference({theirs[one["key"]]: one for one in records if one["key"] in theirs}, False, earlier)
 
 
 class Recorder:
@@ -111,7 +98,6 @@ class Recorder:
     ):
         """twice: ids of samples to ask twice."""
         self.run, self.setting, self.session, self.twice, self.reference = run, setting, session, twice, reference
-        self.compares = run.distance
 
     def record(self, sample: Sample) -> dict[str, Any] | Failure:
         asked = question(self.run.loaded, sample)
@@ -122,7 +108,7 @@ class Recorder:
             return failure(self.run, sample, self.setting, str(error))
 
     def answer(self, question: Question) -> Answered:
-        top = self.setting.engine.top if self.compares and self.reference.itself else 0
+        top = self.setting.engine.top if self.run.distance and self.reference.itself else 0
         started = time.perf_counter()
         completion = self.session.complete(question, top)
         seconds = time.perf_counter() - started
@@ -148,7 +134,7 @@ class Recorder:
     def score(self, question: Question, sample: Sample) -> Answered:
         """Score a text after the prompt in place of an answer. `top` serves distances alone."""
         text = texts.text_of(self.run.loaded, sample, question)
-        top = self.setting.engine.top if self.compares else 0
+        top = self.setting.engine.top if self.run.distance else 0
         started = time.perf_counter()
         scored = texts.score(self.session, text, top)
         seconds = time.perf_counter() - started
@@ -168,7 +154,7 @@ class Recorder:
 
     def distance(self, question: Question, tops: Sequence[Top] | None) -> dict[str, float] | None:
         """The distance from the reference's answer to the sample, where its likeliest tokens are known."""
-        if not self.compares:
+        if not self.run.distance:
             return None
         if self.reference.itself:
             return compare(tops, tops) if tops else None

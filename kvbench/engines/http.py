@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from threading import local
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvbench.engines.secrets import Secret
@@ -54,19 +55,32 @@ class Client:
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = random.random
-    http: "httpx.Client" = field(init=False, repr=False)
+    opened: "list[httpx.Client]" = field(init=False, repr=False, default_factory=list)
+    mine: local = field(init=False, repr=False, default_factory=local)
 
     def __post_init__(self) -> None:
         import httpx
 
-        headers = {"User-Agent": "kvbench", "Accept": "application/json"}
+        self.headers = {"User-Agent": "kvbench", "Accept": "application/json"}
         if self.secret is not None:
-            headers["Authorization"] = f"Bearer {self.secret.value}"
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-        self.http = httpx.Client(headers=headers, limits=limits, follow_redirects=False, trust_env=True)
+            self.headers["Authorization"] = f"Bearer {self.secret.value}"
+        self.certificates = httpx.create_ssl_context()  # which takes longer to make than a question
+
+    @property
+    def http(self) -> "httpx.Client":
+        """The calling thread's own: each question to a client of all threads would look at the connections of all."""
+        import httpx
+
+        if not hasattr(self.mine, "http"):
+            options: dict[str, Any] = {"headers": self.headers, "verify": self.certificates}
+            self.mine.http = httpx.Client(**options, follow_redirects=False, trust_env=True)
+            self.opened.append(self.mine.http)
+        client: httpx.Client = self.mine.http
+        return client
 
     def close(self) -> None:
-        self.http.close()
+        for client in self.opened:
+            client.close()
 
     def json(
         self, path: str, payload: dict[str, Any] | None = None, retries: int | None = None

@@ -1,14 +1,16 @@
 """What engines in a worker process have in common: one process a session, and questions by token ids."""
 
+import json
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
 from kvbench.engines.base import CannotAnswer, Completion, Engine, Gone, Question, Scored, Session, Top
+from kvbench.engines.same_model import check_decoded, check_shape, check_size, check_tokens
 from kvbench.engines.worker import Worker, WorkerError, python_of, started
 from kvbench.errors import UserError
 from kvbench.models import TextModel
@@ -39,7 +41,8 @@ class InWorker(Engine):
         """The settings that the worker reads first. Raises UserError for what it could not read."""
 
     def start(self, reader: TextModel) -> dict[str, Any]:
-        """Start the engine once and end it: what it says of itself, with `version` and `vocabulary`.
+        """Start the engine once and end it: what it says of itself, with `version` and `vocabulary`, and where it knows
+        them the `shape` of its model and its `tokens`, or `decoded` what they stand for.
 
         Raises UserError where it is not installed, refuses its settings (in its own words) or has another model.
         """
@@ -50,13 +53,18 @@ class InWorker(Engine):
                 pass
         except (WorkerError, Gone) as error:
             raise UserError(f"{self.label}: {error}") from error
-        size = reader.config.get_text_config().vocab_size  # can be larger than the tokenizer's
-        if description["vocabulary"] not in (size, len(reader.tokenizer)):
-            raise UserError(
-                f"{self.label}: the engine's model has {description['vocabulary']:,} tokens in its vocabulary, and "
-                f"{reader.spec.name} has {size:,}: they are not the same model"
-            )
+        assert self.label, "named when it was built"
+        check_size(self.label, description["vocabulary"], reader)
+        check_shape(self.label, description.get("shape", {}), reader)
+        for name, check in {"tokens": check_tokens, "decoded": check_decoded}.items():
+            if name in description:
+                check(self.label, description[name], reader)
         return description
+
+    def named(self, names: Sequence[str]) -> dict[str, Any]:
+        """Those of the keys `names` that differ from their defaults. Records of before have none of them."""
+        defaults = {one.name: one.default for one in fields(self)}
+        return {name: value for name in names if (value := getattr(self, name)) != defaults[name]}
 
     def settings(self, reader: TextModel) -> dict[str, Any]:
         """The settings that every worker reads: tokens of the cache, and threads."""
@@ -93,6 +101,13 @@ class WorkerSession(Session):
             return self.worker.ask(node)
         except WorkerError as error:
             raise CannotAnswer(str(error)) from error
+
+
+def in_label(named: Mapping[str, Any]) -> str:
+    """Keys that differ from their defaults, as they end a label."""
+    return "".join(
+        f" {name}={json.dumps(value) if not isinstance(value, str) else value}" for name, value in named.items()
+    )
 
 
 def stated_bytes(reader: TextModel, tokens: int, key_bits: float, value_bits: float) -> int | None:

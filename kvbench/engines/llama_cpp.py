@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.engines.base import CacheBytes
-from kvbench.engines.in_worker import InWorker, given_model, stated_bytes
+from kvbench.engines.in_worker import InWorker, given_model, in_label, stated_bytes
 from kvbench.errors import UserError, unknown
 from kvbench.models import TextModel
 from kvbench.utils.checked import Positive, checked
@@ -25,6 +25,7 @@ class LlamaCpp(InWorker):
     flash_attention: bool = True
     rotation: bool = True  # of quantised K and V by a Hadamard transform, as llama.cpp does by default
     gpu_layers: int = 0  # -1: all
+    swa_full: bool | None = None  # keep all tokens in layers with a sliding window; None: llama-cpp-python's own choice
     top: Positive = 100
     environment = ".venv-llama"
     requirement = "'llama-cpp-python==0.3.36'"
@@ -38,24 +39,19 @@ class LlamaCpp(InWorker):
         if self.v not in PLAIN and not self.flash_attention:
             raise UserError(f"engine.v={self.v} needs engine.flash_attention=true: llama.cpp quantises V with it alone")
         self.unrotated = not self.rotation and not {self.k, self.v} <= {*PLAIN}
-        self.label = self.label or f"llama_cpp {self.k}/{self.v}" + " unrotated" * self.unrotated
+        types = f"llama_cpp {self.k}/{self.v}" + " unrotated" * self.unrotated
+        self.label = self.label or types + in_label(self.named(["swa_full"]))
 
     @property
     def parameters(self) -> dict[str, Any]:
         names = ("k", "v", "flash_attention", "gpu_layers")
         rotation = {"rotation": False} if self.unrotated else {}
-        return {"engine": "llama_cpp", **{name: getattr(self, name) for name in names}, **rotation}
+        of_keys = {name: getattr(self, name) for name in names}
+        return {"engine": "llama_cpp", **of_keys, **rotation, **self.named(["swa_full"])}
 
     def connect(self, reader: TextModel) -> None:
         self.reader = reader
         description = self.start(reader)
-        text = reader.config.get_text_config(decoder=True)
-        for name, size in description["shape"].items():
-            if (ours := getattr(text, name, None)) not in (None, size):
-                raise UserError(
-                    f"{self.label}: {self.file.name} has {name} {size:,}, and {reader.spec.name} has {ours:,}: they "
-                    "are not the same model"
-                )
         self.reported = description["reported_bytes"]
         self.about = {"version": description["version"], "model_file": f"sha256:{file_hash(self.file)}"}
 
@@ -63,7 +59,7 @@ class LlamaCpp(InWorker):
         self.file = given_model(self.model_file, reader)
         if not self.file.is_file():
             raise UserError(f"engine.model_file={self.model_file} is no file")
-        names = ("k", "v", "flash_attention", "rotation", "gpu_layers")
+        names = ("k", "v", "flash_attention", "rotation", "gpu_layers", "swa_full")
         return {"model_file": str(self.file), **{name: getattr(self, name) for name in names}, **self.settings(reader)}
 
     def cache_bytes(self, tokens: int) -> CacheBytes:

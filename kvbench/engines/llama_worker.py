@@ -89,6 +89,7 @@ class Worker:
                 n_threads_batch=settings["threads"],
                 n_gpu_layers=settings["gpu_layers"],
                 flash_attn=settings["flash_attention"],
+                swa_full=settings["swa_full"],
                 type_k=types["k"],
                 type_v=types["v"],
                 verbose=True,
@@ -102,7 +103,14 @@ class Worker:
             "reported_bytes": self.log.buffer_bytes(),
             "vocabulary": self.model.n_vocab(),
             "shape": shape_of(self.model.metadata),
+            "tokens": self.texts(),
         }
+
+    def texts(self) -> list[str]:
+        """The tokens as the file writes them, in their order."""
+        vocabulary = self.lib.llama_model_get_vocab(self.model.model)
+        found = (self.lib.llama_vocab_get_text(vocabulary, token) for token in range(self.model.n_vocab()))
+        return [text.decode("utf-8", "replace") for text in found]
 
     def logits(self, tokens: list[int]) -> Any:
         """Read tokens after the earlier ones; the logits of the next token, in float64."""

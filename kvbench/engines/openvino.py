@@ -4,15 +4,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvbench.engines.base import CacheBytes
-from kvbench.engines.in_worker import InWorker, given_model
+from kvbench.engines.in_worker import InWorker, given_model, in_label
 from kvbench.errors import UserError
 from kvbench.models import TextModel
-from kvbench.utils.checked import NonNegative, Positive, checked
+from kvbench.utils.checked import NonNegative, Positive, Share, checked
 from kvbench.utils.hashing import digest, file_hash
 
 NETWORK = ("openvino_model.xml", "openvino_model.bin")  # files of a folder in OpenVINO's format
 # What decides which tokens are evicted.
 EVICTION = ("max_cache_size", "aggregation", "start_size", "recent_size", "snapkv_window", "rotation")
+CRUSH = ("kvcrush", "kvcrush_anchor")
+SPARSE = ("sparse_prefill", "sparse_dense", "sparse_start", "sparse_recent", "sparse_threshold")
+FLAGS = (*CRUSH, *SPARSE, "prefix_caching")
 
 
 @checked(prefix="engine.")
@@ -26,6 +29,16 @@ class OpenVINO(InWorker):
     recent_size: Positive = 128  # last tokens that are never evicted
     snapkv_window: NonNegative = 8  # last tokens of the prompt whose attention counts; 0: all tokens'
     rotation: bool = False  # turn the keys that are left to places without gaps
+    kvcrush: Positive | None = None  # blocks of max_cache_size that KVCrush chooses; None: none
+    kvcrush_anchor: Literal["RANDOM", "ZEROS", "ONES", "MEAN", "ALTERNATING"] = "RANDOM"
+    sparse_prefill: Literal["TRISHAPE", "XATTENTION"] | None = (
+        None  # attention to a part of the prompt while it is read
+    )
+    sparse_dense: Positive = 100  # last tokens of the prompt that attend to all of it
+    sparse_start: Positive = 128  # first tokens that all others attend to (TRISHAPE)
+    sparse_recent: Positive = 1920  # latest tokens that all others attend to (TRISHAPE)
+    sparse_threshold: Share = 0.8  # of attention that the blocks which are read make up (XATTENTION)
+    prefix_caching: bool = False  # read the beginnings that prompts share once
     compute: Literal["f32", "f16", "bf16"] = "f32"
     model_file: str | None = None  # GGUF or a folder; None: that of a model from PyPI
     device: str = "CPU"
@@ -41,14 +54,23 @@ class OpenVINO(InWorker):
                 f"engine.max_cache_size={self.max_cache_size} must be above engine.start_size + engine.recent_size, "
                 f"{self.start_size} + {self.recent_size} tokens that are never evicted"
             )
+        if self.kvcrush and (self.max_cache_size is None or self.aggregation == "ADAPTIVE_RKV"):
+            raise UserError(
+                "engine.kvcrush chooses among what eviction keeps: it needs engine.max_cache_size, and "
+                "engine.aggregation=SUM or NORM_SUM"
+            )
+        if self.kvcrush is None and self.named(CRUSH):
+            raise UserError("engine.kvcrush_anchor needs engine.kvcrush")
+        if self.sparse_prefill is None and (extra := [*self.named(SPARSE)]):
+            raise UserError(f"engine.{extra[0]} needs engine.sparse_prefill=TRISHAPE or XATTENTION")
         parts = ["openvino", self.precision or "default"]
         parts += [self.aggregation, str(self.max_cache_size)] if self.max_cache_size else []
-        self.label = self.label or " ".join(parts)
+        self.label = self.label or " ".join(parts) + in_label(self.named(FLAGS))
 
     @property
     def parameters(self) -> dict[str, Any]:
         names = ("precision", "compute", "device", *(EVICTION if self.max_cache_size else ()))
-        return {"engine": "openvino", **{name: getattr(self, name) for name in names}}
+        return {"engine": "openvino", **{name: getattr(self, name) for name in names}, **self.named(FLAGS)}
 
     def connect(self, reader: TextModel) -> None:
         description = self.start(reader)
@@ -66,7 +88,7 @@ class OpenVINO(InWorker):
         self.file = given_model(self.model_file, reader)
         if self.file.is_dir() and not (self.file / NETWORK[0]).is_file():
             raise UserError(f"engine.model_file={self.model_file} has no {NETWORK[0]}")
-        names = ("precision", "compute", "device", *EVICTION)
+        names = ("precision", "compute", "device", *EVICTION, *FLAGS)
         return {"model_file": str(self.file), **{name: getattr(self, name) for name in names}, **self.settings(reader)}
 
     def cache_bytes(self, tokens: int) -> CacheBytes:

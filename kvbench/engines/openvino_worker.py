@@ -16,6 +16,14 @@ def in_short(error: Exception) -> str:
     return PLACE.sub("", "; ".join(lines))
 
 
+def texts_of(vocabulary: dict[bytes, int]) -> list[str]:
+    """What each token stands for, in the order of their numbers; U+FFFD for a number without one."""
+    texts = ["\ufffd"] * (max(vocabulary.values()) + 1)
+    for text, number in vocabulary.items():
+        texts[number] = text.decode("utf-8", "replace")
+    return texts
+
+
 class Worker:
     def __init__(self, settings: dict[str, Any]) -> None:
         import numpy
@@ -34,7 +42,16 @@ class Worker:
         settings, scheduler = self.settings, self.lib.SchedulerConfig()
         scheduler.num_kv_blocks = self.blocks
         # with prefixes of earlier prompts, the same question has other log-probabilities the second time
-        scheduler.enable_prefix_caching = False
+        scheduler.enable_prefix_caching = settings["prefix_caching"]
+        if settings["sparse_prefill"]:
+            scheduler.use_sparse_attention = True
+            scheduler.sparse_attention_config = self.lib.SparseAttentionConfig(
+                mode=getattr(self.lib.SparseAttentionMode, settings["sparse_prefill"]),
+                num_last_dense_tokens_in_prefill=settings["sparse_dense"],
+                num_retained_start_tokens_in_cache=settings["sparse_start"],
+                num_retained_recent_tokens_in_cache=settings["sparse_recent"],
+                xattention_threshold=settings["sparse_threshold"],
+            )
         if settings["max_cache_size"]:
             scheduler.use_cache_eviction = True
             scheduler.cache_eviction_config = self.lib.CacheEvictionConfig(
@@ -44,6 +61,7 @@ class Worker:
                 aggregation_mode=getattr(self.lib.AggregationMode, settings["aggregation"]),
                 apply_rotation=settings["rotation"],
                 snapkv_window_size=settings["snapkv_window"],
+                **self.crush(),
             )
         properties = {"INFERENCE_PRECISION_HINT": settings["compute"], "INFERENCE_NUM_THREADS": settings["threads"]}
         if settings["precision"]:
@@ -54,15 +72,24 @@ class Worker:
         )
         self.requests = 0
 
+    def crush(self) -> dict[str, Any]:
+        """KVCrush's part of the eviction, where it is used."""
+        if not self.settings["kvcrush"]:
+            return {}
+        anchor = getattr(self.lib.KVCrushAnchorPointMode, self.settings["kvcrush_anchor"])
+        return {"kvcrush_config": self.lib.KVCrushConfig(self.settings["kvcrush"], anchor)}
+
     def about(self) -> dict[str, Any]:
         reported = self.pipeline.get_metrics().kv_cache_size_in_bytes
+        vocabulary = self.pipeline.get_tokenizer().get_vocab()
         return {
             "version": self.openvino.__version__.split("-")[0],
             "genai": self.lib.__version__.split("-")[0],
             "reported_bytes": reported,
             "token_bytes": reported / (self.blocks * BLOCK),
             "block": BLOCK,
-            "vocabulary": len(self.pipeline.get_tokenizer().get_vocab()),
+            "vocabulary": len(vocabulary),
+            "decoded": texts_of(vocabulary),
         }
 
     def generate(self, ids: list[int], **rules: Any) -> tuple[list[int], list[float]]:
@@ -102,9 +129,10 @@ class Worker:
     def follow(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
         """The likeliest token at the place of each of `tokens` after a prompt, which is read anew for each.
 
-        None under eviction: a prompt that is read again keeps other tokens than one that was continued.
+        None under eviction and sparse attention: a prompt that is read again keeps, or reads, other tokens than one
+        that was continued.
         """
-        if self.settings["max_cache_size"]:
+        if self.settings["max_cache_size"] or self.settings["sparse_prefill"]:
             return {"top": None}
         tops = []
         for place in range(len(tokens)):

@@ -18,6 +18,8 @@ class Seconds(NamedTuple):
 class Pace:
     """The progress of a run (see kvbench.runner.estimate.Estimate), from answers alone."""
 
+    warned = True  # of no setting that dominates: an engine's take what its server takes
+
     def __init__(self, left: int, part: str = "", clock: Callable[[], float] = time.perf_counter, rated: bool = True):
         """rated: whether the tokens of records are all that was read and written."""
         self.ahead = left  # records to make
@@ -27,12 +29,12 @@ class Pace:
         self.costs: dict[str, Any] = {}  # nothing is predicted before the first answer
 
     def made(self, record: Mapping[str, Any]) -> bool:
-        """Count a record. False: no setting is ever reported as finished, since settings are not compared by sample."""
+        """Count a record, which nothing waits for: settings are not compared by sample."""
         self.ahead = max(self.ahead - 1, 0)
         self.answers += 1
         self.tokens += record.get("prompt_tokens", 0) + len(record.get("tokens") or ())
         self.known = True
-        return False
+        return True
 
     @property
     def measuring(self) -> bool:

@@ -1,25 +1,30 @@
 """Jobs on several threads, whose results come in the order in which they are ready."""
 
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Semaphore, Thread
 from typing import Any, TypeVar
 
+from kvbench.utils.signals import unbroken
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+TICK = 0.1  # seconds after which a signal is heard where no result comes
 
 
 def in_parallel(
     work: Callable[[Job], Result],
     jobs: Iterable[Job],
     threads: int,
-    late: Callable[[Result], None] = lambda result: None,
+    keep: Callable[[Result], None] = lambda result: None,
 ) -> Generator[Result]:
     """`work` of every job, in the order in which they end. The first exception is raised here and begins no more jobs.
 
-    No more than twice as many jobs as threads are begun or wait to be taken. Closing the iterator, as an exception
-    does, begins no more jobs and hands results that are ready and were not taken to `late`. The threads are daemons: a
-    run that a signal stops does not wait for pending answers.
+    `keep` is called with each result, in the caller's thread and to its end, before the result is yielded: a signal
+    that stops a run comes before or behind it. No more than twice as many jobs as threads are begun or wait to be kept.
+    Closing the iterator, as an exception does, begins no more jobs and keeps what has arrived. The threads are daemons:
+    a run that a signal stops does not wait for pending answers.
     """
     todo: SimpleQueue[Job] = SimpleQueue()
     done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
@@ -45,19 +50,28 @@ def in_parallel(
         Thread(target=labour, daemon=True).start()
     try:
         for _ in range(left):
-            result, error = done.get()
+            result = _kept(done, keep)
             room.release()
-            if error is not None:
-                raise error
             yield result
     finally:
-        for queue in (todo, done):
-            for _ in range(queue.qsize()):
-                if queue is todo:
-                    _take(todo)
-                elif (found := _take(done)) is not None and found[1] is None:
-                    late(found[0])
+        for _ in range(todo.qsize()):
+            _take(todo)
+        with unbroken():
+            for _ in range(done.qsize()):
+                if (found := _take(done)) is not None and found[1] is None:
+                    keep(found[0])
         room.release(threads)  # threads that wait for room find nothing to do
+
+
+def _kept(done: "SimpleQueue[tuple[Any, BaseException | None]]", keep: Callable[[Any], None]) -> Any:
+    """The next result, once it is kept. Raises a job's exception."""
+    while True:
+        with unbroken(), suppress(Empty):
+            result, error = done.get(timeout=TICK)
+            if error is not None:
+                raise error
+            keep(result)
+            return result
 
 
 def _take(queue: "SimpleQueue[Any]") -> Any:

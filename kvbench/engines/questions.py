@@ -20,7 +20,7 @@ def question(reader: TextModel, sample: Sample) -> Question:
     prompt = tokenise(reader, sample, "visible")
     stops, at_least_one = stop_rule(reader, sample)
     ids = torch.cat([prompt.context, prompt.question]).tolist()
-    text = reader.render(sample.prompt, sample.chat, sample.prefix, sample.history)
+    text = prompt.text
     if sample.turns:
         text += reader.tokenizer.decode(prompt.question.tolist())
     newline = sample.stop_at_newline and not sample.single_stop

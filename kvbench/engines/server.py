@@ -56,7 +56,7 @@ def find_server(client: Client, names: Sequence[str], ids: Sequence[int], chats:
     Raises UserError where no such server answers, it lacks the model, or it refuses the question.
     """
     model = served(client, names)
-    found = chat_abilities(client, model) if chats else abilities(client, model, ids)
+    found = abilities(client, model, ids, chats)
     about = {"served_model": model, **version_of(client)}
     if "model_file" in about:  # llama-server, which else answers from what it read of earlier prompts
         found = found._replace(extras={**found.extras, "cache_prompt": False})
@@ -88,45 +88,30 @@ def served(client: Client, names: Sequence[str]) -> str:
     )
 
 
-def abilities(client: Client, model: str, ids: Sequence[int]) -> Abilities:
-    """Found with a prompt of a few tokens: as ids and as text, with additions to the protocol and without them."""
+def abilities(client: Client, model: str, ids: Sequence[int], chats: bool) -> Abilities:
+    """Found with a prompt of a few tokens, as ids and as text, or with a message of these words: with additions to the
+    protocol and without them."""
+    path, read = (CHATS, chat_answer_of) if chats else (PROMPTS, answer_of)
+    words: Mapping[str, Any] = {"messages": messages([Message("user", WORDS)])} if chats else {"prompt": WORDS}
+    tokens: Mapping[str, Any] = {"prompt": ids}
+    tried = [(words, GREEDY), (words, {})]
+    if not chats:
+        tried = [(tokens, AS_IDS | GREEDY), (tokens, GREEDY), (words, GREEDY), (tokens, {}), (words, {})]
     refused = None
-    for prompt, more in ((ids, AS_IDS | GREEDY), (ids, GREEDY), (WORDS, GREEDY), (ids, {}), (WORDS, {})):
-        payload = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, **more}
+    for asked, more in tried:
+        payload = {"model": model, **asked, "max_tokens": 1, "temperature": 0, **more}
         try:
-            answer = client.json(PROMPTS, payload, retries=1)
-            completion = answer_of(answer)
+            answer = client.json(path, payload, retries=1)
+            completion = read(answer)
         except (Refused, Unavailable, BadAnswer) as error:
             refused = error
             continue
-        if isinstance(prompt, str):
+        if asked is words:
             return Abilities(model_of(answer), False, False, more)
         if completion.prompt_tokens == len(ids):
             return Abilities(model_of(answer), True, completion.tokens is not None, more)
-    raise UserError(
-        f"engine.url={client.base}: {PROMPTS} of {model!r} does not answer: {refused}; engine.mode=chat asks {CHATS}"
-    )
-
-
-def chat_abilities(client: Client, model: str) -> Abilities:
-    """Found with a message of a few words, with additions to the protocol and without them."""
-    refused = None
-    for more in (GREEDY, {}):
-        payload = {
-            "model": model,
-            "messages": messages([Message("user", WORDS)]),
-            "max_tokens": 1,
-            "temperature": 0,
-            **more,
-        }
-        try:
-            answer = client.json(CHATS, payload, retries=1)
-            chat_answer_of(answer)
-        except (Refused, Unavailable, BadAnswer) as error:
-            refused = error
-            continue
-        return Abilities(model_of(answer), False, False, more)
-    raise UserError(f"engine.url={client.base}: {CHATS} of {model!r} does not answer: {refused}")
+    other = "" if chats else f"; engine.mode=chat asks {CHATS}"
+    raise UserError(f"engine.url={client.base}: {path} of {model!r} does not answer: {refused}{other}")
 
 
 def messages(chat: Sequence[Message]) -> list[dict[str, str]]:

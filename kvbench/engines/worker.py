@@ -31,8 +31,8 @@ def python_of(given: str | None, environment: str, install: str) -> Path:
     if (python := in_environment(environment)) is not None:
         return python
     raise UserError(
-        f"the engine is not installed: make engines, or python3 -m venv {environment} && {environment}/bin/pip install "
-        f"{install} (engine.python=FOLDER names another environment)"
+        f"the engine is not installed: make {target_of(environment)}, or python3 -m venv {environment} && "
+        f"{environment}/bin/pip install {install} (engine.python=FOLDER names another environment)"
     )
 
 
@@ -40,6 +40,11 @@ def in_environment(environment: str) -> Path | None:
     """The Python of an environment in the current folder or the repository; None where there is none."""
     paths = (folder / environment / "bin" / "python" for folder in (Path.cwd(), Path(__file__).resolve().parents[2]))
     return next((path for path in paths if path.is_file()), None)
+
+
+def target_of(environment: str) -> str:
+    """The Makefile's target that installs it: engine-llama for .venv-llama."""
+    return environment.replace(".venv-", "engine-")
 
 
 class Worker:

@@ -31,6 +31,7 @@ class Prompt:
     question: Tensor  # [q], empty where all tokens are context
     turns: tuple[Tensor, ...] = ()  # [t] each: what follows the model's own answers, where these stay
     spans: Mapping[str, Span] = field(default_factory=dict)  # where the sample's marked texts stand among all tokens
+    text: str = ""  # as it was tokenised, without later turns
 
     @property
     def new_tokens(self) -> int:
@@ -67,9 +68,9 @@ def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str =
         )
     spans = spans_of(loaded, sample, text)
     if sample.own_answers:
-        prompt = Prompt(sample, ids[:split], ids[split:], tuple(later), spans)
+        prompt = Prompt(sample, ids[:split], ids[split:], tuple(later), spans, text)
     else:
-        prompt = Prompt(sample, ids[:split], torch.cat([ids[split:], *later]), spans=spans)
+        prompt = Prompt(sample, ids[:split], torch.cat([ids[split:], *later]), spans=spans, text=text)
     _check_growth(loaded, prompt)
     return prompt
 

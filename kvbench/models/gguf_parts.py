@@ -25,10 +25,8 @@ def parts_of(path: Path) -> list[Path]:
     part = _PART.search(path.stem)
     if part is None:
         return [path]
-    count = int(part[2])
-    parts = [
-        path.with_name(f"{name_without_part(path)}-{number:05}-of-{part[2]}.gguf") for number in range(1, count + 1)
-    ]
+    count, name = int(part[2]), name_without_part(path)
+    parts = [path.with_name(f"{name}-{number:05}-of-{part[2]}.gguf") for number in range(1, count + 1)]
     if missing := [other.name for other in parts if not other.is_file()]:
         raise UserError(f"{path.name} is one of {count} parts, and {missing[0]} is not beside it")
     return parts

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from types import FrameType
 from typing import Protocol
 
@@ -20,6 +21,7 @@ STEPS = 5_000_000  # lines of the compiled template and of what it calls; real o
 FACTOR = 1_000_000  # largest in a multiplication, which may repeat a text
 ROOM = 2**30  # bytes for one prompt: a text that doubles itself needs few steps
 PAGES = Path("/proc/self/statm")
+_LIMITED = Lock()
 
 # A text that no other contains: in its place, it shows what the template writes around a text.
 MARK = "\ue000"
@@ -91,14 +93,18 @@ def bounded(name: str, most: int = STEPS) -> Iterator[None]:
 
 @contextmanager
 def _little_memory() -> Iterator[None]:
-    """Raise MemoryError if the block needs more than ROOM bytes of addresses; without /proc there is no limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = soft
-    if PAGES.is_file():
-        limit = int(PAGES.read_text().split()[0]) * resource.getpagesize() + ROOM
-        limit = limit if soft == resource.RLIM_INFINITY else min(limit, soft)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    """Raise MemoryError if the block needs more than ROOM bytes of addresses; without /proc there is no limit.
+
+    The limit is the whole process's, so threads take turns: the last to leave would restore another's limit.
+    """
+    with _LIMITED:
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = soft
+        if PAGES.is_file():
+            limit = int(PAGES.read_text().split()[0]) * resource.getpagesize() + ROOM
+            limit = limit if soft == resource.RLIM_INFINITY else min(limit, soft)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -66,6 +66,7 @@ SUBJECTS = {
     "test_contributing.py": "the lists of modules in CONTRIBUTING.md",
     "test_needs.py": "what a machine may lack",
     "test_versions.py": "the versions that are claimed",
+    "engines/test_gate.py": "the workflow of docs/engines.md",
     "kernels/test_compiled_launches.py": "every kernel as its operator launches it, compiled",
     "kernels/test_launches.py": "where and in which grids kernels are launched",
     "kernels/test_specialisation.py": "what is compiled anew while decoding",

@@ -1,11 +1,16 @@
 """Servers that refuse, change, end elsewhere, tell nothing or take messages alone: what a run does with them."""
 
 import json
+import os
+import signal
+from time import sleep
 
 import pytest
 
+from kvbench.engines.evaluate import Recorder
 from kvbench.errors import Incomplete, UserError
 from kvbench.records import load
+from kvbench.utils.signals import Stopped, stoppable
 from tests.engines.test_evaluate import asked_by, command
 from tests.support.fake_engine import FakeEngine
 from tests.support.runs import reported, run
@@ -162,3 +167,34 @@ def test_a_prompt_that_is_no_chat_is_refused_before_samples_are_asked(tiny_folde
     with engine.running() as url, pytest.raises(UserError, match=r"engine\.mode=chat sends messages alone"):
         run(*command(tiny_folder, tmp_path, url, "engine.mode=chat", "engine.flags=a"), "benchmark=niah_base")
     assert len(engine.asked) == 1
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_every_answer_that_arrived_on_the_disk(
+    signum, interruptible, tiny_folder, tmp_path, monkeypatch
+):
+    """The sixth question and those after it are never answered; the signal comes when the five before are."""
+    arrived, engine = [], FakeEngine()
+    made = Recorder.record
+
+    def record(recorder, sample):
+        result = made(recorder, sample)
+        arrived.append(sample.id)
+        return result
+
+    def behave(number: int, payload: dict) -> str:
+        if number == 6:  # the first found out what the server can do
+            while len(arrived) < 5:
+                sleep(0.001)
+            sleep(0.05)
+            os.kill(os.getpid(), signum)
+        return "slow" if number > 5 else "well"
+
+    engine.behave = behave
+    monkeypatch.setattr(Recorder, "record", record)
+    more = ["engine.concurrency=4", "engine.repeat=0", "benchmark.depths=0 to 100 in 12"]
+    with engine.running() as url, pytest.raises(Stopped), stoppable():
+        run(*command(tiny_folder, tmp_path, url, *more))
+    (folder,) = (path.parent for path in tmp_path.rglob("records.jsonl"))
+    assert sorted(load(folder)["sample"]) == sorted(arrived) and len(arrived) == 5

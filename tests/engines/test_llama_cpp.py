@@ -34,7 +34,9 @@ def test_wrong_settings_are_one_line(options, message):
 def test_without_the_engine_the_line_that_installs_it_is_shown(embedded, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("kvbench.engines.worker.__file__", str(tmp_path / "kvbench" / "engines" / "worker.py"))
-    with pytest.raises(UserError, match=r"make engines.*\.venv-llama/bin/pip install 'llama-cpp-python==0\.3\.36'"):
+    with pytest.raises(
+        UserError, match=r"make engine-llama.*\.venv-llama/bin/pip install 'llama-cpp-python==0\.3\.36'"
+    ):
         LlamaCpp().connect(embedded)
     with pytest.raises(UserError, match=r"engine\.python=/nowhere is no Python"):
         LlamaCpp(python="/nowhere").connect(embedded)
@@ -53,6 +55,9 @@ def test_rotation_is_a_part_of_quantised_types_alone():
     settings = engine_settings(composed_engine("llama_cpp", "engine.k=q4_0", "engine.rotation=[true,false]"))
     assert [one.label for one in settings] == ["llama_cpp q4_0/q4_0", "llama_cpp q4_0/q4_0 unrotated"]
     assert [one.engine.parameters.get("rotation") for one in settings] == [None, False]  # records of before have none
+    whole = LlamaCpp(swa_full=True)
+    assert whole.label == "llama_cpp f16/f16 swa_full=true" and whole.parameters["swa_full"] is True
+    assert "swa_full" not in LlamaCpp().parameters
     plain = LlamaCpp(k="f16", rotation=False)
     assert plain.label == "llama_cpp f16/f16" and "rotation" not in plain.parameters
 
@@ -95,6 +100,7 @@ def test_a_run_marks_bytes_as_reported_and_stated(tiny_folder, tmp_path, environ
         ("refuses", "llama_cpp f16/f16: init_from_model: no f16 here"),
         ("other model", "has 7 tokens in its vocabulary, and smollm2-135m has 4,096: they are not the same model"),
         ("other depth", r"has num_hidden_layers 31, and smollm2-135m has 3: they are not the same model"),
+        ("other tokens", r"has the token 17 '<unk>', and smollm2-135m '!': they are not the same model"),
     ],
 )
 def test_what_the_engine_refuses_is_one_line_before_samples_are_made(

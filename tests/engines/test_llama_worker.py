@@ -13,7 +13,7 @@ from kvbench.engines import llama_worker, worker_loop
 from kvbench.engines.llama_worker import Worker
 
 SETTINGS = {"model_file": "a.gguf", "context": 64, "threads": 1, "gpu_layers": 0, "flash_attention": True}
-SETTINGS |= {"k": "q8_0", "v": "f16", "rotation": True}
+SETTINGS |= {"k": "q8_0", "v": "f16", "rotation": True, "swa_full": None}
 VOCABULARY = 10
 
 
@@ -21,7 +21,7 @@ class Llama:
     """Its likeliest next token is the one after the last, and each other one is less likely by its distance."""
 
     def __init__(self, file, **options):
-        self.options, self.read, self.ctx = options, [], self
+        self.options, self.read, self.ctx, self.model = options, [], self, self
         if options["type_v"] == 99:
             raise ValueError("Failed to create llama_context")
 
@@ -64,6 +64,12 @@ class Bindings(types.ModuleType):
     def llama_model_default_params(self):
         return types.SimpleNamespace(use_extra_bufts=True)
 
+    def llama_model_get_vocab(self, model):
+        return [b"tok%d" % token for token in range(VOCABULARY - 1)] + [b"\xff"]
+
+    def llama_vocab_get_text(self, vocabulary, token):
+        return vocabulary[token]
+
     def llama_get_logits_ith(self, model, place):
         likeliest = (model.read[-1] + 1) % VOCABULARY
         self.logits = np.array([-abs(token - likeliest) for token in range(VOCABULARY)], dtype=np.float32)
@@ -82,10 +88,13 @@ def worker(monkeypatch) -> Worker:
 
 
 def test_it_tells_version_buffers_and_vocabulary(worker):
-    assert worker.about() == {"version": "0.3.36", "reported_bytes": round(2.75 * 2**20), "vocabulary": VOCABULARY} | {
+    told = worker.about()
+    assert told.pop("tokens") == [*(f"tok{token}" for token in range(VOCABULARY - 1)), "\ufffd"]
+    assert told == {"version": "0.3.36", "reported_bytes": round(2.75 * 2**20), "vocabulary": VOCABULARY} | {
         "shape": {"num_hidden_layers": 30, "num_attention_heads": 9, "hidden_size": 576}
     }
     assert worker.model.options["type_k"] == 8 and worker.model.options["type_v"] == 1
+    assert worker.model.options["swa_full"] is None and Worker({**SETTINGS, "swa_full": True}).model.options["swa_full"]
     assert worker.lib.llama_model_default_params().use_extra_bufts is False
 
 

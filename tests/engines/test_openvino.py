@@ -24,6 +24,11 @@ def command(tiny_folder, out, environment, gguf, *more: str) -> list[str]:
         ({"aggregation": "MAX"}, "unknown engine.aggregation 'MAX'.*NORM_SUM"),
         ({"max_cache_size": 160}, "engine.max_cache_size=160 must be above engine.start_size.*32 [+] 128"),
         ({"max_cache_size": 0}, "engine.max_cache_size=0 must be an integer of at least 1"),
+        ({"kvcrush": 2}, "engine.kvcrush chooses among what eviction keeps: it needs engine.max_cache_size"),
+        ({"kvcrush_anchor": "MEAN"}, "engine.kvcrush_anchor needs engine.kvcrush"),
+        ({"sparse_recent": 64}, "engine.sparse_recent needs engine.sparse_prefill=TRISHAPE or XATTENTION"),
+        ({"sparse_prefill": "FLASH"}, "unknown engine.sparse_prefill 'FLASH'.*XATTENTION"),
+        ({"sparse_threshold": 0.0}, "engine.sparse_threshold=0.0 must be a number above 0"),
     ],
 )
 def test_wrong_settings_are_one_line(options, message):
@@ -35,7 +40,7 @@ def test_without_the_engine_the_line_that_installs_it_is_shown(embedded, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("kvbench.engines.worker.__file__", str(tmp_path / "kvbench" / "engines" / "worker.py"))
     with pytest.raises(
-        UserError, match=r"make engines.*\.venv-openvino/bin/pip install 'openvino-genai==2026\.4\.1\.0'"
+        UserError, match=r"make engine-openvino.*\.venv-openvino/bin/pip install 'openvino-genai==2026\.4\.1\.0'"
     ):
         OpenVINO().connect(embedded)
 
@@ -46,6 +51,10 @@ def test_labels_name_precision_and_eviction_and_parameters_only_what_acts():
     assert [setting.label for setting in settings] == [
         *("openvino default", "openvino default NORM_SUM 672", "openvino u8", "openvino u8 NORM_SUM 672")
     ]
+    assert not {"kvcrush", "sparse_prefill", "prefix_caching"} & settings[1].engine.parameters.keys()
+    sparse = OpenVINO(sparse_prefill="TRISHAPE", sparse_recent=64, max_cache_size=672, kvcrush=2)
+    assert sparse.label == "openvino default NORM_SUM 672 kvcrush=2 sparse_prefill=TRISHAPE sparse_recent=64"
+    assert sparse.parameters["kvcrush"] == 2 and sparse.parameters["sparse_recent"] == 64
     assert "start_size" not in settings[0].engine.parameters and settings[1].engine.parameters["start_size"] == 32
 
 

@@ -15,7 +15,8 @@ from kvbench.engines.openvino_worker import Worker, in_short
 SETTINGS = {
     **{"model_file": "a.gguf", "context": 100, "threads": 1, "device": "CPU", "compute": "f32", "precision": "u8"},
     **{"max_cache_size": None, "aggregation": "SUM", "start_size": 32, "recent_size": 32, "snapkv_window": 8},
-    "rotation": False,
+    **{"rotation": False, "prefix_caching": False, "kvcrush": None, "kvcrush_anchor": "MEAN", "sparse_prefill": None},
+    **{"sparse_dense": 100, "sparse_start": 128, "sparse_recent": 1920, "sparse_threshold": 0.8},
 }
 Status = Enum("Status", ["FINISHED", "IGNORED"])
 
@@ -63,7 +64,7 @@ class Pipeline:
         return types.SimpleNamespace(kv_cache_size_in_bytes=5 * 32 * 7 if self.read else 0)
 
     def get_tokenizer(self):
-        return types.SimpleNamespace(get_vocab=lambda: {"a": 0, "b": 1})
+        return types.SimpleNamespace(get_vocab=lambda: {b"a": 0, b"b": 2})
 
 
 @pytest.fixture
@@ -73,6 +74,8 @@ def made(monkeypatch):
     lib.__version__, lib.ContinuousBatchingPipeline, lib.GenerationStatus = "2026.4.1.0-9-ab", Pipeline, Status
     lib.SchedulerConfig, lib.CacheEvictionConfig = types.SimpleNamespace, lambda **fields: fields
     lib.AggregationMode = types.SimpleNamespace(SUM="sum")
+    lib.SparseAttentionConfig, lib.SparseAttentionMode = lambda **fields: fields, types.SimpleNamespace(TRISHAPE="tri")
+    lib.KVCrushConfig, lib.KVCrushAnchorPointMode = lambda *fields: fields, types.SimpleNamespace(MEAN="mean")
     lib.GenerationConfig = lambda **fields: fields
     openvino = types.ModuleType("openvino")
     openvino.__version__, openvino.Tensor = "2026.4.1-2-c", lambda array: array.tolist()
@@ -86,7 +89,7 @@ def test_it_tells_versions_and_the_bytes_of_a_token_after_a_first_question(made)
     told = made().about()
     assert told == {
         **{"version": "2026.4.1", "genai": "2026.4.1.0", "reported_bytes": 5 * 32 * 7, "token_bytes": 7.0},
-        **{"block": 32, "vocabulary": 2},
+        **{"block": 32, "vocabulary": 2, "decoded": ["a", "\ufffd", "b"]},
     }
     (pipeline,) = Pipeline.made
     assert pipeline.scheduler.num_kv_blocks == 5 and pipeline.scheduler.enable_prefix_caching is False
@@ -101,6 +104,21 @@ def test_eviction_is_set_and_tried_with_a_prompt_that_is_longer(made):
         **{"apply_rotation": False, "snapkv_window_size": 8},
     }
     assert len(pipeline.read[0]) > 128 and "KV_CACHE_PRECISION" not in pipeline.properties
+
+
+def test_sparse_attention_prefix_caching_and_kvcrush_are_set_where_they_are_asked_for(made):
+    worker = made(context=300, max_cache_size=128, kvcrush=2, sparse_prefill="TRISHAPE", prefix_caching=True)
+    scheduler = Pipeline.made[0].scheduler
+    assert scheduler.cache_eviction_config["kvcrush_config"] == (2, "mean") and scheduler.enable_prefix_caching
+    assert scheduler.use_sparse_attention and scheduler.sparse_attention_config == {
+        **{"mode": "tri", "num_last_dense_tokens_in_prefill": 100, "num_retained_start_tokens_in_cache": 128},
+        **{"num_retained_recent_tokens_in_cache": 1920, "xattention_threshold": 0.8},
+    }
+    assert worker.follow([1, 20], [5, 8], 1) == {"top": None}
+    made()
+    assert not hasattr(Pipeline.made[1].scheduler, "use_sparse_attention")
+    # an answer that is read as a part of a sparse prompt is read otherwise than it was written
+    assert made(sparse_prefill="TRISHAPE").follow([1, 20], [5, 8], 1) == {"top": None}
 
 
 @pytest.mark.parametrize(

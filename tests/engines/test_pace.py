@@ -9,7 +9,7 @@ def test_answers_tell_the_time_that_is_left_and_tokens_each_second():
     pace = Pace(3, clock=lambda: now[0])
     assert left(pace) == "measuring the time left"
     now[0] = 10.0
-    assert not pace.made({"sample": "a", "prompt_tokens": 95, "tokens": [1, 2, 3, 4, 5]})
+    assert pace.made({"sample": "a", "prompt_tokens": 95, "tokens": [1, 2, 3, 4, 5]})
     assert left(pace) == "about 20 s left, 10 tokens/s"
     pace.made({"sample": "b"})  # a failure counts as an answer too
     assert left(pace) == "about 5 s left, 10 tokens/s"

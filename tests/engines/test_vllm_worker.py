@@ -13,6 +13,7 @@ from kvbench.engines.vllm_worker import Worker, in_short
 
 SETTINGS = {"model": "folder", "revision": None, "dtype": "float32", "kv_cache_dtype": "fp8", "context": 64}
 SETTINGS |= {"top": 3, "cache_gib": 2, "threads": 1}
+SETTINGS |= {"prefix_caching": False, "speculative": None, "attention_backend": None}
 
 
 def place(token: int) -> dict:
@@ -58,6 +59,15 @@ def worker(monkeypatch) -> Worker:
     for name in (*vllm_worker.SURROUNDINGS, "OMP_NUM_THREADS", "VLLM_CPU_KVCACHE_SPACE"):
         monkeypatch.setenv(name, "before")  # and put back as it was
     return Worker(SETTINGS)
+
+
+def test_flags_reach_it_only_where_they_are_given(worker):
+    assert worker.model.options["enable_prefix_caching"] is False
+    assert not {"speculative_config", "attention_backend"} & worker.model.options.keys()
+    guess = {"method": "ngram", "num_speculative_tokens": 4}
+    options = Worker({**SETTINGS, "prefix_caching": True, "speculative": guess, "attention_backend": "X"}).model.options
+    assert options["enable_prefix_caching"] and options["speculative_config"] == guess
+    assert options["attention_backend"] == "X"
 
 
 def test_it_tells_version_buffers_vocabulary_and_type(worker):

@@ -21,7 +21,7 @@ def tokens_of(question: dict) -> list[int]:
 
 
 def complete(question: dict) -> dict:
-    tokens = tokens_of(question)
+    tokens = question.get("answer") or tokens_of(question)
     top = [{f"token_id:{token}": -0.1} for token in tokens] if question["top"] else None
     return {"tokens": tokens, "top": top, "prompt_tokens": len(question["ids"])}
 
@@ -42,7 +42,11 @@ def main(mode: str) -> None:
         kind = next(settings[name] for name in ("k", "precision", "kv_cache_dtype") if name in settings)
         print(json.dumps({"error": f"init_from_model: no {kind} here"}), flush=True)
         return
-    wrong = {"other model": {"vocabulary": 7}, "other depth": {"shape": {"num_hidden_layers": 31}}}.get(mode, {})
+    wrong = {
+        "other model": {"vocabulary": 7},
+        "other depth": {"shape": {"num_hidden_layers": 31}},
+        "other tokens": {"tokens": ["<unk>"] * 4096},
+    }.get(mode, {})
     print(json.dumps({**TOLD, **OPENVINO, **VLLM, **wrong}), flush=True)
     for number, line in enumerate(sys.stdin):
         question = json.loads(line)
@@ -54,6 +58,8 @@ def main(mode: str) -> None:
         if mode == "cannot" and number == 1:
             print(json.dumps({"error": "Requested tokens\nexceed the context"}), flush=True)
             continue
+        if mode == "types" and question["do"] == "complete":
+            question["answer"] = [1072 if settings["k"] in ("f16", "q8_0") else 338] * question["max_new_tokens"]
         answer = {"complete": complete, "follow": follow, "score": score}[question.pop("do")](question)
         if settings.get("max_cache_size") and "tokens" not in answer:
             answer["top"] = None  # openvino_worker.py follows no answer under eviction

@@ -2,12 +2,14 @@
 
 import resource
 import sys
+from threading import Event, Thread
 
 import pytest
 
 from kvbench.benchmarks.ruler.benchmark import _chat_tokens
 from kvbench.errors import UserError
 from kvbench.models import LoadedModel
+from kvbench.utils.chat_template import bounded
 
 LOOPS = "{% for i in range(9999) %}" * 4 + "{% endfor %}" * 4
 FAULTS = {
@@ -68,3 +70,23 @@ def test_transformers_own_tags_are_allowed(loaded):
 def test_ruler_counts_a_template_within_the_same_limits(loaded):
     with pytest.raises(UserError, match="takes more than 5,000,000 steps"):
         _chat_tokens(loaded(LOOPS).tokenizer)
+
+
+def test_threads_leave_the_limit_of_memory_as_it_was():
+    """It is the process's: a thread that was within another's limit would restore that one."""
+    before, inside, others, leave = resource.getrlimit(resource.RLIMIT_AS), Event(), Event(), [Event(), Event()]
+
+    def render(entered: Event, until: Event) -> None:
+        with bounded("a"):
+            entered.set()
+            until.wait(60)
+
+    threads = [Thread(target=render, args=pair) for pair in zip((inside, others), leave, strict=True)]
+    threads[0].start()
+    inside.wait(60)
+    threads[1].start()
+    others.wait(0.2)  # it waits for the first
+    for thread, event in zip(threads, leave, strict=True):
+        event.set()
+        thread.join(60)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
