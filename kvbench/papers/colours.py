@@ -77,9 +77,9 @@ def looks(names: Iterable[str], marks: int) -> dict[str, Look]:
     chosen: dict[str, Look] = {}
     taken: set[tuple[str | None, int]] = set()
     uses = [0] * marks
-    for name in sorted(own, key=lambda name: (own[name].place or 0, own[name].number, _plain(name), name)):
+    for name in sorted(own, key=lambda name: (own[name].place is not None, *own[name], _plain(name), name)):
         place, number = own[name]
-        first = (place or 0) + number
+        first = 0 if place is None else 2 + 3 * place + number  # so, the methods that are compared most differ
         order = [(first + step) % marks for step in range(marks)]
         pairs = [(each, mark) for each in _from(place) for mark in sorted(order, key=uses.__getitem__)]
         pair = next((pair for pair in pairs if pair not in taken), pairs[0])

@@ -60,6 +60,8 @@ def test_marks_alone_distinguish_as_many_as_there_are():
     eleven = looks(FRONTIER[:11], 11)
     assert sorted(look.mark for look in eleven.values()) == [*range(11)]
     assert looks(reversed(FRONTIER), 11) == looks(FRONTIER, 11)
+    whole = looks(["full", *FRONTIER], 11)
+    assert all(looks(["full", name], 11)[name][:2] == whole[name][:2] for name in FRONTIER[:5])  # in every picture
     assert list(looks(["h2o", "snapkv", "h2o"], 11)) == ["h2o", "snapkv"]
     many = looks([f"snapkv 0.{i}" for i in range(300)], 10)
     assert len({look[:2] for look in many.values()}) == 240  # all pairs, and the others begin again
