@@ -29,7 +29,7 @@ def other_form(path: Path) -> str:
             return ""
         if isinstance(whole, list) and any(isinstance(one, dict) for one in whole):
             found, kind = "one JSON array", "json"
-        elif isinstance(whole, dict):
+        elif isinstance(whole, dict) and b"\n" in data.strip():
             found = "one JSON object over several lines"
         else:
             return ""
