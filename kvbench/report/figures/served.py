@@ -26,8 +26,8 @@ def served_figure(frame: pd.DataFrame, metric: str, baseline: str) -> Figure:
             axis.vlines(x, 100 * row["low"], 100 * row["high"], color=colour, linewidth=1)
         mark = {**style, "linestyle": "none"} | ({"marker": "*", "markersize": 11} if setting == baseline else {})
         axis.plot(x, y, **mark)
-        name = {"xytext": (7, 5), "textcoords": "offset points", "fontsize": 8}
-        axis.annotate(titled(str(setting)), (x, y), **name)  # settings of one engine have one colour
+        # settings of one engine have one colour
+        axis.annotate(titled(str(setting)), (x, y), xytext=(7, 5), textcoords="offset points", fontsize=8)
     points = [(-x, y) for x, y in zip(rows["tokens_per_s"], rows["difference"], strict=True)]
     best = [(-points[i][0], 100 * points[i][1]) for i in pareto(points)]
     if best:
