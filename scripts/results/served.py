@@ -74,12 +74,13 @@ def main() -> None:
     parser.add_argument("--flags", default="[f16,q8_0,q4_0]", help="types, the first of which is the baseline")
     parser.add_argument("--rates", default="[1,4,8]", help="requests at once")
     parser.add_argument("--requests", type=int, default=10, help="requests of a load")
-    parser.add_argument("--repeats", type=int, default=2, help="of each load")
+    parser.add_argument("--repeats", type=int, default=3, help="of each load")
     options = parser.parse_args()
     answers, loads = (command.run(configured(overrides)) for overrides in runs(options))
     served.main([str(answers), str(loads), "--out", str(options.out)])
     for name in ("table.md", "table.csv"):
         shutil.copy(loads / name, options.out / f"loads{Path(name).suffix}")
+    (options.out / "served.pdf").unlink(missing_ok=True)  # the same picture as served.png
     made_by = [*provenance(answers), *provenance(loads)]
     (options.out / "provenance.json").write_text(json.dumps(made_by, indent=1) + "\n", encoding="utf-8")
 

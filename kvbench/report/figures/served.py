@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from kvbench.config import titled
 from kvbench.metrics.frontier import pareto
-from kvbench.report.figures.style import grid_lines, legend_below, line_styles, new_figure
+from kvbench.report.figures.style import grid_lines, line_styles, new_figure
 from kvbench.report.tables.served_table import best_rows
 
 
@@ -25,14 +25,15 @@ def served_figure(frame: pd.DataFrame, metric: str, baseline: str) -> Figure:
         if pd.notna(row["low"]):
             axis.vlines(x, 100 * row["low"], 100 * row["high"], color=colour, linewidth=1)
         mark = {**style, "linestyle": "none"} | ({"marker": "*", "markersize": 11} if setting == baseline else {})
-        axis.plot(x, y, **mark, label=titled(str(setting)))
+        axis.plot(x, y, **mark)
+        # settings of one engine have one colour
+        axis.annotate(titled(str(setting)), (x, y), xytext=(7, 5), textcoords="offset points", fontsize=8)
     points = [(-x, y) for x, y in zip(rows["tokens_per_s"], rows["difference"], strict=True)]
     best = [(-points[i][0], 100 * points[i][1]) for i in pareto(points)]
     if best:
         axis.plot(*zip(*best, strict=True), "o", markersize=13, markerfacecolor="none", color="0.35", linewidth=0)
-    axis.axhline(0, color="black", linewidth=0.8)
+    axis.axhline(0, color="black", linewidth=0.8, linestyle=":")
     axis.set_xlabel("tokens a second of all requests (more is better)", fontsize=8)
     axis.set_ylabel(f"100 × difference of {metric} from {titled(baseline)}", fontsize=8)
     grid_lines(axis)
-    legend_below(body, axis.get_legend_handles_labels()[0], figure.get_figwidth())
     return figure
