@@ -194,7 +194,7 @@ def test_a_signal_leaves_every_answer_that_arrived_on_the_disk(
     engine.behave = behave
     monkeypatch.setattr(Recorder, "record", record)
     more = ["engine.concurrency=4", "engine.repeat=0", "benchmark.depths=0 to 100 in 12"]
-    with engine.running() as url, pytest.raises(Stopped), stoppable():
+    with engine.running() as url, pytest.raises((Stopped, KeyboardInterrupt)), stoppable():
         run(*command(tiny_folder, tmp_path, url, *more))
     (folder,) = (path.parent for path in tmp_path.rglob("records.jsonl"))
     assert sorted(load(folder)["sample"]) == sorted(arrived) and len(arrived) == 5
