@@ -170,10 +170,10 @@ def test_room_for_a_codebook_is_made_between_recordings():
 
 def test_a_step_whose_positions_do_not_advance_decodes_other_tokens(monkeypatch):
     model, step = tiny_model(num_layers=LAYERS, head_dim=HEAD_DIM), steps.step
-    right, _ = decoded(model, EVERY_KIND, Recorder())
+    right, _ = decoded(model, EVERY_KIND, Recorder(), count=20)
     for module in (steps, recorded_steps):
         monkeypatch.setattr(module, "step", lambda *args: step(*args[:3], args[3].clone()))
-    wrong, _ = decoded(model, EVERY_KIND, Recorder())
+    wrong, _ = decoded(model, EVERY_KIND, Recorder(), count=20)
     same = [name for name, a, b in zip(EVERY_KIND, texts(right), texts(wrong), strict=True) if a == b]
     assert not same
 
@@ -244,10 +244,10 @@ def test_a_step_that_cannot_be_captured_is_launched_by_python_as_all_later_ones(
 @pytest.mark.parametrize("family", ["qwen3_5_text", "lfm2"])
 @pytest.mark.parametrize("names", [["full"], ["full", "snapkv", "adakv"]], ids=len)
 def test_steps_of_hybrid_models_are_repeated_with_their_states(family, names):
-    model, recorder = hybrid_model(family), Recorder()
-    (eager, _), (graph, _) = decoded(model, names), decoded(model, names, recorder)
+    model, recorder, count = hybrid_model(family), Recorder(), 24
+    (eager, _), (graph, _) = decoded(model, names, count=count), decoded(model, names, recorder, count=count)
     assert texts(graph) == texts(eager) and len(set(texts(graph)[0])) > 5
-    assert {row.repeated for row in graph} == {STEPS - 2}
+    assert {row.repeated for row in graph} == {count - 2}
     assert len(recorder.recorded) == 1 and not recorder.recorded[0].reads
     assert [row.decode_bytes for row in graph] == [row.decode_bytes for row in eager]
 
