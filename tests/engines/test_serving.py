@@ -81,6 +81,7 @@ def test_a_server_that_takes_messages_gets_them_and_the_key(tiny_folder, tmp_pat
     with engine.running() as url:
         folder = run(*command(tiny_folder, tmp_path / "runs", url, "engine.mode=chat", "engine.key_env=THE_KEY"))
     assert engine.asked[-1]["messages"][0]["role"] == "user" and len(load(folder)) == 2
+    assert engine.headers[-1]["Authorization"] == "Bearer sk-secret"
     texts = (path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
     assert not any("sk-secret" in text for text in texts)
 

@@ -19,7 +19,7 @@ RATES = {
     "good_requests_per_s": "answers a second within the limits of latency",
 }
 MEANS = {
-    "good_share": "share of answers within the limits of latency",
+    "good_share": "share of requests, failed ones included, that were answered within the limits of latency",
     "concurrency": "requests that were open at once, mean over time",
     "prompt_tokens": "tokens of a prompt, as the server counts them",
     "output_tokens": "tokens of an answer, as the server counts them",
