@@ -10,7 +10,7 @@ from kvbench.report.tables.served_table import best_rows
 
 
 def served_figure(frame: pd.DataFrame, metric: str, baseline: str) -> Figure:
-    """The difference of `metric` from the baseline (100 times) against tokens a second at each setting's most requests
+    """The difference of `metric` from the baseline against tokens a second at each setting's most requests
     at once; a ring marks what no other setting beats in both. `frame` is that of `served_table.served`."""
     rows = best_rows(frame).dropna(subset=["tokens_per_s", "difference"])
     loads = " or ".join(dict.fromkeys(rows["load"]))
@@ -18,22 +18,22 @@ def served_figure(frame: pd.DataFrame, metric: str, baseline: str) -> Figure:
     axis = body.subplots()
     for setting, style in line_styles(list(rows["setting"])).items():
         row = rows[rows["setting"] == setting].iloc[0]
-        x, y = row["tokens_per_s"], 100 * row["difference"]
+        x, y = row["tokens_per_s"], row["difference"]
         colour = style["color"]
         if pd.notna(row["tokens_per_s_low"]):
             axis.hlines(y, row["tokens_per_s_low"], row["tokens_per_s_high"], color=colour, linewidth=1)
         if pd.notna(row["low"]):
-            axis.vlines(x, 100 * row["low"], 100 * row["high"], color=colour, linewidth=1)
+            axis.vlines(x, row["low"], row["high"], color=colour, linewidth=1)
         mark = {**style, "linestyle": "none"} | ({"marker": "*", "markersize": 11} if setting == baseline else {})
         axis.plot(x, y, **mark)
         # settings of one engine have one colour
         axis.annotate(titled(str(setting)), (x, y), xytext=(7, 5), textcoords="offset points", fontsize=8)
     points = [(-x, y) for x, y in zip(rows["tokens_per_s"], rows["difference"], strict=True)]
-    best = [(-points[i][0], 100 * points[i][1]) for i in pareto(points)]
+    best = [(-points[i][0], points[i][1]) for i in pareto(points)]
     if best:
         axis.plot(*zip(*best, strict=True), "o", markersize=13, markerfacecolor="none", color="0.35", linewidth=0)
     axis.axhline(0, color="black", linewidth=0.8, linestyle=":")
     axis.set_xlabel("tokens a second of all requests (more is better)", fontsize=8)
-    axis.set_ylabel(f"100 × difference of {metric} from {titled(baseline)}", fontsize=8)
+    axis.set_ylabel(f"difference of {metric} from {titled(baseline)}", fontsize=8)
     grid_lines(axis)
     return figure
