@@ -11,6 +11,7 @@ from kvbench.utils.console import out as console
 from kvbench.utils.console import print_line
 from kvbench.utils.files import write_atomically
 
+OFFICIAL = "task scores × 100, as official scripts give them; means and averages are those of the printed scores"
 EPILOG = """\
 Predictions are in the official format: one file TASK.jsonl for each task, with one JSON object per line: pred (as
 generated), answers, all_classes (trec and lsht) and length (LongBench-E). If the folder has a result.json, its scores
@@ -68,6 +69,6 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
     if out is not None:
         with on_disk(f"write --out {out}"):
             write_atomically(out, json.dumps(result, ensure_ascii=False, indent=4) + "\n")
-    console.print(rich_task_table(frame))
+    console.print(rich_task_table(frame, OFFICIAL, digits=2))
     for note in notes:
         print_line(note)

@@ -27,24 +27,28 @@ def settings_of(frame: pd.DataFrame) -> list[str]:
     return [str(column) for column in frame if column not in ("kind", "task", "samples")]
 
 
-def task_table(frame: pd.DataFrame) -> TextTable:
-    """The rows of `of_one` as text, with lines between tasks, groups and averages."""
+def task_table(frame: pd.DataFrame, digits: int = 4) -> TextTable:
+    """The rows of `of_one` as text, with lines between tasks, groups and averages; `digits` of scores, which are those
+    of official tables, whose scores are a hundred times as large and have two."""
     settings = settings_of(frame)
     rows = [
-        [row["task"], str(row["samples"]), *(_cell(row[name], row["kind"]) for name in settings)]
+        [
+            row["task"],
+            str(row["samples"]),
+            *(_cell(row[name], digits if row["kind"] in SCORES else 2) for name in settings),
+        ]
         for _, row in frame.iterrows()
     ]
     return TextTable(["task", "samples", *map(titled, settings)], rows, sections=list(frame["kind"]), lead=2)
 
 
-def _cell(value: float, kind: str) -> str:
-    """A score in the digits that official tables have of its hundredfold; shares in per cent and counts in two."""
-    return MISSING if pd.isna(value) else f"{value:.{4 if kind in SCORES else 2}f}"
+def _cell(value: float, digits: int) -> str:
+    return MISSING if pd.isna(value) else f"{value:.{digits}f}"
 
 
-def rich_task_table(frame: pd.DataFrame) -> Group:
+def rich_task_table(frame: pd.DataFrame, title: str = TITLE, digits: int = 4) -> Group:
     """The table for the terminal; where it is too wide, several tables below one another."""
-    return Group("", TITLE, "", task_table(frame).rich())
+    return Group("", title, "", task_table(frame, digits).rich())
 
 
 def write_task_table(frame: pd.DataFrame, summary: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
