@@ -17,20 +17,8 @@ from kvbench.papers.published import PUBLISHED
 from kvbench.runner.commands import COMMANDS
 from kvbench.runner.completion import complete_commands
 from kvbench.runner.help import help_text
-from tests.support.command import command_line
 from tests.support.interpreter import in_one_interpreter
 from tests.support.paths import ROOT
-
-
-@pytest.fixture
-def kvbench(capsys):
-    """The command in this process: exit code, standard output, standard error."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        code = command_line(*arguments)
-        return code, *capsys.readouterr()
-
-    return run
 
 
 def process(*arguments, **env):

@@ -10,19 +10,7 @@ from kvbench.runner.help_folded import folded
 from kvbench.runner.help_methods import GROUPS as METHOD_GROUPS
 from kvbench.runner.help_methods import OTHERS, grouped
 from kvbench.runner.help_sections import GROUPS, SECTIONS
-from tests.support.command import command_line
 from tests.support.paths import ROOT
-
-
-@pytest.fixture
-def kvbench(capsys):
-    """The command in this process: exit code, standard output, standard error."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        code = command_line(*arguments)
-        return code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.mark.heavy

@@ -9,6 +9,7 @@ import transformers
 
 from kvbench.errors import UserError
 from kvbench.models import LoadedModel, ModelSpec, load
+from tests.support.command import command_line
 from tests.support.runs import arguments, reported
 from tests.support.tiny import keep_first_tokens, tiny_config
 
@@ -27,6 +28,18 @@ def one_line(error: UserError, *message: object) -> None:
 
 
 UserError.__init__ = one_line
+
+
+@pytest.fixture
+def kvbench(capsys):
+    """The command in this process: exit code, standard output, standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = command_line(*arguments)
+        return code, *capsys.readouterr()
+
+    return run
+
 
 # Tokens of `tiny_folder`: its files are read and hashed by every run.
 VOCABULARY = 4096
