@@ -11,7 +11,6 @@ from kvbench.errors import UserError
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 from kvbench.utils.tokenizer import Tokenizer
 
-PROFILES = ("concurrent", "constant", "poisson", "synchronous", "throughput")
 WITHOUT_RATES = ("synchronous", "throughput")
 
 

@@ -1,16 +1,15 @@
 """A server that kvbench starts itself, by the user's own command, and ends with the block."""
 
-import os
 import shlex
-import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from kvbench.engines.base import Gone
+from kvbench.engines.processes import kill_group, last_line
 
 START = 1800.0  # seconds in which a server loads its model
 PAUSE = 0.5  # between two looks whether it answers
@@ -41,17 +40,15 @@ def started(command: str, answers: Callable[[], bool]) -> Iterator[None]:
             _wait(process, log, answers)
             yield
         finally:
-            with suppress(ProcessLookupError):  # its workers end with it
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            kill_group(process)  # its workers end with it
 
 
 def _wait(process: "subprocess.Popen[bytes]", log: Path, answers: Callable[[], bool]) -> None:
     end = time.monotonic() + START
     while not answers():
         if (code := process.poll()) is not None:
-            lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-            raise Gone(f"the server ended with exit code {code}" + (f": {lines[-1][:300]}" if lines else ""))
+            words = last_line(log)[:300]
+            raise Gone(f"the server ended with exit code {code}" + (f": {words}" if words else ""))
         if time.monotonic() > end:
             raise Gone(f"the server did not answer within {START:g} s")
         time.sleep(PAUSE)

@@ -59,7 +59,7 @@ class OpenAI(Engine):
         self.label = self.label or self._label(parts.hostname + (f":{port}" if port else ""))
 
     def _label(self, place: str) -> str:
-        """One that is started is told from the next at its address by its flags."""
+        """A server that kvbench starts is named after its flags: the next one has the same address."""
         return f"openai {place}" if self.command is None or self.flags is None else f"openai {self.flags}"
 
     @property

@@ -31,9 +31,7 @@ class OpenVINO(InWorker):
     rotation: bool = False  # turn the keys that are left to places without gaps
     kvcrush: Positive | None = None  # blocks of max_cache_size that KVCrush chooses; None: none
     kvcrush_anchor: Literal["RANDOM", "ZEROS", "ONES", "MEAN", "ALTERNATING"] = "RANDOM"
-    sparse_prefill: Literal["TRISHAPE", "XATTENTION"] | None = (
-        None  # attention to a part of the prompt while it is read
-    )
+    sparse_prefill: Literal["TRISHAPE", "XATTENTION"] | None = None  # the prompt attends to a part of itself
     sparse_dense: Positive = 100  # last tokens of the prompt that attend to all of it
     sparse_start: Positive = 128  # first tokens that all others attend to (TRISHAPE)
     sparse_recent: Positive = 1920  # latest tokens that all others attend to (TRISHAPE)

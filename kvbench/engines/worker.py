@@ -12,6 +12,7 @@ from threading import Timer
 from typing import Any
 
 from kvbench.engines.base import Gone
+from kvbench.engines.processes import last_line
 from kvbench.errors import UserError
 
 START = 3600.0  # seconds in which an engine loads its model
@@ -82,8 +83,8 @@ class Worker:
         """How the process ended, in one line."""
         code = self.process.wait()
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        lines = [line.strip() for line in self.log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        return f"its process ended with {how}" + (f": {lines[-1][:300]}" if lines else "")
+        words = last_line(self.log)[:300]
+        return f"its process ended with {how}" + (f": {words}" if words else "")
 
 
 class WorkerError(Exception):

@@ -2,17 +2,16 @@
 
 import json
 import os
-import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvbench.benchmarks.serve import Serve
 from kvbench.engines.base import Address
+from kvbench.engines.processes import kill_group, last_line
 from kvbench.engines.serving.figures import Load
 from kvbench.engines.worker import in_environment
 from kvbench.errors import UserError
@@ -114,12 +113,9 @@ class GuideLLM:
             except subprocess.TimeoutExpired:
                 raise NotMeasured(f"GuideLLM did not end within {self.benchmark.seconds + START:g} s") from None
             finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                kill_group(process)
         if code or not report.is_file():
-            lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-            words = lines[-1] if lines else "no word of why"
+            words = last_line(log) or "no word of why"
             secret = self.address.secret
             words = secret.out_of(words) if secret else words
             raise NotMeasured(f"GuideLLM ended with exit code {code}: {first_line(words)[:300]}")
