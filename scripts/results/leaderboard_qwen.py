@@ -1,10 +1,10 @@
 """All families at equal r_bytes on Qwen2.5-Coder: `python -m scripts.results.leaderboard_qwen run`, then `… report`.
 
 run     makes the records under --runs (default runs/leaderboard_qwen). A stopped run goes on where it was, and a larger
-        --limit adds samples. --models and --parts divide it, list names the parts in the order of their value, and
-        --shard 0 --shards 2 makes one half: on two cores two processes of one thread each (OMP_NUM_THREADS=1) take
-        less than one of two threads.
-report  writes tables, figures and what made them to results/leaderboard/MODEL.
+        --limit adds samples. --models, --parts and --methods divide it, list names the parts in the order of their
+        value, and --shard 0 --shards 2 makes one half: on two cores two processes of one thread each
+        (OMP_NUM_THREADS=1) take less than one of two threads.
+report  writes tables, figures and what made them to results/leaderboard.
 
 Each needle lies in a text of its own, so that all samples are independent. RULER's tasks are those that FullKV solves
 at 0.5 or better in ten samples: the part ruler_full finds them out, and has to be complete before ruler_4k, whose long
@@ -86,6 +86,10 @@ RULER = ["benchmark=ruler", "benchmark.lengths=[4096]", "benchmark.num_samples=1
 WITHOUT_DATA = "benchmark.tasks=[retrieval,tracing,aggregation]"  # question answering needs data
 FULL_ALONE = Part([*RULER, WITHOUT_DATA], 10, "score")
 PARTS = {
+    "smollm2-135m": {
+        "visible_2k": needles(2048, "visible", 100),
+        "hidden_2k": needles(2048, "hidden", 100),
+    },
     "qwen2.5-coder-0.5b": {
         "visible_4k": needles(4096, "visible", 100),
         "hidden_4k": needles(4096, "hidden", 100),
@@ -103,8 +107,14 @@ PARTS = {
 }
 
 
-def configuration(model: str, name: str, limit: int | None, runs: Path) -> Configuration:
-    """The configuration of a part, each method at ratios of its own."""
+# results/leaderboard/smollm2-135m has records of another script
+FOLDERS = {"smollm2-135m": "smollm2-135m-one-window"}
+
+
+def configuration(
+    model: str, name: str, limit: int | None, runs: Path, chosen: list[str] | None = None
+) -> Configuration:
+    """The configuration of a part, each method at ratios of its own; of these methods alone, where some are chosen."""
     part, limit = PARTS[model][name], min(limit or PARTS[model][name].limit, PARTS[model][name].limit)
     overrides = [f"model={model}", *OF_MODEL, *part.overrides, f"limit={limit}", f"output_dir={runs / model / name}"]
     if name == DECIDING:
@@ -113,6 +123,7 @@ def configuration(model: str, name: str, limit: int | None, runs: Path) -> Confi
         overrides.append(f"benchmark.tasks=[{','.join(solved(runs / model / DECIDING))}]")
     fewer = part.overrides == RULER
     methods = FEWER if fewer else [*FIXED, *EVICTION, *OTHER]
+    methods = [method for method in methods if chosen is None or method in chosen]
     ratios = {method: list(FEWER_TARGETS if fewer else TARGETS) for method in EVICTION} | OTHER
     here = [one for one in OF_METHODS if one.removeprefix("method.").partition(".")[0] in methods]
     return at_own_ratios(methods, ratios, [*overrides, *here])
@@ -139,8 +150,9 @@ def main() -> None:
     names = list(dict.fromkeys(name for parts in PARTS.values() for name in parts))
     parser = script_parser(__doc__)
     parser.add_argument("do", choices=["run", "report", "list"])
-    parser.add_argument("--models", nargs="+", choices=PARTS, default=[*PARTS], help="default: both")
+    parser.add_argument("--models", nargs="+", choices=PARTS, default=[*PARTS], help="default: all")
     parser.add_argument("--parts", nargs="+", choices=names, help="of run; default: all, in this order")
+    parser.add_argument("--methods", nargs="+", choices=[*FIXED, *EVICTION, *OTHER], help="of run; default: all")
     parser.add_argument("--limit", type=int, help="samples of each part or task, at most the part's own")
     parser.add_argument("--shard", type=int, default=0)
     parser.add_argument("--shards", type=int, default=1)
@@ -153,10 +165,12 @@ def main() -> None:
                 continue
             print(f"== {model}, {name}: {part.limit} samples", flush=True)
             if options.do == "run":
-                cfg = configuration(model, name, options.limit, options.runs)
+                cfg = configuration(model, name, options.limit, options.runs, options.methods)
                 command.run(cfg.changed(shard=options.shard, shards=options.shards))
         if options.do == "report":
-            report(options.runs / model, ROOT / "results/leaderboard" / model, TARGETS, board(model))
+            report(
+                options.runs / model, ROOT / "results/leaderboard" / FOLDERS.get(model, model), TARGETS, board(model)
+            )
 
 
 if __name__ == "__main__":
