@@ -14,6 +14,7 @@ window and the same pooling.
 """
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,8 +126,12 @@ def configuration(
     methods = FEWER if fewer else [*FIXED, *EVICTION, *OTHER]
     methods = [method for method in methods if chosen is None or method in chosen]
     ratios = {method: list(FEWER_TARGETS if fewer else TARGETS) for method in EVICTION} | OTHER
-    here = [one for one in OF_METHODS if one.removeprefix("method.").partition(".")[0] in methods]
-    return at_own_ratios(methods, ratios, [*overrides, *here])
+    return at_own_ratios(methods, ratios, [*overrides, *of_methods(methods)])
+
+
+def of_methods(methods: Collection[str]) -> list[str]:
+    """Of OF_METHODS, the overrides of these methods."""
+    return [override for override in OF_METHODS if override.removeprefix("method.").partition(".")[0] in methods]
 
 
 def solved(runs: Path) -> list[str]:
