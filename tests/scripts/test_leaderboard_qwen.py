@@ -53,6 +53,8 @@ def test_the_tasks_of_ruler_are_those_that_full_kv_solves_once_all_are_decided(m
 
 def test_the_deciding_part_runs_full_kv_alone(tmp_path):
     for model, parts in PARTS.items():
+        if DECIDING not in parts:  # a cheap model, for the order of its needles alone
+            continue
         assert parts["ruler_4k"].overrides == RULER and [*parts].index(DECIDING) < [*parts].index("ruler_4k")
         cfg = configuration(model, DECIDING, None, tmp_path)
         assert [setting.name for setting in settings_of(cfg)] == ["full"] and cfg.limit == 10

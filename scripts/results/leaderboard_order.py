@@ -1,0 +1,187 @@
+"""Does a cheap model predict the order of methods on a larger one? `python -m scripts.results.leaderboard_order`.
+
+Compares parts of scripts.results.leaderboard_qwen, whose needles lie in a text of their own each: Spearman's rank
+correlation of the scores of all methods that two parts have within a target of bytes, FullKV left out. Its interval
+(95 %) draws the samples of both parts, by the Bayesian bootstrap; methods were not drawn from anything. Few samples
+alone lower a correlation: `halves` is the mean correlation of a part with itself, between random halves of its samples.
+Writes order.md, order.csv and order.png to results/leaderboard (--out names another folder).
+"""
+
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from kvbench.leaderboard.ranks import FULL, within
+from kvbench.records import load
+from kvbench.report.figures.style import save
+from kvbench.report.tables.text_table import MISSING, TextTable
+from kvbench.utils.files import write_atomically
+from scripts.frame import script_parser
+from scripts.results.leaderboard_qwen import DECIDING, PARTS, TARGETS, board
+from scripts.results.leaderboard_tables import settings_of
+
+ROOT = Path(__file__).parents[2]
+DRAWS = 1000
+FEWEST = 8  # samples of a part, and methods of a comparison
+
+
+class Part(NamedTuple):
+    model: str
+    name: str
+    scores: pd.DataFrame  # a row per sample that all settings have, a column per setting
+    settings: pd.DataFrame  # of `settings_of`
+
+    @property
+    def question(self) -> str:
+        """visible or hidden; RULER's tasks are a kind of their own."""
+        return self.name.partition("_")[0]
+
+    @property
+    def title(self) -> str:
+        return f"{self.model} {self.name.replace('_', ' ')}"
+
+
+def parts(runs: Path) -> list[Part]:
+    """The parts with enough samples, in the order of PARTS."""
+    found = []
+    for model, names in PARTS.items():
+        for name in names:
+            if name == DECIDING or not any(
+                file.stat().st_size for file in (runs / model / name).glob("*/records*.jsonl")
+            ):
+                continue
+            records, measure = load(runs / model / name), board(model).measures[name]
+            records = records.assign(value=[scores[measure] for scores in records["scores"]])
+            if records["sample"].nunique() != records["unit"].nunique():
+                raise ValueError(f"samples of {model} {name} share texts")
+            scores = records.pivot(index="sample", columns="setting", values="value").dropna()
+            if len(scores) >= FEWEST:
+                found.append(Part(model, name, scores, settings_of(records, measure)))
+    return found
+
+
+def methods_within(part: Part, target: float) -> dict[str, str]:
+    """The setting of each method within a target of bytes."""
+    return within(part.settings, target)["setting"].drop(FULL).to_dict()
+
+
+def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict | None:
+    """A row of the table; None where too few methods are in both."""
+    ours, theirs = (methods_within(part, target) for part, target in zip((a, b), targets, strict=True))
+    names = [name for name in ours if name in theirs]
+    if len(names) < FEWEST:
+        return None
+    columns = [part.scores[[of[name] for name in names]].to_numpy() for part, of in ((a, ours), (b, theirs))]
+    rng = np.random.default_rng(0)
+    drawn = [spearman(*(weighted(rng, scores) for scores in columns)) for _ in range(DRAWS)]
+    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    means = [scores.mean(axis=0) for scores in columns]
+    apart = sorted(zip(names, *(ranks(mean) for mean in means), strict=True), key=lambda row: row[2] - row[1])
+    return {
+        "of": a.title,
+        "with": b.title,
+        "r_bytes of": targets[0],
+        "r_bytes with": targets[1],
+        "methods": len(names),
+        "samples": f"{len(a.scores)}, {len(b.scores)}",
+        "correlation": spearman(*means),
+        "low": low,
+        "high": high,
+        "halves": ", ".join(f"{halves(rng, scores):.2f}" for scores in columns),
+        "better in the second": apart[-1][0],
+        "worse in the second": apart[0][0],
+    }
+
+
+def weighted(rng: np.random.Generator, scores: np.ndarray) -> np.ndarray:
+    """Means of columns with random weights of rows."""
+    weights = rng.standard_exponential(len(scores))
+    return weights @ scores / weights.sum()
+
+
+def halves(rng: np.random.Generator, scores: np.ndarray, times: int = 200) -> float:
+    """The mean correlation between two random halves of the rows."""
+    rows = len(scores) // 2
+    orders = (rng.permutation(len(scores)) for _ in range(times))
+    return float(np.nanmean([spearman(*(scores[half].mean(axis=0) for half in (o[:rows], o[rows:]))) for o in orders]))
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """1 for the lowest; equal values share the mean of their ranks."""
+    return pd.Series(values).round(9).rank().to_numpy()
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
+
+
+def rows(found: list[Part]) -> list[dict]:
+    """Parts of one model or question at equal shares of bytes; of two models, the first also at the next larger."""
+    equal, larger = [*zip(TARGETS, TARGETS, strict=True)], [*zip(TARGETS[1:], TARGETS, strict=False)]
+    made = []
+    for a, b in combinations(found, 2):
+        if a.model == b.model:
+            made += [compared(a, b, targets) for targets in equal]
+        elif a.question == b.question:
+            made += [compared(a, b, targets) for targets in equal + larger]
+    return [row for row in made if row]
+
+
+def table(made: list[dict]) -> TextTable:
+    header = ["of", "with", "r_bytes", "methods", "samples", "rank correlation", "halves"]
+    header += ["gains most ranks", "loses most ranks"]
+    cells = [
+        [
+            *(row[key] for key in ("of", "with")),
+            f"{row['r_bytes of']:g}, {row['r_bytes with']:g}",
+            *(str(row[key]) for key in ("methods", "samples")),
+            f"{row['correlation']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" if row["low"] == row["low"] else MISSING,
+            *(str(row[key]) for key in ("halves", "better in the second", "worse in the second")),
+        ]
+        for row in made
+    ]
+    return TextTable(header, cells, "Rank correlation of methods between models, questions and shares of bytes")
+
+
+def figure(made: list[dict]):
+    """A row per pair of parts, a point per share of bytes with its interval."""
+    equal = [row for row in made if row["r_bytes of"] == row["r_bytes with"]]
+    pairs = list(dict.fromkeys((row["of"], row["with"]) for row in equal))
+    drawing, axis = plt.subplots(figsize=(7, 1 + 0.75 * len(pairs)), layout="constrained")
+    for row in equal:
+        share = TARGETS.index(row["r_bytes of"])
+        y = pairs.index((row["of"], row["with"])) + (share - len(TARGETS) / 2) * 0.12
+        axis.plot([row["low"], row["high"]], [y, y], color="0.6", linewidth=1.2)
+        axis.plot(row["correlation"], y, "o", color="C0", markersize=4)
+        axis.annotate(
+            f"{row['r_bytes of']:g}", (row["high"], y), (3, 0), textcoords="offset points", size=6, va="center"
+        )
+    axis.set_yticks(range(len(pairs)), ["\nand ".join(pair) for pair in pairs], fontsize=7)
+    axis.set(
+        xlabel="Spearman's rank correlation of methods, 95 % interval over samples; labels: r_bytes", xlim=(None, 1.06)
+    )
+    axis.grid(axis="x", alpha=0.3)
+    axis.invert_yaxis()
+    return drawing
+
+
+def main() -> None:
+    parser = script_parser(__doc__)
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "leaderboard_qwen")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "leaderboard")
+    options = parser.parse_args()
+    made = rows(parts(options.runs))
+    if not made:
+        raise SystemExit(f"{options.runs} has no two parts with {FEWEST} samples and methods in common")
+    write_atomically(options.out / "order.md", table(made).markdown())
+    pd.DataFrame(made).round(4).to_csv(options.out / "order.csv", index=False)
+    save(figure(made), options.out / "order")
+    print(table(made).markdown())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""scripts/results/leaderboard_order.py: rank correlations between two parts, and how sure their samples make them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scripts.results.leaderboard_order import FEWEST, Part, compared, rows, spearman
+
+METHODS = [f"m{number}" for number in range(FEWEST)]
+
+
+def part(model: str, means: np.ndarray, samples: int = 400, name: str = "visible_4k") -> Part:
+    """Yes-no scores drawn with these means, one setting of 0.1 of the bytes for each method."""
+    drawn = np.random.default_rng(len(model + name)).random((samples, len(means))) < means
+    frame = pd.DataFrame(drawn.astype(float), columns=METHODS).assign(full=1.0)
+    settings = pd.DataFrame({"method": frame.columns, "setting": frame.columns, "r_bytes": 0.1, "low": 0, "high": 1})
+    return Part(model, name, frame, settings)
+
+
+def test_equal_values_share_a_rank():
+    assert spearman(np.array([1.0, 2, 3]), np.array([0.1, 0.2, 0.9])) == pytest.approx(1)
+    assert spearman(np.array([1.0, 2, 3]), np.array([3.0, 2, 1])) == pytest.approx(-1)
+    assert spearman(np.array([1.0, 1, 2]), np.array([1.0, 1 + 1e-12, 2])) == pytest.approx(1)
+
+
+def test_the_same_order_is_near_1_and_a_method_that_falls_is_named():
+    means = np.linspace(0.1, 0.9, FEWEST)
+    row = compared(part("a", means), part("bb", means), (0.1, 0.1))
+    assert row["correlation"] > 0.95 and row["low"] > 0.9 and row["methods"] == FEWEST
+    row = compared(part("a", means), part("bb", np.append(means[:-1], 0.02)), (0.1, 0.1))
+    assert row["worse in the second"] == METHODS[-1] and row["high"] < 0.6
+
+
+def test_more_samples_make_a_correlation_surer():
+    means = np.linspace(0.4, 0.6, FEWEST)
+    few, many = (compared(part("a", means, n), part("bb", means, n), (0.1, 0.1)) for n in (20, 4000))
+    assert many["high"] - many["low"] < few["high"] - few["low"] and many["correlation"] > few["correlation"]
+
+
+def test_a_visible_question_is_compared_with_a_visible_one_of_another_model_and_with_a_hidden_one_of_its_model():
+    means = np.linspace(0.1, 0.9, FEWEST)
+    parts = [part(*of) for of in (("a", means), ("b", means))] + [part("b", means, name="hidden_4k")]
+    assert {(row["of"], row["with"]) for row in rows(parts)} == {
+        ("a visible 4k", "b visible 4k"),
+        ("b visible 4k", "b hidden 4k"),
+    }
+
+
+def test_too_few_methods_in_common_make_no_row():
+    means = np.linspace(0.1, 0.9, FEWEST)
+    few = part("b", means)
+    few = few._replace(settings=few.settings[few.settings["method"] != METHODS[0]])
+    assert compared(part("a", means), few, (0.1, 0.1)) is None
