@@ -9,11 +9,12 @@ Writes order.md, order.csv and order.png to results/leaderboard (--out names ano
 
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from kvbench.leaderboard.ranks import FULL, within
 from kvbench.records import load
@@ -69,7 +70,7 @@ def methods_within(part: Part, target: float) -> dict[str, str]:
     return within(part.settings, target)["setting"].drop(FULL).to_dict()
 
 
-def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict | None:
+def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict[str, Any] | None:
     """A row of the table; None where too few methods are in both."""
     ours, theirs = (methods_within(part, target) for part, target in zip((a, b), targets, strict=True))
     names = [name for name in ours if name in theirs]
@@ -119,7 +120,7 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
 
 
-def rows(found: list[Part]) -> list[dict]:
+def rows(found: list[Part]) -> list[dict[str, Any]]:
     """Parts of one model or question at equal shares of bytes; of two models, the first also at the next larger."""
     equal, larger = [*zip(TARGETS, TARGETS, strict=True)], [*zip(TARGETS[1:], TARGETS, strict=False)]
     made = []
@@ -131,7 +132,7 @@ def rows(found: list[Part]) -> list[dict]:
     return [row for row in made if row]
 
 
-def table(made: list[dict]) -> TextTable:
+def table(made: list[dict[str, Any]]) -> TextTable:
     header = ["of", "with", "r_bytes", "methods", "samples", "rank correlation", "halves"]
     header += ["gains most ranks", "loses most ranks"]
     cells = [
@@ -147,7 +148,7 @@ def table(made: list[dict]) -> TextTable:
     return TextTable(header, cells, "Rank correlation of methods between models, questions and shares of bytes")
 
 
-def figure(made: list[dict]):
+def figure(made: list[dict[str, Any]]) -> Figure:
     """A row per pair of parts, a point per share of bytes with its interval."""
     equal = [row for row in made if row["r_bytes of"] == row["r_bytes with"]]
     pairs = list(dict.fromkeys((row["of"], row["with"]) for row in equal))
