@@ -12,7 +12,7 @@ from kvbench.config import titled
 from kvbench.errors import UserError
 from kvbench.leaderboard.ranks import FULL, above, within
 from kvbench.metrics.aggregate import units
-from kvbench.metrics.bootstrap import clustered
+from kvbench.metrics.bootstrap import clustered, paired_interval
 from kvbench.records import load, manifests
 from kvbench.report.figures.needle_heatmap import ink
 from kvbench.report.figures.style import SCALE, new_figure, save, scale
@@ -20,6 +20,7 @@ from kvbench.report.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.environment import now
 from kvbench.utils.files import write_atomically
 
+LOSS = 0.1  # of a score between 0 and 1, that the table of least bytes allows
 FACTS = ("kvbench", "git", "data_sha256", "processor", "torch", "transformers")  # of the runs, for manifest.json
 
 
@@ -34,14 +35,17 @@ class Board:
 
 def settings_of(records: pd.DataFrame, measure: str, size: str = "r_bytes") -> pd.DataFrame:
     """A row per setting over the samples that every setting has: method, r_bytes (of `size`), score, low and high
-    (95 %)."""
+    (95 %), and `loss`, the largest difference from FullKV on the same samples that its interval contains."""
     complete = records.groupby("sample")["setting"].nunique() == records["setting"].nunique()
     records = records[records["sample"].map(complete)]
     records = records.assign(value=[scores[measure] for scores in records["scores"]])
     drawn = units(records)
+    baseline = records[records["method"] == FULL].groupby("sample")["value"].mean()
     rows = []
     for (method, setting), own in records.groupby(["method", "setting"], sort=False):
-        low, high = clustered([own["value"].tolist()], [drawn[own.index].tolist()])
+        values, labels = own["value"].tolist(), drawn[own.index].tolist()
+        low, high = clustered([values], [labels])
+        lowest = paired_interval(values, own["sample"].map(baseline).tolist(), clusters=labels).low
         rows.append(
             {
                 "method": method,
@@ -51,6 +55,7 @@ def settings_of(records: pd.DataFrame, measure: str, size: str = "r_bytes") -> p
                 "score": own["value"].mean(),
                 "low": low,
                 "high": high,
+                "loss": max(-lowest, 0.0),
             }
         )
     return pd.DataFrame(rows)
@@ -74,6 +79,26 @@ def cells(of: pd.DataFrame, method: str) -> list[str]:
         return [MISSING] * 3
     row = of.loc[method]
     return [number(row["r_bytes"]), f"{row['score']:.2f} [{row['low']:.2f}, {row['high']:.2f}]", str(row["rank"])]
+
+
+def enough(settings: pd.DataFrame) -> pd.DataFrame:
+    """Each method's setting with the least bytes that loses at most LOSS, but FullKV; by bytes."""
+    kept = settings[(settings["loss"] <= LOSS) & (settings["method"] != FULL)]
+    return kept.sort_values("r_bytes", kind="stable").groupby("method", sort=False).first()
+
+
+def least_bytes(parts: Mapping[str, pd.DataFrame]) -> TextTable:
+    """Methods by the least bytes that any part needs, with r_bytes and the score there for each part."""
+    least = {part: enough(settings) for part, settings in parts.items()}
+    order = (
+        pd.DataFrame({part: of["r_bytes"] for part, of in least.items()}).mean(axis=1).sort_values(kind="stable").index
+    )
+    header = ["method", *(f"{part.replace('_', ' ')}: {what}" for part in least for what in ("r_bytes", "score"))]
+    rows = [
+        [method, *(cell for of in least.values() for cell in cells(of.assign(rank=0), method)[:2])] for method in order
+    ]
+    title = f"## Least bytes that lose at most {LOSS:g} of the score"
+    return TextTable(header, rows, f"{title}, by the 95 % interval of the difference from FullKV on the same samples")
 
 
 def figure(parts: Mapping[str, pd.DataFrame], targets: Sequence[float], caption: str):
@@ -113,6 +138,8 @@ def report(runs: Path, target: Path, targets: Sequence[float], board: Board) -> 
     target.mkdir(parents=True, exist_ok=True)
     pd.concat(parts, names=["part"]).reset_index("part").round(4).to_csv(target / "leaderboard.csv", index=False)
     tables = [table(parts, share, f"## r_bytes up to {share:g}") for share in targets]
+    if any(len(enough(settings)) for settings in parts.values()):
+        tables.append(least_bytes(parts))
     most = max(targets)
     others = {part: above(settings, most) for part, settings in parts.items()}
     if any(len(of) for of in others.values()):

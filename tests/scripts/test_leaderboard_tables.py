@@ -3,7 +3,7 @@
 import pandas as pd
 
 from kvbench.leaderboard.ranks import above, within
-from scripts.results.leaderboard_tables import figure, settings_of, table
+from scripts.results.leaderboard_tables import enough, figure, least_bytes, settings_of, table
 from tests.support.figure_records import texts
 
 SCORES = {"full": [1, 1, 1, 1], "good": [1, 1, 1, 1], "close": [1, 0.9, 1, 0.9], "bad": [0, 0, 0, 0]}
@@ -51,3 +51,12 @@ def test_the_figure_has_titles_and_says_what_white_is_and_fullkv_only_above():
     assert axis.get_title() == "needles hidden\nFullKV: 1.00"
     assert len(axis.texts) == 3  # none in the white cell
     assert "White: no setting of the method is within it" in " ".join(texts(made).split())
+
+
+def test_the_least_bytes_are_of_settings_that_lose_little_on_the_same_samples():
+    sizes = (("full", 1.0), ("good", 0.5), ("good", 0.2), ("close", 0.21), ("bad", 0.1), ("large", 0.6))
+    settings = settings_of(records(sizes, times=30), "digits")
+    assert dict(enough(settings)["setting"]) == {"good": "good 0.2", "close": "close 0.21"}
+    assert enough(settings_of(records(sizes), "digits")).empty  # four samples show no loss below 0.1
+    made = least_bytes({"visible_4k": settings, "hidden_4k": settings_of(records(sizes[:1]), "digits")})
+    assert [row[:2] for row in made.rows] == [["good", "0.200"], ["close", "0.210"]] and made.rows[0][3] == "–"
