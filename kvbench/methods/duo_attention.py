@@ -33,17 +33,17 @@ class Head(NamedTuple):
 
 @checked
 class DuoAttention(Method):
-    """Retrieval heads keep every token; streaming heads the first `sinks` and last `recent`, while decoding, too.
+    """Retrieval heads keep every token; streaming heads keep the first `sinks` and last `recent` tokens at all times.
 
-    In streaming heads a new token attends to these and itself. Source: Xiao et al. 2024, arXiv 2410.10819.
+    In streaming heads a new token attends to these tokens and itself. Source: Xiao et al. 2024, arXiv 2410.10819.
 
     gates_file   a released pattern (full_attention_heads.tsv, its config.json beside it) or a file of `kvbench
                  calibrate`; its hash is in the record's key. The KV heads with the smallest numbers stream; numbers
                  are clipped to 0 … 1. Ties: the lower layer, then the lower head keeps everything.
-    sparsity     share of KV heads that stream, whatever the ratio, counted as the released code's quantile does. null:
-                 the fewest heads whose streaming brings the mean to the ratio or budget.
-    sinks, recent   64 and 256 are those of the released LongBench and needle scripts; the patterns were trained with
-                 128 and 256.
+    sparsity     share of KV heads that stream, whatever the ratio, counted as by the released code's quantile. null:
+                 the smallest number of streaming heads that brings the mean down to the ratio or budget.
+    sinks, recent   the released LongBench and needle scripts use 64 and 256; the patterns were trained with 128 and
+                 256.
 
     The whole prompt is prefilled with full attention. The released LongBench script feeds its last 50 tokens one by
     one, so that the question is read from the compressed cache; question=hidden does so with the whole question.
@@ -86,11 +86,11 @@ class DuoAttention(Method):
         return DuoLayer(parts, layer.n, kept)
 
     def streaming(self, layer: LayerState, budget: int) -> list[Head]:
-        """The KV heads of the model that stream, for a prompt as long as `layer`."""
+        """The KV heads of the model that stream, for a prompt of layer.n tokens."""
         if self._gates is None:
             raise UserError(
-                "DuoAttention needs gates_file=FILE: a released full_attention_heads.tsv, or what `kvbench calibrate "
-                "FILE model=…` writes for any model"
+                "DuoAttention needs gates_file=FILE: a released full_attention_heads.tsv, or a file that `kvbench "
+                "calibrate FILE model=…` writes for any model"
             )
         n, short = layer.n, self.sinks + self.recent
         if n <= short:
@@ -105,7 +105,7 @@ class DuoAttention(Method):
         return ranked[: min(streaming, count)]
 
     def _ranking(self, gates: tuple[tuple[float, ...], ...]) -> list[Head]:
-        """All heads, in the order in which they become streaming heads."""
+        """All KV heads, in the order in which they become streaming heads."""
         clipped = {Head(at, head): min(max(g, 0), 1) for at, row in enumerate(gates) for head, g in enumerate(row)}
         return sorted(clipped, key=lambda head: (clipped[head], -head.layer, -head.head))
 
@@ -120,7 +120,7 @@ class DuoAttention(Method):
 
 
 class DuoLayer(LayerOfParts):
-    """KV heads in several parts, each the cache of some heads."""
+    """KV heads in several parts; each part is the cache of some heads."""
 
     batches = True
 
