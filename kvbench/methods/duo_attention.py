@@ -134,16 +134,19 @@ class DuoLayer(LayerOfParts):
         return [*(self.tables or ()), *super().index_tables()]
 
     def append(self, keys: Tensor, values: Tensor) -> None:
+        for part, heads in zip(self.parts, self._tables(keys.device), strict=False):
+            part.take(keys.index_select(1, heads), values.index_select(1, heads))
+
+    def _tables(self, device: torch.device) -> list[Tensor]:
+        """The KV heads of each part, and the place of each KV head among the parts' heads, int64; made once."""
         if self.tables is None:
             order = [head for heads in self.heads for head in heads]
             back = sorted(range(len(order)), key=order.__getitem__)
-            self.tables = [torch.tensor(heads, device=keys.device) for heads in (*self.heads, back)]
-        for part, heads in zip(self.parts, self.tables, strict=False):
-            part.take(keys.index_select(1, heads), values.index_select(1, heads))
+            self.tables = [torch.tensor(heads, device=device) for heads in (*self.heads, back)]
+        return self.tables
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        assert self.tables is not None, "append() comes first"
-        *tables, back = self.tables
+        *tables, back = self._tables(query.device)
         grouped = query.unflatten(1, (len(back), -1))  # [1, num_key_value_heads, group, q, head_dim]
         outputs = [
             part.attend(grouped.index_select(1, heads).flatten(1, 2), of_kv_heads(scaling, heads, len(back)))

@@ -129,7 +129,7 @@ REFUSED = {
     ("h2o", "method.h2o.decode=update", "method.h2o.group_reduce=sum"): "decode=update .* group_reduce=mean, not sum",
     ("streaming_llm", "method.streaming_llm.decode=evict", KIVI): "decode=evict .* dense storage",
     ("streaming_llm", "method.streaming_llm.recent=32"): "sinks=4 and recent=32: set exactly one",
-    ("streaming_llm", "method.streaming_llm.sinks=null"): "sinks=None and recent=None: give one",
+    ("streaming_llm", "method.streaming_llm.sinks=null"): "sinks=None and recent=None: set exactly one",
     ("snapkv", "storage@method.snapkv.storage=minicache"): "MiniCache needs the same tokens .* Eviction keeps",
     ("random_layers", "storage@method.random_layers.storage=minicache"): "MiniCache needs .* RandomLayers keeps",
     ("simlayerkv", "storage@method.simlayerkv.storage=minicache"): "MiniCache needs .* SimLayerKV keeps",

@@ -104,7 +104,9 @@ def require_ragged(storage: Storage, method: str) -> None:
 def refuse_joint(storage: Storage, method: str) -> None:
     """Refuse a storage that holds several layers together for a method whose layers keep different tokens."""
     if storage.joint:
-        raise UserError(f"{type(storage).__name__} needs the same tokens in every layer: {method} does not keep them")
+        raise UserError(
+            f"{type(storage).__name__} needs the same tokens in every layer: {method} keeps different tokens"
+        )
 
 
 def check_same_tokens(index: int, selections: Sequence[Selection], what: str) -> None:
