@@ -56,7 +56,7 @@ def flexible_attention(
     except TorchDynamoException as error:
         failures.append(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
         warnings.warn(
-            f"flex_attention does not compile on this machine, a slower reference is used: {failures[-1]}",
+            f"flex_attention does not compile here, a slower reference is used: {failures[-1]}",
             stacklevel=2,
         )
         return None

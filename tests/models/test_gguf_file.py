@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kvbench.configuration import configured
-from kvbench.engines.in_worker import given_model
+from kvbench.engines.in_worker import model_path
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, gguf_file, load
 from kvbench.models.embedded import gguf_of
@@ -40,7 +40,7 @@ def test_a_file_is_the_embedded_model_with_its_format_and_is_converted_once(file
     assert run_caption(run, "") == "niah · mine from mine.gguf (Q4_1 GGUF weights, float32)"
     texts = load_texts(spec)
     assert "converting" not in capfd.readouterr().err
-    assert given_model(None, texts) == file.resolve()
+    assert model_path(None, texts) == file.resolve()
 
 
 def test_a_file_on_the_command_line_is_named_after_itself(tmp_path):
