@@ -129,7 +129,7 @@ def _printed(values: pd.DataFrame, column: Column) -> Iterator[pd.DataFrame]:
         values = values[values["column"] == column.name]
         yield from (values.loc[[index]] for index in values.index)
         return
-    tasks = {one.name for one in column.of}
+    tasks = {one.name for one in column.parts}
     values = values[values["column"].isin(tasks)]
     for _, line in values.groupby(["row", "setting"], sort=False):
         if tasks and set(line["column"]) == tasks:
@@ -169,7 +169,7 @@ def _score(column: Column, records: pd.DataFrame) -> Estimate | None:
     The interval is (nan, nan) where a task has fewer than two units.
     """
     by_task = task_scores(records)
-    strata = [one.tasks for one in column.of] or [(task,) for task in column.tasks]
+    strata = [one.tasks for one in column.parts] or [(task,) for task in column.tasks]
     if not strata or not all(task in by_task for tasks in strata for task in tasks):
         return None
     unit = drawn(records)

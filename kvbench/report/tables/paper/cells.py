@@ -130,7 +130,7 @@ def _versus_full(
 
     All strata have the same weight: the columns of an average, the tasks of any other column.
     """
-    strata = [one.tasks for one in column.of] or [(task,) for task in column.tasks]
+    strata = [one.tasks for one in column.parts] or [(task,) for task in column.tasks]
     pairs: tuple[list[float], list[float], list[int], list[str]] = ([], [], [], [])
     for number, tasks in enumerate(strata):
         for task in tasks:
@@ -163,8 +163,8 @@ def _published(printed: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _over(column: Column, ours: Scores, of_task: Callable[[list[float]], float], digits: int | None = None) -> float:
     """The mean over a column's tasks, or its columns, of `of_task` of a task's scores; rounded to `digits` if given."""
-    if column.of:
-        means = [_over(one, ours, of_task, digits) for one in column.of]
+    if column.parts:
+        means = [_over(one, ours, of_task, digits) for one in column.parts]
     else:
         means = [of_task(list(ours[task])) if task in ours else NAN for task in column.tasks]
     mean = sum(means) / len(means)
