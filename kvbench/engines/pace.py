@@ -18,6 +18,7 @@ class Seconds(NamedTuple):
 class Pace:
     """The progress of a run (see kvbench.runner.estimate.Estimate), from answers alone."""
 
+    long = False  # no announcement: nothing is predicted before the first answer
     warned = True  # no warning of a setting that dominates: engines' settings take as long as their server
 
     def __init__(self, left: int, part: str = "", clock: Callable[[], float] = time.perf_counter, rated: bool = True):
@@ -25,21 +26,19 @@ class Pace:
         self.ahead = left  # records to make
         self.part, self.clock, self.since = part, clock, clock()
         self.answers = self.tokens = 0
-        self.known, self.rated = False, rated
-        self.costs: dict[str, Any] = {}  # nothing is predicted before the first answer
+        self.rated = rated
 
     def made(self, record: Mapping[str, Any]) -> bool:
         """Count a record. Returns True: no table waits for it, because settings are not compared by sample."""
         self.ahead = max(self.ahead - 1, 0)
         self.answers += 1
         self.tokens += record.get("prompt_tokens", 0) + len(record.get("tokens") or ())
-        self.known = True
         return True
 
     @property
     def measuring(self) -> bool:
         """Whether there is no answer yet."""
-        return not self.known
+        return not self.answers
 
     def left(self) -> float:
         """Seconds until the last record."""
