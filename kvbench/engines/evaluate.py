@@ -132,7 +132,7 @@ class Recorder:
         )
 
     def score(self, question: Question, sample: Sample) -> Answered:
-        """Score a text after the prompt in place of an answer. The likeliest tokens are only for distances."""
+        """Score a text after the prompt instead of an answer. The likeliest tokens are only for distances."""
         text = texts.text_of(self.run.loaded, sample, question)
         top = self.setting.engine.top if self.run.distance else 0
         started = time.perf_counter()

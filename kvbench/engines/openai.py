@@ -210,7 +210,7 @@ class Connection(Session):
         if (sampling := question.sampling) is None:
             return {"temperature": 0, "top_p": 1}
         options: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
-        # -1 means all tokens in vLLM, in place of the model's default top_k
+        # -1 means all tokens in vLLM, instead of the model's default top_k
         options |= {"top_k": sampling.top_k or (-1 if self.server.gives_ids else None)}
         return {name: value for name, value in options.items() if value is not None}
 

@@ -17,7 +17,7 @@ class Secret:
         return "Secret()"
 
     def out_of(self, text: str) -> str:
-        """The text with [key] in place of the key."""
+        """The text with [key] instead of the key."""
         return text.replace(self.value, "[key]") if self.value else text
 
 

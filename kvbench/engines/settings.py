@@ -15,7 +15,7 @@ from kvbench.utils.targets import DESCRIBING, Find, build, imported
 
 @dataclass(frozen=True)
 class EngineSetting:
-    """One configuration of an engine, in place of a method's setting."""
+    """One configuration of an engine, instead of a method's setting."""
 
     engine: Engine
     ratio: None = None

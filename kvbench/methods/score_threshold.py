@@ -1,4 +1,4 @@
-"""A threshold of scores in place of a budget, as in DMS, with any scoring in place of DMS's trained scores."""
+"""A threshold of scores instead of a budget, as in DMS, with any scoring instead of DMS's trained scores."""
 
 import math
 from dataclasses import field

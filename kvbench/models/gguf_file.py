@@ -32,7 +32,7 @@ def check_gguf(path: Path) -> None:
     except OSError as error:
         raise UserError(f"model.path={str(path)!r} cannot be read: {error.strerror or error}") from error
     if magic != MAGIC:
-        raise UserError(f"model.path={str(path)!r} does not begin as a GGUF file does")
+        raise UserError(f"model.path={str(path)!r} does not begin like a GGUF file")
 
 
 def gguf_folder(path: Path) -> Path:

@@ -161,5 +161,5 @@ def stop_tokens(spec: ModelSpec, generation: GenerationConfig, tokenizer: PreTra
 def _token(name: int | str, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> int:
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     if name not in (vocabulary.values() if isinstance(name, int) else vocabulary):
-        raise UserError(f"model.stop_tokens: {name!r} is no token of {spec.name}")
+        raise UserError(f"model.stop_tokens: {name!r} is not a token of {spec.name}")
     return name if isinstance(name, int) else vocabulary[name]

@@ -92,12 +92,12 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
         model.set_attn_implementation(attention)
         model.train(training)
     if next(layer.seen == 0 for layer in layers if isinstance(layer, PlainLayer)):
-        raise UserError(f"{name} keeps no keys and values in the caches that it is given: {INSTEAD}")
+        raise UserError(f"{name} does not store keys and values in its caches: {INSTEAD}")
     for at, layer in enumerate(layers):
         if isinstance(layer, PlainLayer) and layer.seen:
             check_passed(name, at, layer, None if kinds[at].chunked else kinds[at].window)
     if len(hidden) != 3:  # a pass each over the prompt, the token after it, and all of them
-        raise UserError(f"{name} leaves out layers where there is nothing but text (cross-attention): {INSTEAD}")
+        raise UserError(f"{name} skips layers if there is only text (cross-attention): {INSTEAD}")
     share = difference(torch.cat(hidden[:-1], dim=-2), hidden[-1])
     if not share <= (CLOSE_IN_16_BITS if model.dtype.itemsize < 4 else CLOSE):
         raise UserError(

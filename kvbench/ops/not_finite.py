@@ -4,6 +4,6 @@ from torch import Tensor
 
 
 def nan_for_infinity(x: Tensor) -> Tensor:
-    """x with NaN in place of infinity: formats preserve NaN, but would turn infinity into an ordinary number."""
+    """x with NaN instead of infinity: formats preserve NaN, but would turn infinity into an ordinary number."""
     nan = float("nan")
     return x.nan_to_num(nan, nan, nan)  # one kernel

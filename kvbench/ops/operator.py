@@ -8,7 +8,7 @@ registers `torch.ops.kvbench.double`, and `double` calls it for tensors on a GPU
 `LAUNCHES` has the number of kernels that a call launches, and `torch.compile` traces a call as one node of its graph,
 with the shapes and dtypes that `fake` returns. If a suitable Triton is installed, the function `double` of the module
 `kernels.double` beside the reference's module runs instead; on a CPU the function of `compiled.double`, if it exists
-and Numba is installed. `use_kernels` forces torch or Triton. With a `Softmax` in place of a scaling, the reference runs
+and Numba is installed. `use_kernels` forces torch or Triton. With a `Softmax` instead of a scaling, the reference runs
 on every device. Triton launches on the current device, wherever the arguments are, so a call makes the arguments'
 device the current device.
 """

@@ -80,7 +80,7 @@ class LayerState:
     num_layers: int = 1  # of the model that are compressed: those that keep keys and values of all tokens
     window: int | None = None  # the layer's sliding window, which holds the whole prompt
     scores: Tensor | None = None  # [heads, n - window] of one method, if a cascade has dropped tokens of the layer
-    latents: Latents | None = None  # what the model stores in place of keys and values, [1, 1, n, …] each
+    latents: Latents | None = None  # what the model stores instead of keys and values, [1, 1, n, …] each
     headless: bool = False  # whether keys and values are rotated keys and latents, which all heads share
     _cached: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 

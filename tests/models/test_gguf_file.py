@@ -54,7 +54,7 @@ def test_a_file_on_the_command_line_is_named_after_itself(tmp_path):
     ("name", "content", "message"),
     [
         ("a.gguf", None, "cannot be read: No such file"),
-        ("a.gguf", b"PK\3\4", "does not begin as a GGUF file does"),
+        ("a.gguf", b"PK\3\4", "does not begin like a GGUF file"),
         ("a-00002-of-00003.gguf", b"GGUF", "is one of 3 parts, and a-00001-of-00003.gguf is not beside it"),
         ("a.gguf", b"GGUF\3\0\0\0", "transformers cannot convert"),
     ],

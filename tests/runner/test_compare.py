@@ -156,7 +156,10 @@ def test_equal_answers_are_judged_by_their_interval(capsys, tmp_path):
     few = write_run(tmp_path / "few", [*engine("f16", n=20), *texts], manifests=[records.manifest()])
     assert kvbench("compare", few, "--baseline", "f16", "--min-equal", 0.9) == 3
     told = capsys.readouterr().out
-    assert "q8_0, whose equal answers of 1 (0.8" in told and "over 20 units cannot be told from 0.9: 0.9 takes" in told
+    assert (
+        "q8_0, whose equal answers of 1 (0.8" in told
+        and "over 20 units cannot be distinguished from 0.9: 0.9 takes" in told
+    )
     assert kvbench("compare", few, "--baseline", "f16", "--min-equal", 0.5) == 0
     near = write_run(
         tmp_path / "near",
@@ -164,7 +167,7 @@ def test_equal_answers_are_judged_by_their_interval(capsys, tmp_path):
         manifests=[records.manifest()],
     )
     assert kvbench("compare", near, "--baseline", "f16", "--min-equal", 0.1) == 3
-    assert "cannot be told from 0.1\n" in capsys.readouterr().out
+    assert "cannot be distinguished from 0.1\n" in capsys.readouterr().out
 
 
 def test_answers_without_a_score_are_compared_alone(capsys, tmp_path):

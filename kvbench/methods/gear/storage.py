@@ -20,7 +20,7 @@ class GEAR(Storage):
 
     S: the largest and smallest numbers of each channel of the keys, and of each token's values in all heads, stored
     with their places. D: the other numbers in equal steps, by channel for keys and by token for values, with the mean
-    in place of outliers. L: X - D - S in rank `rank` for each head, by three rounds of subspace iteration.
+    instead of outliers. L: X - D - S in rank `rank` for each head, by three rounds of subspace iteration.
 
     bits         bits of a code of D.
     group        tokens of a channel, and channels of a token, that share a scale and a minimum; null: all (KCVT).

@@ -49,7 +49,7 @@ class SpindleKV(Method):
     theta_k, theta_v, scope, reconstruct, ratio_over, raw_window   as in `Codebook`; raw_window=false: the window is
                                coded, too.
     evict                      false: the codebook alone (table 5).
-    allocation, scoring        parts in place of SpindleKV's; null: SpindleKV's.
+    allocation, scoring        parts instead of SpindleKV's; null: SpindleKV's.
     control                    exact: for each sample, search the eviction whose cache has the requested ratio within
                                1 %. If there is none, the nearest is used and the record is `target_missed`.
                                null: the ratio is the eviction's alone, as in the paper.

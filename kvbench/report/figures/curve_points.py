@@ -124,7 +124,7 @@ def published_points(
 
 
 def _printed(values: pd.DataFrame, column: Column) -> Iterator[pd.DataFrame]:
-    """The published values of each point of a column: one, or those of the tasks for an average of fewer tasks."""
+    """The published values of each point of a column: one value, or one per task for an average of fewer tasks."""
     if column.whole:
         values = values[values["column"] == column.name]
         yield from (values.loc[[index]] for index in values.index)
@@ -148,13 +148,13 @@ def _place(setting: Setting, records: pd.DataFrame, x: str) -> float:
             )
         return value
     parameters = json.loads(setting.parameters)
-    given = parameters.get(x)
-    if isinstance(given, bool) or not isinstance(given, int | float):
+    value = parameters.get(x)
+    if isinstance(value, bool) or not isinstance(value, int | float):
         known = [key for key, one in parameters.items() if isinstance(one, int | float) and not isinstance(one, bool)]
         raise UserError(
             f"{setting.name} has no number {x!r} for the axis: experiment.x takes {', '.join([*AXES, *known])}"
         )
-    return given
+    return value
 
 
 class Estimate(NamedTuple):

@@ -28,8 +28,8 @@ def compare(
     """The cells of one model in the table's order; `row` numbers the rows, `values` are the published values.
 
     ours         as the papers print it: 100 × the mean over a task's samples, rounded to 2 digits; of several
-                 tasks or columns the mean of theirs; in the unit of the published value
-    mean         the same without rounding, 0 to 1; nan for what is no score
+                 tasks or columns their mean; in the unit of the published value
+    mean         the same without rounding, 0 to 1; nan without a score
     versus_full  ours minus FullKV's over the samples that both have, `low` and `high` of its 95 % interval
     published    the published value, `printed` its text and `value_index` its index in `values`
     difference   ours minus published

@@ -60,7 +60,7 @@ def slack(d: int) -> float:
     |h| < 1.02 while √d · 2^-12 < 0.019; |r| and |l| are at most √d · 2^-12.
 
     h·h' is exact: multiples of 2^-22 with sums below 2 fit in float32's 24 bits, in any order and with any rounding.
-    r·r' is left out: at most d · 2^-24. l in place of r: |h| |l' - r'| + |l - r| |h'|, at most 1.02 · 2 √d · 2^-24.
+    r·r' is left out: at most d · 2^-24. l instead of r: |h| |l' - r'| + |l - r| |h'|, at most 1.02 · 2 √d · 2^-24.
     h·l' + l·h': 2d exact products, whose sums of magnitudes are below 1.02 · 2 √d · 2^-12. Tensor cores may truncate
     each addend to float32's precision, 2^-23 of the largest, and each sum as well: at most 2 · 2^-23 of this bound for
     each of the 2d products, in total 1.02 · d √d · 2^-32.
