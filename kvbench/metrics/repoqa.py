@@ -2,7 +2,7 @@
 
 The function in a prediction is compared with all functions of its repository that questions ask for: it must be most
 similar to the right one, with a BLEU of at least 0.8. The official code compares with the functions of a run's samples;
-here it is those of the whole data file, so that no score depends on the number of samples in a run.
+here it is the functions of the whole data file, so that no score depends on the number of samples in a run.
 """
 
 import re

@@ -60,7 +60,7 @@ def converted(name: str, find: Callable[[], Path], format: Callable[[Path], str 
     """The folder `name` in the cache, made from the GGUF file that `find` returns if it is missing. Its config.json has
     the result of `format` for the file under FORMAT.
 
-    Each version of transformers has a folder of its own, since it makes another tokenizer and configuration of the same
+    Each version of transformers has its own folder, since it makes another tokenizer and configuration of the same
     file. The conversion happens in a temporary folder that is then renamed, so a killed one leaves nothing that looks
     finished.
     """

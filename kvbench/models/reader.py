@@ -147,7 +147,7 @@ class TextModel(Reader):
 
 
 def stop_tokens(spec: ModelSpec, generation: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The tokens that end a text in a model's generation configuration, and those of model.stop_tokens."""
+    """The tokens that end a text in a model's generation configuration, and model.stop_tokens."""
     eos = generation.eos_token_id
     ids = [] if eos is None else eos if isinstance(eos, list) else [eos]
     if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):

@@ -30,8 +30,11 @@ INSTEAD = "engine=openai compares settings of a server that runs it"
 
 
 class PlainLayer(AttendingLayer):
-    """Keeps all keys and values, or latents, attends to them, and notes what the model's code passes to attention: its
-    sliding window, and whether a token attends only to earlier ones."""
+    """Keeps all keys and values, or latents, and attends to them.
+
+    It records the arguments of attention that the model's code passes: the sliding window, and whether a token attends
+    only to earlier tokens.
+    """
 
     keys = values = passed_window = None
     causal = absorbs = True
@@ -133,7 +136,7 @@ def takes_attention(name: str) -> Iterator[None]:
 
 
 def cache_layers(kinds: Sequence[LayerKind], make: Callable[[], AttendingLayer]) -> list[Any]:
-    """A cache layer for each of a model's layers: `make` makes those with keys, the others are transformers' own."""
+    """A cache layer for each of a model's layers: `make` makes layers with keys, the others are transformers' own."""
     layers: list[Any] = []
     for kind in kinds:
         if kind.keeps == "own":
@@ -145,7 +148,7 @@ def cache_layers(kinds: Sequence[LayerKind], make: Callable[[], AttendingLayer])
 
 
 def difference(x: Tensor, reference: Tensor) -> float:
-    """The norm of the difference of two tensors over that of the reference."""
+    """The norm of the difference of two tensors over the norm of the reference."""
     x, reference = x.float(), reference.float()
     return float((x - reference).norm() / reference.norm().clamp_min(torch.finfo(torch.float32).tiny))
 

@@ -13,7 +13,7 @@ from kvbench.configuration import Configuration, Experiment
 from kvbench.evaluation.check_templates import SWITCH
 from kvbench.evaluation.record import AnyRun
 from kvbench.metrics.aggregate import with_distances
-from kvbench.models.weights_format import told as told_of_weights
+from kvbench.models import weights_format
 from kvbench.papers.captions import caption, title
 from kvbench.papers.comparison import compare_speed
 from kvbench.papers.runs import as_run
@@ -185,7 +185,7 @@ def run_caption(run: AnyRun, title: str, *rest: str) -> str:
     """
     spec = run.loaded.spec
     model = f"{spec.name} from {Path(spec.path).resolve().name}" if spec.path and not title else spec.name
-    weights = {"dtype": str(run.loaded.dtype)} | told_of_weights(run.loaded.config)
+    weights = {"dtype": str(run.loaded.dtype)} | weights_format.manifest_fields(run.loaded.config)
     return caption(title, run.benchmark.name, model, dtype(weights) or "", *rest)
 
 

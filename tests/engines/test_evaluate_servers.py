@@ -164,7 +164,7 @@ def test_a_chat_that_goes_wrong_is_one_line(kind, message, tiny_folder, tmp_path
 
 def test_a_prompt_that_is_no_chat_is_refused_before_samples_are_asked(tiny_folder, tmp_path):
     engine = FakeEngine()
-    with engine.running() as url, pytest.raises(UserError, match=r"engine\.mode=chat sends messages alone"):
+    with engine.running() as url, pytest.raises(UserError, match=r"engine\.mode=chat sends only messages"):
         run(*command(tiny_folder, tmp_path, url, "engine.mode=chat", "engine.flags=a"), "benchmark=niah_base")
     assert len(engine.asked) == 1
 

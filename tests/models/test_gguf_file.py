@@ -13,7 +13,7 @@ from kvbench.models import ModelSpec, gguf_file, load
 from kvbench.models.embedded import gguf_of
 from kvbench.models.folder import model_identity
 from kvbench.models.load import load_texts, source_of
-from kvbench.models.weights_format import told
+from kvbench.models.weights_format import manifest_fields
 from kvbench.runner.outputs import run_caption
 from kvbench.runner.prerequisites import check_machine
 
@@ -32,7 +32,7 @@ def test_a_file_is_the_embedded_model_with_its_format_and_is_converted_once(file
     assert capfd.readouterr().err.count("converting mine.gguf to safetensors") == 1
     weights = embedded.model.state_dict()
     assert all(torch.equal(x, weights[name]) for name, x in loaded.model.state_dict().items())
-    assert told(loaded.config) == {"weights_format": "Q4_1 GGUF"} and told(embedded.config) == {}
+    assert manifest_fields(loaded.config) == {"weights_format": "Q4_1 GGUF"} and manifest_fields(embedded.config) == {}
     folder, _ = source_of(spec)
     identity = model_identity(folder, "main")
     assert identity["source"].startswith("mine-") and {"config.json", "model.safetensors"} <= {*identity["files"]}

@@ -109,7 +109,7 @@ def test_too_few_samples_are_undecided_which_is_no_pass_unless_asked(capsys, tmp
 def test_what_is_undecided_for_another_reason_than_few_units_is_told(capsys, tmp_path):
     near = run(tmp_path / "near", lambda i: float(i % 50 > 0), n=800)
     assert kvbench("compare", near, "--margin", 0.02) == 3
-    assert "snapkv 0.2, whose difference of -0.020 is too near to -0.02" in capsys.readouterr().out
+    assert "snapkv 0.2, whose difference of -0.020 cannot be distinguished from -0.02" in capsys.readouterr().out
     one = run(tmp_path / "one", lambda i: 1.0, n=8, unit="a")
     assert kvbench("compare", one, "--margin", 0.02) == 3
     assert "snapkv 0.2, whose difference over 1 unit has no interval" in capsys.readouterr().out

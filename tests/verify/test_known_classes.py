@@ -89,7 +89,7 @@ def test_a_class_that_conf_does_not_name_is_not_imported(name, forged, tmp_path,
     node = {"_target_": name, "path": "called"}
     folder = forged(lambda config: config["method"]["snapkv"].update(storage=node))
     verdicts = {check.name: check for check in verify(folder, {"model.path": str(tiny_folder)})}
-    assert any(f"{name} is no class of kvbench's configuration" in line for line in verdicts["manifests"].notes)
+    assert any(f"{name} is not a class of the configuration of kvbench" in line for line in verdicts["manifests"].notes)
     assert not (tmp_path / "called").exists()
 
 
