@@ -24,7 +24,7 @@ _LAZY = {
     "run": "kvbench.runner.python_api",
 }
 
-# Windows has neither: one line says so, in place of an ImportError from deep inside.
+# Windows has neither: one line says so, instead of an ImportError from deep inside.
 if find_spec("fcntl") is None or not hasattr(signal, "SIGUSR1"):
     lacking = "file locks (fcntl) and the signals SIGUSR1 and SIGUSR2 are missing here"
     print(f"kvbench: needs a Unix system (Linux, macOS, or WSL on Windows): {lacking}", file=sys.stderr)

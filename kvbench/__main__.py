@@ -43,7 +43,7 @@ def main() -> None:
 def dispatch(arguments: Sequence[str]) -> None:
     """Print help or the version, run a command, or run an evaluation.
 
-    `--config-dir FOLDER` may stand anywhere, and holds for each of them.
+    `--config-dir FOLDER` may be anywhere, and applies to each of them.
     """
     with one_speaks(GROUP), one_line_errors():
         folder, rest = without_config_dir(arguments)
@@ -70,7 +70,7 @@ def dispatch(arguments: Sequence[str]) -> None:
 
 
 def check(overrides: Sequence[str], several: bool, folder: Path | None) -> None:
-    """Check what is typed, and what files of --config-dir FOLDER change, before Hydra composes anything of it."""
+    """Check the command line and the files of --config-dir FOLDER before Hydra composes them."""
     from kvbench.runner.prerequisites import check_typed  # brings pydantic, which --help does without
 
     check_typed_overrides(overrides, several)

@@ -33,7 +33,7 @@ def folders() -> tuple[Path, ...]:
     return (CONF, *(plugin.conf for plugin in plugins()))
 
 
-# The folder of --config-dir, where every command finds more YAML files beside those of CONF; at most one.
+# The folder of --config-dir, where every command finds more YAML files than in CONF; at most one.
 _more: list[Path] = []
 
 
@@ -65,7 +65,7 @@ def search_path() -> list[str]:
 
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
-    """What conf/ and the command line `overrides` say, in plain types: see `kvbench.configuration` for what it means.
+    """The configuration of conf/ and the command line's `overrides`, in plain types, for `kvbench.configuration`.
 
     The files of --config-dir count too.
     """
@@ -80,17 +80,17 @@ def check_typed_overrides(overrides: Sequence[str], several: bool = True) -> Non
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
-    """What Hydra composed, in plain types: the one place where anything is resolved.
+    """Hydra's composed configuration in plain types: the only place that resolves interpolations.
 
-    Raises UserError for what refers to more than the configuration's own keys.
+    Raises UserError for interpolations of anything but the configuration's own keys.
     """
     check_resolvable(OmegaConf.to_container(cfg, resolve=False))
-    found = OmegaConf.to_container(cfg, resolve=True)
-    return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
+    resolved = OmegaConf.to_container(cfg, resolve=True)
+    return {str(key): value for key, value in resolved.items()} if isinstance(resolved, dict) else {}
 
 
 def hydra_folder() -> str:
-    """The folder of conf/ for Hydra, which then looks into those of plug-ins too."""
+    """The folder of conf/ for Hydra, which then searches the folders of plug-ins, too."""
     if folders()[1:]:
         from kvbench.utils.hydra_search_path import look_into_plugins  # Hydra imports all of its plug-ins first
 
@@ -169,7 +169,7 @@ def _installed(group: str) -> dict[str, Path]:
 
 
 def installed_file(group: str, name: str) -> Path | None:
-    """The file of a choice of kvbench or of a plug-in; None for other names, those of --config-dir too."""
+    """The file of a choice of kvbench or of a plug-in; None for other names, including those of --config-dir."""
     return _installed(group).get(name)
 
 
@@ -180,7 +180,7 @@ def brought_by(group: str, name: str) -> str:
 
 
 def titled(label: str) -> str:
-    """A setting's label with the title of its method in place of the name: "SnapKV 0.2" for "snapkv 0.2".
+    """A setting's label with the title of its method instead of the name: "SnapKV 0.2" for "snapkv 0.2".
 
     Labels begin with a name of conf/method, or of --config-dir, whose file may have a `title`; others stay as they are.
     """

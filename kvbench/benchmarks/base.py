@@ -61,7 +61,7 @@ class Sample:
     history: tuple[tuple[str, str], ...] = ()  # role and content of a chat's messages before `prompt`, its last one
     # turns after the answer to `prompt`: read through the compressed caches, and never compressed with the prompt
     turns: tuple[Turn, ...] = ()
-    continuation: str = ""  # text after the prompt, scored token by token in place of an answer
+    continuation: str = ""  # text after the prompt, scored token by token instead of an answer
     own_answers: bool = False  # all turns of a conversation: the model's own answers stay in its caches
     context_id: str = ""  # of the context that several samples share: one shard, drawn together for intervals
     # of a text that several samples share, so that they were not drawn independently; "": context_id, or the id
@@ -147,14 +147,14 @@ _ADDED = {
 
 
 def data_hash(samples: Sequence[Sample]) -> str:
-    """SHA-256 of the samples as a JSON list: of all that decides what the model reads and how answers are scored.
+    """SHA-256 of the samples as a JSON list: of all fields that decide the prompts and the scores.
 
     The list is never in memory as a whole.
     """
     sha256, opening = hashlib.sha256(), "["
     for sample in samples:
         row = {key: value for key, value in asdict(sample).items() if (key, value) not in _ADDED.items()}
-        row.pop("unit", None)  # decides how intervals are drawn, but not what is read or scored
+        row.pop("unit", None)  # decides intervals, but neither prompts nor scores
         sha256.update((opening + json.dumps(row, sort_keys=True, ensure_ascii=False)).encode())
         opening = ", "
     sha256.update(b"]" if samples else b"[]")

@@ -68,7 +68,7 @@ def generated(seed: int) -> Iterator[str]:
 def files_of(folder: str) -> list[Path]:
     """The text files of a folder in the order of their names.
 
-    Raises UserError where there are none, or where one is a link out of the folder.
+    Raises UserError if there are none, or where one is a link out of the folder.
     """
     files = sorted(held(path, Path(folder)) for path in Path(folder).glob("*.txt") if path.is_file())
     if not files:

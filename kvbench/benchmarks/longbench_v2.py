@@ -101,7 +101,7 @@ class LongBenchV2(Benchmark):
 
 
 def _filled(template: str, row: dict[str, Any]) -> str:
-    """The template with a row's fields in place of its marks.
+    """The template with a row's fields instead of its marks.
 
     Marks are replaced one after the other, as in the official code: a mark inside an earlier field is replaced too.
     """

@@ -68,8 +68,8 @@ def rows_of(name: str, data_dir: str | None) -> list[dict[str, Any]]:
     problems = SETS[name]
     if data_dir is not None and not Path(data_dir).is_dir():
         raise UserError(f"benchmark.data_dir={data_dir!r} is not a folder")
-    given = None if data_dir is None else str(held(Path(data_dir) / problems.file, Path(data_dir)))
-    path = given_or_fetched("data_dir", given, problems.file, {problems.url: problems.sha256})
+    local = None if data_dir is None else str(held(Path(data_dir) / problems.file, Path(data_dir)))
+    path = given_or_fetched("data_dir", local, problems.file, {problems.url: problems.sha256})
     if (actual := file_hash(path)) != problems.sha256:
         raise UserError(
             f"{path} is not the published one: its SHA-256 begins {actual[:16]}, not {problems.sha256[:16]}"

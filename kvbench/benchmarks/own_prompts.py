@@ -72,7 +72,7 @@ class Row(Question):
             self.questions = _parsed(Question, self.questions, "questions")
             if not self.questions or self.question or self.answers:
                 raise UserError(
-                    "questions must be a list of objects with question and answers, which the row then has nowhere else"
+                    "questions must be a list of objects with question and answers, which the row cannot have elsewhere"
                 )
 
     def all_questions(self) -> list[Question]:

@@ -13,13 +13,13 @@ from kvbench.utils.links import held
 from kvbench.utils.text import in_one_line
 
 
-def given_or_fetched(option: str, given: str | None, file: str, published: Mapping[str, str]) -> Path:
+def given_or_fetched(option: str, local: str | None, file: str, published: Mapping[str, str]) -> Path:
     """The user's file, or the published one in the cache; `published` maps URLs to SHA-256."""
-    if given is None:
+    if local is None:
         return fetched(file, published, f"benchmark.{option}=FILE takes a local copy")
-    if not Path(given).is_file():
-        raise UserError(f"benchmark.{option}={given!r} is not a file")
-    return Path(given)
+    if not Path(local).is_file():
+        raise UserError(f"benchmark.{option}={local!r} is not a file")
+    return Path(local)
 
 
 def installed_folder(package: str) -> Path | None:
@@ -46,38 +46,38 @@ class DataSet:
     revision: str
     data_dir: str | None = None
 
-    def files(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, list[Path]]:
-        """The files of each name in `wanted`.
+    def files(self, layouts_of: Mapping[str, Sequence[str]]) -> dict[str, list[Path]]:
+        """The files of each name in `layouts_of`.
 
-        The values of `wanted` are patterns (`Path.glob`), one for each layout in which the data set exists; the first
-        pattern with a file counts. Raises UserError, which names what is missing and the data set that has it.
+        Its values are patterns (`Path.glob`), one for each layout in which the data set exists; the first pattern with
+        a file counts. Raises UserError, which names the missing files and the data set that has them.
         """
-        folder = self._from_hub(wanted) if self.data_dir is None else Path(self.data_dir)
+        folder = self._from_hub(layouts_of) if self.data_dir is None else Path(self.data_dir)
         if not folder.is_dir():
             raise UserError(f"benchmark.data_dir={self.data_dir!r} is not a folder")
-        files = {name: _matches(folder, layouts) for name, layouts in wanted.items()}
+        files = {name: _matches(folder, layouts) for name, layouts in layouts_of.items()}
         if missing := [name for name, paths in files.items() if not paths]:
             names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
             raise UserError(
-                f"{folder} has no file of {names} ({' or '.join(wanted[missing[0]])}): "
+                f"{folder} has no file of {names} ({' or '.join(layouts_of[missing[0]])}): "
                 f"it is in the data set {self.repository} at {self.revision} on the hub"
             )
         return {name: [held(path, folder) for path in paths] for name, paths in files.items()}
 
-    def _from_hub(self, wanted: Mapping[str, Sequence[str]]) -> Path:
-        """The data set's folder in the hub's cache, with all wanted files: missing ones are downloaded."""
+    def _from_hub(self, layouts_of: Mapping[str, Sequence[str]]) -> Path:
+        """The data set's folder in the hub's cache, with the files of every name: missing files are downloaded."""
         from huggingface_hub import HfApi, constants, snapshot_download
         from huggingface_hub.errors import (  # type: ignore[attr-defined]
             HTTPError,  # of the HTTP library that the hub uses
             LocalEntryNotFoundError,
         )
 
-        patterns = [layout for layouts in wanted.values() for layout in layouts]
+        patterns = [layout for layouts in layouts_of.values() for layout in layouts]
         where: dict[str, Any] = {"repo_id": self.repository, "repo_type": "dataset", "revision": self.revision}
         try:
             with suppress(LocalEntryNotFoundError):
                 folder = Path(snapshot_download(**where, allow_patterns=patterns, local_files_only=True))
-                if all(_matches(folder, layouts) for layouts in wanted.values()):
+                if all(_matches(folder, layouts) for layouts in layouts_of.values()):
                     return folder
             HfApi(endpoint=constants.ENDPOINT).repo_info(**where, timeout=10)  # one attempt: downloads retry
             return Path(snapshot_download(**where, allow_patterns=patterns))

@@ -48,7 +48,7 @@ class Speed(Benchmark):
         import torch  # takes seconds, and a grid is checked without it
 
         prompts = {length: tokenizer.decode(self.ids(tokenizer, length)) for length in self.lengths}
-        here = machine() | {"torch": torch.__version__}
+        versions = machine() | {"torch": torch.__version__}
         return [
             Sample(
                 id=f"{length}-{batch}-{new}",
@@ -56,7 +56,7 @@ class Speed(Benchmark):
                 answers=(),
                 max_new_tokens=new,
                 chat=False,
-                meta={"task": self.name, "length": length, "batch": batch, "new_tokens": new, **here},
+                meta={"task": self.name, "length": length, "batch": batch, "new_tokens": new, **versions},
             )
             for length, new, batch in product(self.lengths, self.new_tokens, self.batches)
         ]
@@ -75,8 +75,8 @@ def machine() -> dict[str, Any]:
     """The hardware and threads that times depend on besides the model."""
     from kvbench.utils.environment import hardware  # imports torch
 
-    here = hardware()
-    return {"machine": " + ".join([*here["gpus"], here["cpu"]]), "threads": here["threads"]}
+    parts = hardware()
+    return {"machine": " + ".join([*parts["gpus"], parts["cpu"]]), "threads": parts["threads"]}
 
 
 PLACE = ["length", "new_tokens", "batch"]

@@ -53,7 +53,7 @@ def _decoded(start: list[int], end: list[int], question: str, tokenizer: Tokeniz
 
 
 def question_in(end: str, tail: str, tokenizer: Tokenizer) -> str:
-    """The part of a cut prompt's second half that stands for `tail`.
+    """The part of a cut prompt's second half that belongs to `tail`.
 
     This is `tail` itself, unless decoding changed it (special tokens in it are dropped, some tokenizers change
     blanks): then `tail` encoded and decoded, or else the last len(tail) characters of the end. If `tail` is longer than

@@ -38,18 +38,19 @@ def bytes_in_16_bits(tensors: Iterable[Tensor], others: Iterable[Tensor], elemen
 
 
 class StoredLayer(ABC):
-    """What one layer of a model stores of a text, and how it is counted.
+    """The stored state of one layer of a model, and the count of its bytes.
 
-    kept           what compression retained of the prompt, for the reserve ratio (SpindleKV, formula 15); None for a
-                   layer that no method compresses.
+    kept           the tokens of the prompt that compression retained, for the reserve ratio (SpindleKV, formula 15);
+                   None for a layer that no method compresses.
     fixed          whether its size does not grow with the text, even under FullKV.
-    late_bytes     bytes of the prompt, counted right after compression, in a cache that compresses only while decoding
-                   (`kept` changes then, too); `late_bytes_16` counts as `bytes_in_16_bits`. None: the new cache's.
-    triggers       number of reductions of a cache that is reduced at intervals while decoding; None for others.
-    takes_blocks   whether several tokens can be appended at once, each attending to those before it. If not,
+    late_bytes     bytes of the prompt in a cache that compresses only while decoding, counted right after compression
+                   (`kept` changes then, too); `late_bytes_16` counts as `bytes_in_16_bits`. None: the bytes of the new
+                   cache count.
+    triggers       number of reductions of a cache that is reduced at intervals while decoding; None for other caches.
+    takes_blocks   whether several tokens can be appended at once, each attending to the tokens before it. If not,
                    `attend_one_by_one` reads a block.
-    batches        whether it may decode in a batch with others, where sums are rounded differently: nothing that it
-                   does to decoded tokens (evicting, coding, quantising) depends on a rounding error.
+    batches        whether it may decode in a batch with other caches, where sums are rounded differently: eviction,
+                   coding and quantisation of decoded tokens must not depend on a rounding error.
     """
 
     kept: Kept | None = None
@@ -62,16 +63,16 @@ class StoredLayer(ABC):
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
-        """Every tensor stored. Tensors shared by two layers are listed by the lower one, since layers are summed."""
+        """Every stored tensor. Of two layers that share a tensor the lower layer lists it, since layers are summed."""
 
     def index_tables(self) -> list[Tensor]:
-        """Tensors beside `tensors` that no ratio counts: at most a few numbers for each head, which say where its
-        tokens lie and do not grow with the text (docs/reserve-ratio.md). `kvbench check` tests both."""
+        """Tensors beside `tensors` that no ratio counts: at most a few numbers per head for the places of its tokens,
+        which do not grow with the text (docs/reserve-ratio.md). `kvbench check` tests both properties."""
         return []
 
     def float32_tensors(self) -> list[Tensor]:
-        """The tensors that are float32 in a 16-bit model, too: scales, levels, scores. Any other tensor whose numbers
-        have as many bytes as the model's counts as the model's."""
+        """The tensors that are float32 also in a 16-bit model: scales, levels, scores. Any other tensor whose numbers
+        have as many bytes as the model's counts as being in the model's dtype."""
         return []
 
     def bytes_in_16_bits(self, element_bytes: int) -> int:
@@ -83,20 +84,20 @@ class StoredLayer(ABC):
     def filled_bytes(self) -> int:
         """Bytes of `tensors` without the room for further tokens; known to the host.
 
-        A layer whose tensors have such room overrides this. A size that only the device knows counts at its largest.
+        A layer whose tensors have room overrides this. A size that only the device knows counts as its upper bound.
         """
         return sum(tensor.nbytes for tensor in self.tensors())
 
     @property
     def read_bytes(self) -> int:
-        """Bytes that attention reads in one pass: each tensor once, as it is stored."""
+        """Bytes that attention reads in one pass: each stored tensor once."""
         return self.filled_bytes
 
     @property
     def unread_bytes(self) -> int:
         """Bytes in the `read_bytes` of all passes so far that attention did not read.
 
-        Only the device knows them: reading this waits for it, so read it after decoding.
+        Only the device knows them: reading them waits for the device, so read them after decoding.
         """
         return 0
 
@@ -107,14 +108,14 @@ class StoredLayer(ABC):
 
 
 class Row(StoredLayer):
-    """One sequence's part of a cache of several sequences. It replaces the sequence's own cache in its list."""
+    """One sequence's part of a cache of several sequences. It replaces the single cache in the sequence's list."""
 
     def __init__(self, kept: Kept | None, held: int = 0, filled: int = 0, fixed: bool = False):
         """held: bytes, room for further tokens included; filled: without this room."""
         self.kept, self.held, self.filled, self.fixed = kept, held, filled, fixed
 
     def tensors(self) -> list[Tensor]:
-        """The cache of all sequences lists them."""
+        """No tensors: the cache of all sequences lists them."""
         return []
 
     @property
@@ -140,17 +141,17 @@ class LayerCache(StoredLayer, AttendingLayer):
         self.kept = kept
 
     def as_dense(self) -> DenseRows | None:
-        """All tokens as attention uses them, in the model's dtype, where `attend` is nothing but `dense_attention` over
-        them, for all heads; else None."""
+        """All tokens in the form that attention uses, in the model's dtype, if `attend` is only `dense_attention` over
+        these tokens for all heads; else None."""
         return None
 
     def for_batch(self) -> "LayerCache":
-        """The cache as one of a batch: itself, or a `RowsLayer` that holds the same and can join others."""
+        """The cache for a batch: itself, or a `RowsLayer` with the same contents that can join others."""
         return self
 
 
 class NoCache(StoredLayer, DummyLayer):
-    """For a layer that stores nothing: it attends to an earlier layer's keys and values, or to none."""
+    """The cache of a layer without storage: it attends to an earlier layer's keys and values, or does not attend."""
 
     fixed = takes_blocks = batches = True
 
@@ -167,7 +168,7 @@ def held_bytes(caches: Sequence[StoredLayer]) -> int:
 class Growing:
     """A tensor [..., len, width] that grows by rows at the end, `block` rows at a time; `view` is the filled part.
 
-    Zeros follow it: attention over the whole buffer multiplies them by 0.
+    The room after it holds zeros: attention over the whole buffer multiplies them by 0.
     """
 
     def __init__(self, rows: Tensor, block: int = BLOCK):
@@ -175,7 +176,7 @@ class Growing:
         self.block = block
         self.length = rows.shape[-2]
         *others, _, width = rows.shape
-        self.row_bytes: int = math.prod(others) * width * rows.element_size()  # of one row [..., 1, width]
+        self.row_bytes: int = math.prod(others) * width * rows.element_size()  # bytes of one row [..., 1, width]
 
     @property
     def view(self) -> Tensor:
@@ -193,12 +194,12 @@ class Growing:
             self.buffer = torch.cat([self.view, room], dim=-2)
 
     def put(self, rows: Tensor, place: Tensor) -> None:
-        """Write rows [..., 1, width] to the row `place`, int64 [1] on the device, within the room. Counts nothing."""
-        stored = rows.to(self.buffer.dtype)  # as bytes: torch does not copy every dtype to an index
+        """Write rows [..., 1, width] to the row `place`, int64 [1] on the device, within the room; count no row."""
+        stored = rows.to(self.buffer.dtype)  # copied as bytes: torch does not copy every dtype to an index
         self.buffer.view(torch.uint8).index_copy_(-2, place, stored.view(torch.uint8))
 
     def of_heads(self, heads: Tensor) -> "Growing":
-        """These heads of [heads, len, width], with the same room."""
+        """Only these heads of [heads, len, width], with the same room."""
         kept = Growing(self.buffer.index_select(0, heads), self.block)
         kept.length = self.length
         return kept
@@ -212,14 +213,14 @@ class Growing:
 
 
 def unfolded(new: Tensor, heads: int) -> Tensor:
-    """New tokens [rows, num_key_value_heads, …] for `heads` heads that store them: where the GQA groups were unfolded,
-    every query head gets its own copy, [rows, heads, …]."""
+    """New tokens [rows, num_key_value_heads, …] for the `heads` heads that store tokens: if GQA groups are unfolded,
+    every query head gets a copy, [rows, heads, …]."""
     copies = heads // new.shape[1]
     return new.repeat_interleave(copies, dim=1) if copies > 1 else new
 
 
 def filled(*stores: Growing | Tensor | None) -> int:
-    """Bytes of tensors, and of the filled parts of growing ones."""
+    """Bytes of tensors, and of the filled parts of growing tensors."""
     return sum(
         store.filled_bytes if isinstance(store, Growing) else store.nbytes for store in stores if store is not None
     )

@@ -14,17 +14,17 @@ from kvbench.cache.rows import RowsLayer
 
 
 class HostCounts(NamedTuple):
-    """What the host counts of a batch while it decodes."""
+    """The counts of a batch that the host keeps while it decodes."""
 
     seen: int
-    ahead: list[list[int]]  # of each part of each layer
-    passes: list[int]  # of each sequence
+    ahead: list[list[int]]  # `RowsLayer.ahead` of each part of each layer
+    passes: list[int]  # passes of each sequence
 
 
 class BatchCache(Cache):
-    """The layers of a batch. `sequences` counts the bytes that each sequence's caches hold and read from now on.
+    """The layers of a batch. `sequences` counts the bytes that each sequence's caches hold and read while decoding.
 
-    A joined cache is replaced in the list of its sequence: see `BatchLayer`.
+    In the list of a sequence a `Row` replaces each joined cache: see `BatchLayer`.
     """
 
     def __init__(self, sequences: Sequence[list[StoredLayer]]):
@@ -33,19 +33,19 @@ class BatchCache(Cache):
         self.attending = [layer for layer in self.layers if isinstance(layer, BatchLayer)]
         self.states = [layer for layer in self.layers if isinstance(layer, LinearState)]
         self.sequences = [DecodeBytes(sum(cache.filled_bytes for cache in caches)) for caches in sequences]
-        self.ended: set[int] = set()  # rows whose sequence has ended, and that are still here
-        # whether tokens are read one by one: a later layer cannot attend to what an earlier token left
+        self.ended: set[int] = set()  # rows of the batch whose sequence has ended
+        # whether tokens are read one by one: a layer that reads an earlier layer's cache needs its state at each token
         self.token_by_token = not all(blocks) and any(layer.readers for layer in self.attending)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
     ) -> tuple[BatchLayer, BatchLayer]:
-        """Append one layer's new tokens; the layer, which attends, stands for keys and values."""
+        """Append one layer's new tokens. The returned layer, which attends, takes the place of keys and values."""
         layer: BatchLayer = self.layers[layer_idx]
         return layer.update(key_states, value_states)
 
     def count(self, tokens: int) -> None:
-        """Count the pass over `tokens` tokens that has just been made: one step, or in some sequences one per token."""
+        """Count the last pass, over `tokens` tokens: as one step, or in some sequences as one step per token."""
         by_sequence = zip(*(layer.counted for layer in self.attending), strict=True)
         states = sum(state.filled_bytes for state in self.states) // len(self.sequences)
         for row, (sequence, layers) in enumerate(zip(self.sequences, by_sequence, strict=True)):
@@ -65,7 +65,7 @@ class BatchCache(Cache):
         self.ended = {place for place, row in enumerate(rows) if row in self.ended}
 
     def make_room(self, tokens: int) -> None:
-        """Make room for these tokens in all caches that can have it: see `BatchLayer.make_room`."""
+        """Make room for these tokens in all caches that can have room: see `BatchLayer.make_room`."""
         for layer in self.attending:
             layer.make_room(tokens)
 
@@ -81,7 +81,7 @@ class BatchCache(Cache):
 
     @property
     def moves(self) -> list[int]:
-        """`RowsLayer.moves` of each joinable cache: other numbers once tensors have been replaced."""
+        """`RowsLayer.moves` of each joinable cache: the numbers change when tensors are replaced."""
         return [cache.moves for cache in self.joinable]
 
     @property
@@ -105,18 +105,18 @@ class BatchCache(Cache):
             cache.make_way()
 
     def advance(self) -> None:
-        """Count the step that has just been repeated."""
+        """Count the step that was repeated last."""
         for layer in self.attending:
             layer.advance(1)
         self.count(1)
 
     def counted(self) -> HostCounts:
-        """The host's counts of a batch in which every part has tokens `ahead`."""
+        """The host's counts of a batch whose parts all have `ahead`."""
         ahead = [[part.cache.ahead for part in layer.parts] for layer in self.attending]
         return HostCounts(self.get_seq_length(), ahead, [sequence.passes for sequence in self.sequences])
 
     def restore(self, before: HostCounts) -> None:
-        """Undo the counts of a step that was given up before the device did any of it."""
+        """Undo the counts of a step that was given up before the device executed any of it."""
         for layer, ahead in zip(self.attending, before.ahead, strict=True):
             for part, tokens in zip(layer.parts, ahead, strict=True):
                 part.cache.advance(part.cache.ahead - tokens)
@@ -126,17 +126,17 @@ class BatchCache(Cache):
 
     @property
     def takes_back(self) -> bool:
-        """Whether the last tokens of a sequence can be taken back, as if they had never come. A state cannot."""
+        """Whether the last tokens of a sequence can be removed without a trace. A linear state cannot do that."""
         return not self.states and all(layer.takes_back for layer in self.attending)
 
     def take_back(self, tokens: Sequence[int]) -> None:
-        """Take back the tokens that each sequence read after its end, before the host knew of it. Sequences of one
-        cache that take back different numbers of tokens cannot go on with it."""
+        """Remove the tokens that each sequence read after its end, before the host knew about it. Sequences of one
+        cache that lose different numbers of tokens cannot continue with it."""
         for layer in self.attending:
             layer.take_back(tokens)
 
     def end(self, row: int, passes: int) -> None:
-        """Note that a sequence ended `passes` passes ago: neither those nor later passes count for it."""
+        """Note that a sequence ended `passes` passes ago: these and later passes do not count for it."""
         self.sequences[row].take_back(passes)
         self.ended.add(row)
 

@@ -16,10 +16,10 @@ Counts = tuple[int, int, int]  # bytes held and read in a step, and bytes held i
 
 
 class Part:
-    """The rows of a batch that one cache answers."""
+    """The rows of a batch that share one cache."""
 
     def __init__(self, cache: LayerCache, rows: list[int], blocks: bool):
-        """blocks: whether the part gets several tokens at once; else it gets one after the other."""
+        """blocks: whether the part gets several tokens at once; otherwise one after the other."""
         self.cache, self.rows, self.blocks = cache, rows, blocks
         self.waiting: tuple[Tensor, Tensor] | None = None  # keys and values to append one by one
 
@@ -37,7 +37,7 @@ class Part:
             self.waiting = keys, values
 
     def attend(self, query: Tensor, scaling: Scaling, appended: Callable[[], object]) -> Tensor:
-        """`appended` is called after each token that waited."""
+        """`appended` is called after each token of a block that is appended one by one."""
         if self.waiting is None:
             return self.cache.attend(query, scaling)
         (keys, values), self.waiting = self.waiting, None
@@ -47,7 +47,7 @@ class Part:
         return self.cache.reread(query, scaling)
 
     def keep(self, rows: Sequence[int]) -> "Part | None":
-        """The part without the other rows of the batch, where `rows` are now 0, 1, …; None without any row."""
+        """The part with only `rows` of the batch, which become rows 0, 1, …; None if it has none of them."""
         kept = [place for place, row in enumerate(self.rows) if row in rows]
         if 0 < len(kept) < len(self.rows):
             self.cache.keep(kept)
@@ -59,14 +59,15 @@ class BatchLayer(AttendingLayer):
     """The caches of one layer, one per sequence, so that a forward pass reads the model's weights once for all.
 
     All sequences have seen the same number of tokens; each may store any of them. At the first new token, caches of one
-    kind are joined: they append with one operation and attend with one, whatever their lengths. In the list of each
-    sequence's caches a `Row`, which counts its bytes, then replaces its own. Other caches are updated one by one.
+    kind are joined: one operation appends to all of them and one operation attends, whatever their lengths. In the list
+    of each sequence's caches a `Row`, which counts the sequence's bytes, replaces the joined cache. Other caches are
+    updated one by one.
     """
 
     def __init__(self, sequences: Sequence[list[Any]], number: int = 0, blocks: Sequence[bool] | None = None):
         """The caches `number` of `sequences`, the lists of all layers' caches.
 
-        blocks: which rows get several tokens at once; the others get them one by one. None: rows that take blocks.
+        blocks: which rows get several tokens at once; other rows get them one by one. None: rows that take blocks.
         """
         super().__init__()
         caches: list[LayerCache] = [layers[number] for layers in sequences]
@@ -76,9 +77,9 @@ class BatchLayer(AttendingLayer):
         self.latent = caches[0].latent
         self.blocks = [cache.takes_blocks for cache in caches] if blocks is None else list(blocks)
         self.parts = [Part(cache, [row], self.blocks[row]) for row, cache in enumerate(caches)]
-        self.joined = False  # whether all caches that can be joined are
+        self.joined = False  # whether `_join` has joined caches
         self.before: list[int] = []  # bytes held before the last block of tokens
-        self.counted: list[list[Counts]] = []  # of each row's steps in the last pass: one, or one per token
+        self.counted: list[list[Counts]] = []  # counts of each row in the last pass: of one step, or of one per token
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         if len(self.rows) > 1 and not self.joined:
@@ -89,7 +90,7 @@ class BatchLayer(AttendingLayer):
             part.append(part.of(keys), part.of(values))
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        if query.shape[2] == 1:  # nothing waits; this runs for every layer and token, so the host's time matters
+        if query.shape[2] == 1:  # no token waits; this runs for every layer and token, so the host's time matters
             self.counted = [[counts(row)] for row in self.rows]
             if len(self.parts) == 1:
                 return self.parts[0].cache.attend(query, scaling)
@@ -105,7 +106,7 @@ class BatchLayer(AttendingLayer):
         return self._in_order([part.reread(part.of(query), scaling) for part in self.parts])
 
     def write(self, keys: Tensor, values: Tensor) -> None:
-        """The device's part of `append`, of one token that all caches have `ahead`. `advance` is the host's."""
+        """The device's part of `append` for one token, with `ahead` in all caches. `advance` is the host's part."""
         for part in self.parts:
             part.cache.write(self._of(part, keys), self._of(part, values))
 
@@ -114,7 +115,7 @@ class BatchLayer(AttendingLayer):
         return self._in_order([part.cache.attend(self._of(part, query), scaling) for part in self.parts])
 
     def _of(self, part: Part, x: Tensor) -> Tensor:
-        """`part.of(x)`. The only part is not asked for its rows, so that one compilation serves any number of them."""
+        """`part.of(x)`; x itself if there is one part, so that one compilation serves any number of rows."""
         return x if len(self.parts) == 1 else part.of(x)
 
     def _in_order(self, outputs: list[Tensor]) -> Tensor:
@@ -132,7 +133,7 @@ class BatchLayer(AttendingLayer):
 
     def _counts(self, number: int, t: int) -> list[Counts]:
         """The counts of one step for all t tokens; or of t steps, for a sequence that counts its tokens one by one
-        although its cache here takes them at once. Every token adds the same."""
+        although its joined cache takes them at once. Every token adds the same number of bytes."""
         row = self.rows[number]
         if self.blocks[number] or t == 1:
             return [counts(row)]
@@ -169,7 +170,7 @@ class BatchLayer(AttendingLayer):
         self.parts = [kept for part in self.parts if (kept := part.keep(rows))]
 
     def make_room(self, tokens: int) -> None:
-        """Join what can be joined, even a single row, with room for these tokens where that is possible."""
+        """Join all caches that can be joined, even a single one, with room for these tokens where possible."""
         if not self.joined:
             self._join(tokens)
         for cache in self.joinable:
@@ -177,7 +178,7 @@ class BatchLayer(AttendingLayer):
 
     @property
     def ahead(self) -> int:
-        """The least `RowsLayer.ahead`; 0 where a cache is no `RowsLayer`."""
+        """The smallest `RowsLayer.ahead`; 0 if a cache is not a `RowsLayer`."""
         return min(part.cache.ahead if isinstance(part.cache, RowsLayer) else 0 for part in self.parts)
 
     def advance(self, tokens: int) -> None:
@@ -192,7 +193,7 @@ class BatchLayer(AttendingLayer):
         return all(isinstance(part.cache, RowsLayer) and part.cache.takes_back for part in self.parts)
 
     def take_back(self, tokens: Sequence[int]) -> None:
-        """Take back the last tokens of each row, which were appended one by one."""
+        """Remove the last tokens of each row, which were appended one by one."""
         for part in self.parts:
             for place, row in enumerate(part.rows):
                 if tokens[row]:
@@ -200,7 +201,7 @@ class BatchLayer(AttendingLayer):
         self.seen -= min(tokens)
 
     def _join(self, room: int) -> None:
-        """Make one cache of all caches of a kind, with room for tokens where that is possible."""
+        """Make one cache of all caches of a kind, with room for tokens where possible."""
         self.joined = True
         kinds: list[dict[int, RowsLayer]] = []  # caches that can be joined, by their rows
         parts, self.parts = self.parts, []

@@ -1,4 +1,4 @@
-"""Bytes of tensors that a count includes without keeping them alive: they still count once their memory is freed."""
+"""Bytes of tensors that a count includes without keeping the tensors alive; freed tensors still count."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -24,6 +24,6 @@ class Beside:
         return len(self._storages)
 
     def bytes_without(self, tensors: Iterable[Tensor]) -> int:
-        """Bytes of the storages that hold none of `tensors`. A freed storage holds none."""
+        """Bytes of the storages that hold none of `tensors`. A freed storage holds no tensor."""
         others = {tensor.untyped_storage().data_ptr() for tensor in tensors}
         return sum(held.nbytes for held in self._storages if held.reference.expired() or held.address not in others)

@@ -1,4 +1,4 @@
-"""A layer whose heads are caches of their own, each with its number of tokens."""
+"""A layer with a separate cache per head, each with its number of tokens."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,10 +12,10 @@ Attend = Callable[[Tensor, Scaling], Tensor]
 
 
 class ByHeadLayer(LayerOfParts):
-    """One cache of one head for each KV head, or for each query head where these select for themselves.
+    """One cache of one head for each KV head, or for each query head if query heads select tokens separately.
 
-    For storages whose heads must be equally long: heads attend one after the other, so a GPU launches as many kernels
-    for each.
+    It is for storages whose heads must be equally long. Heads attend one after the other, so a GPU launches all kernels
+    once per head.
     """
 
     def append(self, keys: Tensor, values: Tensor) -> None:
@@ -31,8 +31,8 @@ class ByHeadLayer(LayerOfParts):
         return self._in_parts(query, scaling, [head.reread for head in self.parts])
 
     def _in_parts(self, query: Tensor, scaling: Scaling, attends: Sequence[Attend]) -> Tensor:
-        """Each head's own queries, by its own function."""
+        """The outputs of the heads' caches, each for the head's queries."""
         queries = query.chunk(len(self.parts), dim=1)
         size = queries[0].shape[1]
         scalings = [of_heads(scaling, slice(at, at + size)) for at in range(0, query.shape[1], size)]
-        return torch.cat([attend(*each) for attend, *each in zip(attends, queries, scalings, strict=True)], dim=1)
+        return torch.cat([attend(*args) for attend, *args in zip(attends, queries, scalings, strict=True)], dim=1)

@@ -1,4 +1,4 @@
-"""Bytes that a sequence's caches hold and read while it decodes, beside FullKV's at the same passes."""
+"""Bytes that a sequence's caches hold and read while it decodes, and FullKV's bytes at the same passes."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -11,22 +11,21 @@ _sums = attrgetter(*SUMS)
 
 @dataclass
 class DecodeBytes:
-    """Counts of one sequence over its forward passes after prefill, those that read a hidden question included.
+    """Counts of one sequence over its forward passes after prefill, including passes that read a hidden question.
 
-    Layers of fixed size (a sliding window, a state) hold as much under FullKV, which holds all tokens in the others.
-
-    A pass is counted while it attends: its own tokens are stored, and nothing has been evicted for them yet.
+    Layers of fixed size (a sliding window, a state) hold the same under FullKV, which holds all tokens in other layers.
+    A pass is counted while it attends: its tokens are stored, and no token has been evicted for them yet.
     """
 
     start: int  # bytes held before the first pass
     passes: int = 0
-    tokens: int = 0  # read by the passes
-    full_tokens: int = 0  # sum over the passes of the tokens read by then: FullKV holds them beside the prompt's
+    tokens: int = 0  # tokens read by the passes
+    full_tokens: int = 0  # sum over the passes of the tokens read so far, which FullKV holds in addition to the prompt
     held: int = 0  # sum over the passes of the bytes held
     read: int = 0  # sum over the passes of the bytes that attention reads
     fixed: int = 0  # sum over the passes of the bytes that layers of fixed size hold
     peak: int = field(init=False)  # most bytes held, before the first pass or in one
-    # SUMS before each of the last passes
+    # SUMS as they were before each of the last passes
     earlier: deque[tuple[int, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +89,7 @@ class DecodeBytes:
 class DecodeFigures:
     """A record's figures of decoding: bytes of all layers, and ratios to FullKV's. docs/records.md defines each.
 
-    They are ratios of sums over the passes, not means of ratios, which would give early passes too much weight.
+    Ratios are ratios of sums over the passes: means of ratios would give early passes too much weight.
     """
 
     decode_tokens: int

@@ -1,4 +1,4 @@
-"""Dense caches: keys and values of equally many tokens per head, growing while decoding."""
+"""Dense caches: keys and values of the same number of tokens per head, which grow while decoding."""
 
 from torch import Tensor
 
@@ -12,8 +12,8 @@ from kvbench.ops.softmax import Scaling
 class DenseLayer(LayerCache):
     """Keys (after RoPE) and values [heads, len, head_dim], the same number of tokens in every head.
 
-    heads is num_key_value_heads, or num_attention_heads where the GQA groups were unfolded. Positions are not stored:
-    keys after RoPE contain them.
+    heads is num_key_value_heads, or num_attention_heads if GQA groups are unfolded. Positions are not stored: keys
+    after RoPE contain them.
     """
 
     takes_blocks = True
@@ -31,7 +31,7 @@ class DenseLayer(LayerCache):
         return self.k.filled_bytes + self.v.filled_bytes
 
     def for_batch(self) -> LayerCache:
-        """A `Packed` cache, which has room ahead and joins others. A subclass, which may attend differently, stays."""
+        """A `Packed` cache, which can have room and join others; a subclass, which may attend differently, itself."""
         if type(self) is not DenseLayer:
             return self
         return Packed.dense(self.k.view[0], self.v.view[0], self.seen, self.kept)

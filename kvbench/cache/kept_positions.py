@@ -1,4 +1,4 @@
-"""Positions of the prompt tokens that a layer kept, as a histogram written as a short text."""
+"""Positions of the prompt tokens that a layer keeps, as a histogram in a short text."""
 
 import re
 import string
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 BINS = 64  # equal stretches of the prompt
-LEVELS = string.ascii_lowercase + string.ascii_uppercase  # the share of a stretch that is kept: a none, Z all
+LEVELS = string.ascii_lowercase + string.ascii_uppercase  # the share of a stretch that is kept: a is none, Z is all
 Marks = tuple[int, ...]  # positions in a prompt
 _RUN = re.compile(r"([a-zA-Z])(\d*)")
 
@@ -19,13 +19,13 @@ _RUN = re.compile(r"([a-zA-Z])(\d*)")
 class KeptPositions:
     """A histogram of kept positions, on the device that counted it until `text` reads it.
 
-    `text` has one letter for each of min(n, BINS) stretches, and a count after a repeated letter: `Z2a60Z2` keeps the
-    first and the last two stretches whole and nothing between. `a` means that no head keeps a token of the stretch, and
-    `Z` that all heads keep all of it.
+    `text` has one letter for each of min(n, BINS) stretches, and a count after a repeated letter: `Z2a60Z2` means that
+    the first two and the last two stretches are kept whole and all others are dropped. `a` means that no head keeps a
+    token of the stretch, `Z` that all heads keep all its tokens.
     """
 
     def __init__(self, counts: Tensor | None, heads: int, n: int, marks: Marks = ()):
-        """counts: kept positions between neighbours of `places(n, marks)`, of all heads together; None: all positions.
+        """counts: kept positions between neighbours of `places(n, marks)`, summed over heads; None: all positions.
 
         marks   further positions at which a range of `share` may begin or end.
         """
@@ -36,12 +36,12 @@ class KeptPositions:
         return encode([self.share(start, end) for start, end in pairwise(edges(self.n))])
 
     def share(self, start: int, end: int) -> float:
-        """The share of positions start to end - 1 that is kept, mean over heads; both are edges or marks."""
+        """The kept share of positions start to end - 1, mean over heads; start and end are edges or marks."""
         return (self._before[end] - self._before[start]) / (self.heads * (end - start))
 
     @cached_property
     def _before(self) -> dict[int, int]:
-        """By position: kept positions before it, of all heads together."""
+        """The number of kept positions before each edge or mark, summed over heads."""
         starts = places(self.n, self.marks)
         if self.counts is None:
             return {start: self.heads * start for start in starts}
@@ -58,7 +58,7 @@ class KeptPositions:
 def kept_positions(indices: Tensor | None, n: int, marks: Marks = ()) -> KeptPositions:
     """The histogram of kept positions [heads, k], ascending, of a prompt of n tokens, averaged over heads.
 
-    `indices=None` stands for every token.
+    `indices=None` means every token.
     """
     if indices is None:
         return KeptPositions(None, 1, n, marks)
@@ -81,7 +81,7 @@ def positions_of_layers(chosen: Tensor, marks: Marks = ()) -> list[KeptPositions
 
 
 def edges(n: int) -> list[int]:
-    """Where the stretches of a prompt of n tokens begin, and where the last one ends."""
+    """The first positions of the stretches of a prompt of n tokens, and n."""
     bins = min(n, BINS)
     return [-(-stretch * n // bins) for stretch in range(bins + 1)]
 
@@ -104,7 +104,7 @@ def encode(shares: Sequence[float]) -> str:
 
 
 def decode(text: str) -> list[float]:
-    """The shares that a text of `kept_positions` stands for."""
+    """The shares in a text of `kept_positions`."""
     return [
         LEVELS.index(letter) / (len(LEVELS) - 1) for letter, count in _RUN.findall(text) for _ in range(int(count or 1))
     ]

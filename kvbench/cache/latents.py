@@ -1,4 +1,4 @@
-"""The cache of a layer with latent attention: latents and rotated keys in a store that was made for keys and values."""
+"""The cache of a layer with latent attention: latents and rotated keys in a store for keys and values."""
 
 from torch import Tensor
 
@@ -12,14 +12,14 @@ from kvbench.ops.softmax import Scaling
 class LatentCache(LayerCache):
     """Attention of all heads over the latents that `store` holds as the values of one head, beside rotated keys.
 
-    The store grows, counts and encodes as it does with keys and values; what it restores, at most once a step, is
-    attended to here. Queries are absorbed (`kvbench.models.latents`).
+    The store grows, counts and encodes as for keys and values. This cache attends to the rows that the store restores,
+    at most once per step. Queries are absorbed (`kvbench.models.latents`).
     """
 
     latent = absorbs = True
 
     def __init__(self, store: LayerCache):
-        """Raises UserError for a cache whose attention does more than to read keys and values of one head."""
+        """Raises UserError for a store whose attention does more than read keys and values of one head."""
         super().__init__(store.seen, store.kept)
         rows = store.as_dense()
         if rows is None:
@@ -51,7 +51,7 @@ class LatentCache(LayerCache):
         self.store.take(keys, values)
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        """Of absorbed queries: the weighted mean of latents, [1, num_attention_heads, q, kv_lora_rank]."""
+        """The weighted mean of latents for absorbed queries, [1, num_attention_heads, q, kv_lora_rank]."""
         rows = self.store.as_dense()
         assert rows is not None, "the constructor refuses other stores"
         keys, values = as_one_head(*rows)

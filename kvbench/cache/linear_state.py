@@ -11,10 +11,10 @@ from kvbench.models.cache_layers import LinearAttentionLayer
 
 
 class LinearState(StoredLayer, LinearAttentionLayer):
-    """A layer's convolution and recurrent states [1, …], which transformers' own code reads and writes.
+    """A layer's convolution and recurrent states [1, …], which transformers' code reads and writes.
 
-    The model fixes their size. No method compresses them. Each setting has a copy: what it keeps of other layers
-    changes what this one reads from the first decoded token on. A token that was read cannot be taken back.
+    The model fixes their size. No method compresses them. Each setting has a copy, because the caches of other layers
+    change this layer's input from the first decoded token on. A token that was read cannot be removed.
     """
 
     fixed = takes_blocks = batches = True
@@ -23,12 +23,12 @@ class LinearState(StoredLayer, LinearAttentionLayer):
         return [state for state in (*self.conv_states.values(), *self.recurrent_states.values()) if state is not None]
 
     def float32_tensors(self) -> list[Tensor]:
-        """transformers keeps recurrent states in float32, and convolutions' in the model's dtype."""
+        """Recurrent states, which transformers keeps in float32; convolution states have the model's dtype."""
         return [state for state in self.recurrent_states.values() if state is not None]
 
     @classmethod
     def joined(cls, rows: Sequence[Self]) -> Self:
-        """The states [rows, …] of several sequences, whose layers are no longer used."""
+        """The joined states [rows, …] of several sequences; `rows` must not be used afterwards."""
         batch = cls(rows[0].number_of_states)
         flags = ("is_conv_states_initialized", "is_recurrent_states_initialized", "has_previous_state")
         for name in (*flags, "conv_kernel_size", "device", "dtype"):
@@ -39,7 +39,7 @@ class LinearState(StoredLayer, LinearAttentionLayer):
         return batch
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Keep these sequences of several and drop the others."""
+        """Keep these sequences and drop the others."""
         for states in (self.conv_states, self.recurrent_states):
             states.update({at: state[list(rows)] for at, state in states.items() if state is not None})
 

@@ -1,7 +1,7 @@
-"""Packed caches: keys and values of any number of heads and sequences, each of its own length, in one buffer.
+"""Packed caches: keys and values of any number of heads and sequences, of different lengths, in one buffer.
 
 A segment holds one stored head of one sequence: consecutive rows of the buffers, followed by room. Every segment grows
-by the same tokens, so one number says how much room is left in all of them.
+by the same tokens, so all of them have the same room.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ from kvbench.ops.softmax import Scaling
 
 @dataclass
 class Segment:
-    """Place and size of one stored head, as of the last move."""
+    """Place and size of one stored head at the last move."""
 
-    start: int  # its first row in the buffers
-    length: int  # tokens held
-    masked: int = 0  # first tokens that have a bit for each query head of the group
-    bits: int = 0  # its first byte in the bits: [group, ceil(masked / 8)], the first token in the lowest bit
+    start: int  # first row in the buffers
+    length: int  # number of tokens
+    masked: int = 0  # number of first tokens that have a bit for each query head of the group
+    bits: int = 0  # first byte in the bits: [group, ceil(masked / 8)], the first token in the lowest bit
     bit_bytes: int = 0
 
 
@@ -42,12 +42,12 @@ class PackedRow(Row):
 class Tables:
     """The segments of all rows on the device, int32 [segments] each."""
 
-    starts: Tensor  # [segments + 1], the last is the capacity
+    starts: Tensor  # [segments + 1], the last number is the capacity
     lengths: Tensor
-    sources: Tensor  # the row among new keys [rows · num_key_value_heads, t, head_dim]
+    sources: Tensor  # each segment's row of new keys [rows · num_key_value_heads, t, head_dim]
     masked: Tensor
     bits: Tensor
-    heads: Tensor | None = None  # [segments + 1] its first query head, among those of all rows
+    heads: Tensor | None = None  # [segments + 1]: each segment's first query head among the heads of all rows
 
 
 class Packed(RowsLayer):
@@ -62,7 +62,7 @@ class Packed(RowsLayer):
     rows: list[PackedRow]
 
     def __init__(self, keys: Tensor, values: Tensor, rows: Sequence[PackedRow], seen: int, bits: Tensor | None = None):
-        """There is no room: the segments fill the buffers."""
+        """A cache without room: the segments fill the buffers."""
         super().__init__(seen, rows[0].kept if len(rows) == 1 else None)
         self.keys, self.values, self.rows = keys, values, list(rows)
         self.bits = keys.new_empty(0, dtype=torch.uint8) if bits is None else bits
@@ -72,7 +72,7 @@ class Packed(RowsLayer):
 
     @classmethod
     def dense(cls, keys: Tensor, values: Tensor, seen: int, kept: Kept | None) -> "Packed":
-        """One row of keys, values [heads, len, head_dim]. A contiguous tensor is not copied."""
+        """A cache of one row with keys, values [heads, len, head_dim]. A contiguous tensor is not copied."""
         heads, length, _ = keys.shape
         row = PackedRow([Segment(head * length, length) for head in range(heads)], kept)
         return cls(keys.flatten(0, 1), values.flatten(0, 1), [row], seen)
@@ -81,7 +81,7 @@ class Packed(RowsLayer):
         return isinstance(other, Packed)
 
     def joined(self, others: Sequence["Packed"], room: int) -> "Packed":
-        """A new cache with `room` for tokens in every segment, which takes over the rows."""
+        """A new cache of the rows of all caches, with room for `room` tokens in every segment."""
         parts = [self, *others]
         capacity = sum(segment.length + part.grown + room for part in parts for segment in part.segments)
         keys, values = (x.new_empty(capacity, x.shape[1]) for x in (self.keys, self.values))
@@ -118,7 +118,7 @@ class Packed(RowsLayer):
         return sum(row.filled for row in self.rows)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        """One more block of tokens [rows, num_key_value_heads, t, head_dim] in every segment."""
+        """Append a block of tokens [rows, num_key_value_heads, t, head_dim] to all segments."""
         t = keys.shape[2]
         if t > self.room:
             self._move(t + BLOCK - 1)
@@ -160,14 +160,14 @@ class Packed(RowsLayer):
             groups = [heads // len(row.segments) for row in self.rows for _ in row.segments]
             tables.heads = torch.tensor([*offsets(groups), sum(groups)], dtype=torch.int32, device=query.device)
             self.group = max(groups)
-            # the capacity: the same for all tokens until the next move, so that a step can be repeated
+            # with the room: the same for all tokens until the next move, so that a step can be repeated
             self.longest = max(segment.length for segment in self.segments) + self.grown + self.room
         segments = Segments(tables.starts, tables.lengths, tables.heads, self.group, self.longest)
         visible = Visible(tables.masked, tables.bits, self.bits) if len(self.bits) else ALL
         return packed_attention(query, self.keys, self.values, segments, scaling, visible)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """The buffers keep the other rows until the next move."""
+        """Keep these rows. The buffers hold the other rows until the next move."""
         self.rows = [self.rows[row] for row in rows]
         self._forget_tables()
 
@@ -179,7 +179,7 @@ class Packed(RowsLayer):
         self._forget_tables()
 
     def _forget_tables(self) -> None:
-        """The next use makes them anew from the segments."""
+        """Drop the tables; the next `append` makes them from the segments."""
         self.tables = None
         self.moves += 1
 
@@ -194,7 +194,7 @@ class Packed(RowsLayer):
             row.held = row.filled + len(row.segments) * self.room * self.token_bytes
 
     def _tables(self, kv_heads: int) -> Tables:
-        """`kv_heads` is num_key_value_heads."""
+        """The tables of all segments; `kv_heads` is num_key_value_heads."""
         segments = list(self.segments)
         sources = [
             row * kv_heads + head * kv_heads // len(packed.segments)
@@ -212,7 +212,7 @@ class Packed(RowsLayer):
         return Tables(starts, *(table[:-1] for table in others))
 
     def _places(self, room: int) -> Tensor:
-        """For every row of new buffers with `room`, the old row that moves there; any row where there is room."""
+        """For every row of new buffers with `room`, the old row that moves there; an arbitrary row for room."""
         numbers, place = [], 0
         for segment in self.segments:
             size = segment.length + self.grown + room
@@ -224,7 +224,7 @@ class Packed(RowsLayer):
 
 
 def offsets(sizes: Sequence[int]) -> list[int]:
-    """Where each of several consecutive pieces begins."""
+    """The start of each of several consecutive pieces."""
     starts, start = [], 0
     for size in sizes:
         starts.append(start)
@@ -233,7 +233,7 @@ def offsets(sizes: Sequence[int]) -> list[int]:
 
 
 def flat_positions(mask: Tensor, count: int) -> Tensor:
-    """Indices [count] of the `count` true elements of mask [n], as `nonzero` has them but without a wait."""
-    slots = mask.cumsum(0) * mask  # from 1; false elements share slot 0, which is left out
+    """Indices [count] of the `count` true elements of mask [n], like `nonzero` but without a wait."""
+    slots = mask.cumsum(0) * mask  # from 1; false elements share slot 0, which is dropped
     places = torch.arange(len(mask), device=mask.device)
     return places.new_empty(count + 1).scatter_(0, slots, places)[1:]

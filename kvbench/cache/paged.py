@@ -1,4 +1,4 @@
-"""Keys and values in pages, of which attention reads those that matter most to the current query."""
+"""Keys and values in pages; attention reads the pages that matter most to the current query."""
 
 from functools import lru_cache
 
@@ -15,10 +15,10 @@ ROOM = 4  # pages by which a buffer grows
 
 
 class PagedLayer(LayerCache):
-    """All tokens, in pages of `page` consecutive ones, with the smallest and the largest key of each page and channel.
+    """All tokens, in pages of `page` consecutive tokens, with the smallest and the largest key per page and channel.
 
-    Each query head reads the `pages` pages with the largest upper bounds of its products with keys, and no others:
-    Σ over channels of max(q·smallest, q·largest). Ties go to the earlier page.
+    Each query head reads only the `pages` pages with the largest upper bounds of its products with keys, Σ over
+    channels of max(q·smallest, q·largest). Ties go to the earlier page.
     """
 
     def __init__(
@@ -34,15 +34,15 @@ class PagedLayer(LayerCache):
     ):
         """keys, values [num_key_value_heads, n, head_dim] of heads with `group` query heads each.
 
-        last_always: the newest page is one of those read.
+        last_always: the newest page is always read.
         """
         super().__init__(seen, kept)
         self.page, self.pages, self.group, self.last_always = page, pages, group, last_always
         self.length = keys.shape[1]
         self.rows = torch.cat([keys, values], dim=2)  # one operation reads a page; growth adds whole pages
         self.bounds = Growing(page_bounds(keys, page), block=ROOM)
-        self.shared = torch.zeros((), dtype=torch.int64, device=keys.device)  # pages read, once a KV head, so far
-        self.unshared = 0  # pages read, as `read_bytes` counts them
+        self.shared = torch.zeros((), dtype=torch.int64, device=keys.device)  # pages read so far, once per KV head
+        self.unshared = 0  # pages read so far, as `read_bytes` counts them
 
     @property
     def held(self) -> int:
@@ -58,7 +58,7 @@ class PagedLayer(LayerCache):
 
     @property
     def read_bytes(self) -> int:
-        """All bounds, and pages as if the query heads of a KV head chose different ones: see `unread_bytes`."""
+        """All bounds, and pages as if the query heads of a KV head chose different pages: see `unread_bytes`."""
         return self.bounds.filled_bytes + self._most * self.page * self._token_bytes
 
     @property
@@ -71,7 +71,7 @@ class PagedLayer(LayerCache):
         heads, capacity, width = self.rows.shape
         if self.length == capacity:
             room = -capacity % self.page + ROOM * self.page
-            # zeros, as attention reads them
+            # zeros, because attention reads them
             self.rows = torch.cat([self.rows, self.rows.new_zeros(heads, room, width)], dim=1)
         d = keys.shape[3]
         row = self.rows[:, self.length]  # [heads, width of a key and a value]
@@ -120,7 +120,7 @@ class PagedLayer(LayerCache):
 
     @property
     def _most(self) -> int:
-        """The most pages of a KV head that its query heads read."""
+        """Upper bound of the pages of a KV head that its query heads read."""
         return min(self.group * self.pages, self.held)
 
     def _count(self, chosen: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""A layer cache that is made of others, and what it holds: all that they hold."""
+"""A layer cache that consists of other caches and holds all their tensors."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from kvbench.cache.reserve_ratio import Kept
 
 
 class LayerOfParts(LayerCache):
-    """A layer whose tokens or heads lie in several caches."""
+    """A layer whose tokens or heads are in several caches."""
 
     def __init__(self, parts: Sequence[LayerCache], seen: int, kept: Kept):
         super().__init__(seen, kept)

@@ -24,9 +24,9 @@ class RaggedLayer(Packed):
     ):
         """keys, values [num_key_value_heads, n, head_dim].
 
-        chosen, bool [heads, n]: the tokens that each head keeps. heads is num_key_value_heads, or num_attention_heads
-        where every query head stores its own copies. lengths: tokens of each head; None: they are read from the device,
-        which takes one wait. group_bits, bool [heads, group, n]: which query heads of a group see a token.
+        chosen: bool [heads, n], the tokens that each head keeps. heads is num_key_value_heads, or num_attention_heads
+        if every query head stores copies. lengths: tokens of each head; None: they are read from the device, with one
+        wait. group_bits: bool [heads, group, n], which query heads of a group see a token.
         """
         heads, n = chosen.shape
         lengths = chosen.sum(dim=1).tolist() if lengths is None else lengths
@@ -41,7 +41,7 @@ class RaggedLayer(Packed):
 
 
 class UnionLayer(RaggedLayer):
-    """For each KV head the union of its query heads' kept tokens, and one bit per query head and prompt token.
+    """The union of the kept tokens of each KV head's query heads, and one bit per query head and prompt token.
 
     Attention gives the output of the unfolded cache, but each token of the union is stored once.
     """
@@ -55,12 +55,12 @@ class UnionLayer(RaggedLayer):
         kept: Kept,
         lengths: Sequence[int] | None = None,
     ):
-        """chosen, bool [num_key_value_heads, group, n]: the tokens of each query head; lengths: sizes of the unions."""
+        """chosen: bool [num_key_value_heads, group, n], the tokens of each query head; lengths: sizes of the unions."""
         super().__init__(keys, values, chosen.any(dim=1), seen, kept, lengths, chosen)
 
 
 def _with_bits(row: PackedRow, group_bits: Tensor, tokens: Tensor) -> Tensor:
-    """The bits of tokens [total], positions in [0, heads · n), from group_bits [heads, group, n]; noted in `row`."""
+    """The bits of tokens [total], indices in [0, heads · n), from group_bits [heads, group, n]; `row` gets places."""
     _, group, n = group_bits.shape
     strides = [-(-segment.length // 8) for segment in row.segments]
     first = offsets([group * stride for stride in strides])

@@ -1,19 +1,19 @@
 """The reserve ratio: SpindleKV's formula 15, and the bytes that are stored.
 
 r = mean over layers of r1·r2·r3, with r1 = retained vectors / all vectors, r2 = codebook entries / retained vectors
-and r3 the overhead of references and magnitudes; without a codebook r2 = r3 = 1. "All vectors" are those of the heads
-in `ratio_over`: the model's own KV heads, or its query heads where each stores its own choice. The latter count g
-times the model's own cache, so that r can be small where nothing was saved.
+and r3 the overhead of references and magnitudes; without a codebook r2 = r3 = 1. "All vectors" are the vectors of the
+heads in `ratio_over`: the model's KV heads, or its query heads if each query head stores its own selection. Query heads
+count g times the model's cache, so that r can be small although no bytes are saved.
 
 The formula also charges a reference and a magnitude per codebook entry, though every retained vector has its own:
 r_corrected is the mean of r1·(r2 + overhead). r_bytes is measured: stored bytes over FullKV's bytes.
 
 Methods without a codebook express their analytic ratio in the same factors. Quantisation keeps every vector (r2 = 1)
-but makes it smaller: r3 is the bits of a stored vector, with scale and minimum, over those of a raw one. Merging two
-layers leaves one direction for two vectors (r2 = 1/2), plus magnitudes and unmerged tokens (r3).
+but makes it smaller: r3 is the bits of a stored vector, with scale and minimum, over the bits of a raw vector. Merging
+two layers leaves one direction for two vectors (r2 = 1/2), plus magnitudes and unmerged tokens (r3).
 
-Where some layers have a sliding window or a state of fixed size, these ratios are of the layers with full attention,
-which methods compress. `fields` adds the other layers, whose size no method changes: r and r_bytes are then of all.
+If some layers have a sliding window or a state of fixed size, these ratios cover the layers with full attention, which
+methods compress. `fields` adds the other layers, whose size no method changes: r and r_bytes then cover all layers.
 """
 
 from collections.abc import Sequence
@@ -29,18 +29,18 @@ RatioOver = Literal["kv_heads", "query_heads"]
 
 @dataclass(frozen=True)
 class Kept:
-    """What one layer retained of a prompt. Vectors count K and V, over all heads of `ratio_over`."""
+    """The vectors that one layer retained of a prompt: keys and values, over all heads of `ratio_over`."""
 
-    nominal: int  # tokens per head that the allocation asked for
-    retained: int  # vectors kept
-    total: int  # vectors there were
+    nominal: int  # tokens per head by the allocation
+    retained: int  # number of retained vectors
+    total: int  # number of all vectors
     r2: float = 1.0  # codebook entries / retained vectors
     r3: float = 1.0  # size of an entry with references and magnitudes, relative to a raw vector
     overhead: float | None = None  # references and magnitudes per retained vector, relative to a vector
-    positions: KeptPositions | None = None  # None where an entry is pooled from several tokens
+    positions: KeptPositions | None = None  # None if an entry is pooled from several tokens
     ratio_over: RatioOver = "kv_heads"
-    per_head: tuple[int, ...] | None = None  # tokens that each head kept, where each has its own number
-    cuts: Cuts | None = field(default=None, compare=False)  # None where no scores were ranked, or not one by one
+    per_head: tuple[int, ...] | None = None  # tokens that each head keeps, if heads keep different numbers
+    cuts: Cuts | None = field(default=None, compare=False)  # None if tokens are not ranked by one score each
 
     @classmethod
     def tokens(
@@ -63,7 +63,7 @@ class Kept:
 
     @property
     def corrected(self) -> float:
-        """The layer's ratio with references and magnitudes paid per retained vector."""
+        """The layer's ratio with references and magnitudes counted per retained vector."""
         return self.r1 * self.r2 * self.r3 if self.overhead is None else self.r1 * (self.r2 + self.overhead)
 
 
@@ -75,15 +75,15 @@ class ReserveRatio:
     r2: float
     r3: float
     r: float
-    r_corrected: float  # r where a method adds nothing per retained vector
+    r_corrected: float  # equals r if a method adds no overhead per retained vector
     r_bytes: float
     ratio_over: RatioOver = "kv_heads"  # heads whose vectors r and its factors count
-    full_bytes: int = 0  # FullKV's of these layers
+    full_bytes: int = 0  # FullKV's bytes of these layers
 
     @classmethod
     def of(cls, layers: Sequence[Kept], stored_bytes: int, full_bytes: int) -> "ReserveRatio":
-        """stored_bytes: held by the compressed layers; full_bytes: by FullKV, with GQA, for the same prompt."""
-        if not layers:  # none is compressed
+        """stored_bytes: bytes of the compressed layers; full_bytes: FullKV's bytes, with GQA, for the same prompt."""
+        if not layers:  # no layer is compressed
             return cls(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
         return cls(
             r1=fmean(layer.r1 for layer in layers),
@@ -92,12 +92,12 @@ class ReserveRatio:
             r=fmean(layer.r1 * layer.r2 * layer.r3 for layer in layers),
             r_corrected=fmean(layer.corrected for layer in layers),
             r_bytes=stored_bytes / full_bytes,
-            ratio_over=max(layer.ratio_over for layer in layers),  # query_heads where any layer counts them
+            ratio_over=max(layer.ratio_over for layer in layers),  # query_heads if any layer counts them
             full_bytes=full_bytes,
         )
 
     def over_all(self, window_bytes: int) -> "ReserveRatio":
-        """The ratios of all layers, where layers that are not compressed hold `window_bytes`.
+        """The ratios of all layers, if layers that are not compressed hold `window_bytes`.
 
         r, r_corrected and r_bytes become means weighted by FullKV's bytes.
         """

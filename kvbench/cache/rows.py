@@ -10,15 +10,15 @@ from kvbench.cache.base import LayerCache, Row
 
 
 class RowsLayer(LayerCache):
-    """A layer cache with a row for each sequence, one or several, so that one call appends and attends for all of them.
+    """A layer cache with a row for each of one or several sequences: one call appends, one call attends for all rows.
 
-    Where there is room for further tokens, the host has no part in appending one: device operations can be repeated.
+    With room for further tokens the host takes no part in appending a token: device operations can be repeated.
 
-    rows        what each sequence holds. It may be empty in the cache of one sequence, which counts itself.
-    room        further tokens of each row that fit in its tensors.
+    rows        the row of each sequence. It may be empty in the cache of one sequence, which counts itself.
+    room        how many further tokens of each row fit in its tensors.
     moves       how often the tensors that a step reads, or its inputs from the host, have been replaced.
-    fuses       whether torch.compile makes one graph of `write` and `attend`, without making tables anew.
-    takes_back  whether the last tokens of a row can be taken back, as if they had never come.
+    fuses       whether torch.compile makes one graph of `write` and `attend` that does not rebuild tables.
+    takes_back  whether the last tokens of a row can be removed without a trace.
     """
 
     rows: Sequence[Row] = ()
@@ -32,9 +32,10 @@ class RowsLayer(LayerCache):
         return False
 
     def joined(self, others: Sequence[Self], room: int) -> "RowsLayer":
-        """One cache of the rows of this cache and of `others`, which are no longer used; this one if there are none.
+        """One cache of the rows of this cache and of `others`, which must not be used afterwards; itself if there are
+        no others.
 
-        room: tokens to make room for, where that does not change how bytes are counted.
+        room: tokens to make room for, unless room changes the count of bytes.
         """
         self.make_room(room)
         return self
@@ -44,14 +45,14 @@ class RowsLayer(LayerCache):
         raise NotImplementedError(f"{type(self).__name__} has one row")
 
     def make_room(self, tokens: int) -> None:
-        """Make room for these tokens, where that changes no count of bytes."""
+        """Make room for these tokens, unless room changes the count of bytes."""
         return None
 
     @property
     @abstractmethod
     def ahead(self) -> int:
-        """Tokens that can be appended, one by one, by repeating the device operations of the last `append` of one token
-        on the same tensors, each time after `make_way`: whatever else differs from token to token is on the device.
+        """How many tokens can be appended one by one by repeating the device operations of the last one-token `append`
+        on the same tensors, each time after `make_way`: all that differs from token to token is on the device.
 
         After a token that Python must append, the operations can be repeated again unless the tensors have moved.
         """
@@ -62,12 +63,12 @@ class RowsLayer(LayerCache):
 
     @abstractmethod
     def write(self, keys: Tensor, values: Tensor) -> None:
-        """The device's part of `append`, of one token that is `ahead`. `advance` is the host's."""
+        """The device's part of `append` for one token, if `ahead` is not 0. `advance` is the host's part."""
 
     @abstractmethod
     def advance(self, tokens: int) -> None:
-        """Count tokens, at most `ahead`, that repeated operations appended; a negative number takes them back."""
+        """Count tokens, at most `ahead`, that repeated operations appended; a negative number removes tokens."""
 
     def take_back(self, row: int, tokens: int) -> None:
-        """Take back the last tokens of a row, which were appended one by one."""
-        raise NotImplementedError(f"{type(self).__name__} takes nothing back")
+        """Remove the last tokens of a row, which were appended one by one."""
+        raise NotImplementedError(f"{type(self).__name__} cannot remove tokens")

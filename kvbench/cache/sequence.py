@@ -1,4 +1,4 @@
-"""Sequences: stores of keys or values that can be read back as rows, and the layer cache of two of them."""
+"""Sequences: stores of keys or values that can be read back as rows, and the layer cache of two sequences."""
 
 from abc import ABC, abstractmethod
 
@@ -11,11 +11,11 @@ from kvbench.ops.softmax import Scaling
 
 
 class Sequence(ABC):
-    """Rows [heads, len, head_dim] in order of position, to which rows can be appended."""
+    """Rows [heads, len, head_dim] in order of position; further rows can be appended."""
 
     @property
     def share(self) -> float:
-        """Analytic size of what is stored, relative to the raw rows."""
+        """Analytic size of the stored rows, relative to raw rows."""
         return 1.0
 
     @abstractmethod
@@ -24,11 +24,11 @@ class Sequence(ABC):
 
     @abstractmethod
     def read(self) -> Tensor:
-        """All rows [heads, len, head_dim] in the model's dtype, as attention uses them."""
+        """All rows [heads, len, head_dim] in the model's dtype, in the form that attention uses."""
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
-        """Every tensor stored."""
+        """Every stored tensor."""
 
     def float32_tensors(self) -> list[Tensor]:
         """As in `StoredLayer`."""
@@ -69,7 +69,7 @@ class SequenceLayer(LayerCache):
     """A layer of two sequences. Attention reads both in full, so one layer at a time is decompressed."""
 
     def __init__(self, keys: Sequence, values: Sequence, heads: int, seen: int, kept: Kept | None):
-        """`heads` is num_key_value_heads, or num_attention_heads where the GQA groups were unfolded."""
+        """heads: num_key_value_heads, or num_attention_heads if GQA groups are unfolded."""
         super().__init__(seen, kept)
         self.k, self.v, self.heads = keys, values, heads
 

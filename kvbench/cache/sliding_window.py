@@ -1,4 +1,4 @@
-"""Caches of layers that attend to a sliding window, or to a chunk: they keep only what later tokens can still see."""
+"""Caches of layers that attend to a sliding window or a chunk: they keep only tokens that later ones can still see."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, Self
@@ -11,7 +11,7 @@ from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import dense_attention, sliding_attention
 from kvbench.ops.softmax import Scaling
 
-SLACK = 64  # tokens out of the window that may stay in the buffers before these are moved
+SLACK = 64  # tokens outside the window that may stay in the buffers before the buffers are copied
 
 
 class Stores(NamedTuple):
@@ -20,10 +20,10 @@ class Stores(NamedTuple):
 
 
 class WindowLayer(LayerCache):
-    """Keys (after RoPE) and values of the last window - 1 tokens, exactly as transformers' own sliding layers.
+    """Keys (after RoPE) and values of the last window - 1 tokens, exactly as in transformers' sliding layers.
 
-    No method compresses it, so `kept` is None unless it stands for a compressed layer. A prompt of any length fits, in
-    one piece or in chunks.
+    No method compresses it, so `kept` is None unless it takes the place of a compressed layer. A prompt may have any
+    length, in one piece or in chunks.
     """
 
     takes_blocks = True
@@ -37,11 +37,11 @@ class WindowLayer(LayerCache):
         self.window, self.whole, self.readers = window, whole, readers
         self.k: Growing | None = None
         self.v: Growing | None = None
-        self.length = 0  # tokens that count, the last ones of the buffers
+        self.length = 0  # how many of the buffers' last tokens count
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor, window: int, seen: int, kept: Kept | None = None) -> Self:
-        """The cache after `seen` tokens, of which keys, values [num_key_value_heads, len, head_dim] are the last."""
+        """The cache after `seen` tokens; keys, values [num_key_value_heads, len, head_dim] of the last of them."""
         layer = cls(window, kept)
         last = max(keys.shape[1] - layer.visible(seen), 0)
         layer.k, layer.v = (Growing(x[None, :, last:].clone()) for x in (keys, values))
@@ -49,13 +49,13 @@ class WindowLayer(LayerCache):
         return layer
 
     def visible(self, seen: int) -> int:
-        """How many of the `seen` tokens a further one can see, at most."""
+        """Upper bound of the number of earlier tokens that the token after `seen` tokens can see."""
         return self.window - 1
 
     def cut(self, end: int) -> Self:
-        """The cache after the first `end` tokens, without slack. Any `end` but the last needs a `whole` cache."""
+        """The cache after the first `end` tokens, without slack. Any `end` except the last needs a `whole` cache."""
         keys, values = self._stores
-        last = end - self.seen + keys.length  # of the buffers
+        last = end - self.seen + keys.length  # in the buffers
         if last < min(end, self.visible(end)):
             raise ValueError(
                 f"a window of {self.window} needs some of the first {end} tokens, which are no longer stored"
@@ -107,7 +107,7 @@ class WindowLayer(LayerCache):
         return sliding_attention(query, keys, values, scaling, self.window)
 
     def _forget(self) -> None:
-        """Stop counting tokens that no later query sees. Their memory is freed now and then."""
+        """Stop counting tokens that no later query sees. Their memory is freed when they exceed SLACK."""
         if self.whole:
             return
         self.length = min(self.length, self.visible(self.seen))
@@ -117,8 +117,8 @@ class WindowLayer(LayerCache):
 
 
 class ChunkLayer(WindowLayer):
-    """Keys and values since the last multiple of `window` tokens, which later tokens of the same chunk attend to, as
-    Llama-4's do in three layers of four."""
+    """Keys and values since the last multiple of `window` tokens: tokens attend only to their own chunk, as in three of
+    four layers of Llama-4."""
 
     def visible(self, seen: int) -> int:
         return seen % self.window

@@ -13,9 +13,9 @@ from kvbench.ops.softmax import Scaling
 
 
 class SlotLayer(LayerCache):
-    """At most `budget` tokens per head: a step that stores one more drops the token with the lowest rank.
+    """At most `budget` tokens per head: a step that exceeds the budget drops the token with the lowest rank.
 
-    Each head drops a token of its own, or all heads drop the same: `positions` has a row for each choice.
+    Each head drops a different token, or all heads drop the same: `positions` has a row for each choice.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, positions: Tensor, seen: int, kept: Kept, budget: int):
@@ -30,7 +30,7 @@ class SlotLayer(LayerCache):
     def ranks(self, query: Tensor, scaling: Scaling) -> Tensor:
         """The rank of each stored token, [heads or 1, len], for query [1, num_attention_heads, 1, head_dim].
 
-        Ties: the latest of the lowest tokens is dropped.
+        Ties: the latest of the tokens with the lowest rank is dropped.
         """
 
     @property
@@ -51,7 +51,7 @@ class SlotLayer(LayerCache):
         self.put(self.positions, self.seen)
 
     def put(self, store: Growing, new: Tensor | float) -> None:
-        """Write a new token's part of a store, or one number for all heads, to the free slots or to the end."""
+        """Write a new token's part of a store, or one number for all heads, to the free slots, or append it."""
         if self.free is None:
             store.append(new if isinstance(new, Tensor) else torch.full_like(store.buffer[..., :1, :], new))
             return

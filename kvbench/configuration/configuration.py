@@ -107,7 +107,7 @@ class Configuration:
 
     @property
     def amounts(self) -> Amounts:
-        """The ratios or budgets of methods that have none of their own."""
+        """The ratios or budgets of methods without their own."""
         return amounts(self.ratio, self.budget)
 
     @property
@@ -134,13 +134,13 @@ GROUPS = frozenset({"method", "model", "benchmark", "probe", "engine", "experime
 
 
 def every_key() -> list[str]:
-    """All keys as on the command line, those of sections after a dot."""
+    """All keys as on the command line, with keys of sections after a dot."""
     inside = [f"{name}.{item.name}" for name, form in SECTIONS.items() for item in fields(form)]
     return sorted([*KEYS, *inside])
 
 
 def check_some(values: Mapping[str, object]) -> None:
-    """Check values by their dotted keys, each by itself. Raises UserError for the first mistake."""
+    """Check values by their dotted keys, each separately. Raises UserError for the first mistake."""
     amounts(values.get("ratio"), values.get("budget"))
     check_given(Configuration, {key: value for key, value in values.items() if key in KEYS - GROUPS - {*SECTIONS}})
     for name, form in SECTIONS.items():

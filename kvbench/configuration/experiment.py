@@ -18,11 +18,11 @@ Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance
 
 @checked(prefix="experiment.", frozen=True)
 class Experiment:
-    """The `experiment:` node of a configuration, which describes a paper's table or figure; settings stand beside it.
+    """The `experiment:` node of a configuration, which describes a paper's table or figure; settings are outside of it.
 
     show       the kind of drawing.
     models     all models that the item compares. A run has one of them; -m makes a run for each.
-    columns    the item's columns by their names in the published data; a task set of LongBench stands for its tasks.
+    columns    the item's columns by their names in the published data; a task set of LongBench means its tasks.
     published  stem of a file in results/published; null where no number is published.
     methods    where a method's rows are in the published data: a method's name there, or a mapping from columns of
                that data to the values that select its rows, or null where the paper prints no number. A method

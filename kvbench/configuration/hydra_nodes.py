@@ -1,4 +1,4 @@
-"""Hydra's own node of a configuration. Hydra calls what it names, so files of --config-dir may not set it."""
+"""Hydra's own node of a configuration. Hydra calls functions that it names, so files of --config-dir may not set it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

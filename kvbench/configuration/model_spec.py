@@ -78,7 +78,7 @@ class ModelSpec:
     parameters: Positive | None = None  # of the network; estimates of an experiment's cost read it
     embedded: str | None = None  # a Python package that ships the model as GGUF
     random: dict[str, Any] | None = None  # a configuration to draw weights for; the other three then name a tokenizer
-    chat_template: Literal["auto", "none"] = "auto"  # auto: the tokenizer's own where there is one; none: raw text
+    chat_template: Literal["auto", "none"] = "auto"  # auto: the tokenizer's own if there is one; none: raw text
     template_args: TemplateArgs | None = None  # of the chat template: enable_thinking, date_string, …
     stop_tokens: StopTokens | None = None  # ids or texts of tokens that end an answer, besides the model's own
     load_args: LoadArgs | None = None  # of from_pretrained: quantization_config, rope_parameters, …

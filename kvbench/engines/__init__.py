@@ -1,6 +1,6 @@
-"""Other engines that answer kvbench's prompts: over HTTP, or as a worker process in an environment of their own.
+"""Other engines that answer kvbench's prompts: over HTTP, or as a worker process in a separate environment.
 
-The classes of all files below are here by their names; `X as X` says that a name is public.
+The classes of all files below can be imported from here by name; `X as X` marks a name as public.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whether a server is still the one that gave the earlier answers, and whether it computes what it was asked for."""
+"""Checks that a server still gives its earlier answers, and that a setting computes anything like the baseline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,25 +13,25 @@ from kvbench.evaluation.record import Failure
 from kvbench.utils.console import warn
 from kvbench.utils.sequences import common_prefix
 
-FIRST = 3  # answers that show whether a setting computes anything like the baseline
+FIRST = 3  # number of first answers that are compared with the baseline's
 
 
 @dataclass
 class Canary:
-    """Asks a sample again whose record is there: at the beginning of a run that goes on, and at its end."""
+    """Asks a recorded sample again: at the beginning of a continued run, and at the end of a run."""
 
     run: EngineRun
     setting: EngineSetting
     session: Session
     samples: Mapping[str, Sample]  # by the keys of their records
-    record: Mapping[str, Any] | None  # an earlier run's; None: this run's first
+    record: Mapping[str, Any] | None  # a record of an earlier run; None: the first record of this run
 
     def see(self, result: Mapping[str, Any] | Failure) -> None:
         if self.record is None and not isinstance(result, Failure):
             self.record = result
 
     def ask(self, when: str) -> None:
-        """Warn where the answer is another one. Drawn answers and scored texts are left out."""
+        """Warn if the answer differs from the record. Drawn answers and scored texts are not asked again."""
         if self.record is None or (sample := self.samples[self.record["key"]]).sampling or sample.continuation:
             return
         asked = question(self.run.loaded, sample)
@@ -42,14 +42,14 @@ class Canary:
         if again != self.record["prediction"]:
             warn(
                 f"{self.setting.label}: asked again {when}, sample {sample.id!r} has another answer than in its "
-                "record: the server has changed, or it gives several answers to one prompt (the line below the table "
-                "says how often)"
+                "record: the server has changed, or it gives different answers to the same prompt (the line below the "
+                "table says how often)"
             )
 
 
 @dataclass
 class Likeness:
-    """Warns where a setting's first answers have nothing of the baseline's: it may compute something else."""
+    """Warns if none of a setting's first answers begins like the baseline's: it may compute something else."""
 
     label: str
     baseline: Mapping[str, Mapping[str, Any]]  # records by sample
@@ -64,14 +64,15 @@ class Likeness:
         self.shares.append(_share(result, reference))
         if len(self.shares) == FIRST and not any(self.shares):
             warn(
-                f"{self.label}: none of its first {FIRST} answers begins as the baseline's: does this engine compute "
-                "with that type here? (some builds accept types that they do not compute with)"
+                f"{self.label}: none of its first {FIRST} answers begins like the baseline's: does this engine compute "
+                "with this cache type on this machine? (some builds accept types that they do not compute with)"
             )
 
 
 def _share(result: Mapping[str, Any], reference: Mapping[str, Any]) -> float:
-    """Of an answer, by tokens where both have them, the share before the first difference."""
-    pair: Sequence[Sequence[object]] = [one["tokens"] for one in (result, reference)]
+    """The share of an answer before the first difference, by tokens if both records have them, else by characters."""
+    records = result, reference
+    pair: Sequence[Sequence[object]] = [record["tokens"] for record in records]
     if None in pair:
-        pair = [one["prediction"] for one in (result, reference)]
+        pair = [record["prediction"] for record in records]
     return common_prefix(*pair) / max(*map(len, pair), 1)

@@ -7,10 +7,10 @@ from kvbench.engines.base import Top
 
 
 def compare(baseline: Sequence[Top], other: Sequence[Top]) -> dict[str, float] | None:
-    """Distances at equally many places; None without places, or where no place has a token that both name.
+    """Distances at the places of one answer; None without places, or if no place has a token that both name.
 
     top1         share of places at which both have the same likeliest token.
-    agreed       share of places before their first difference.
+    agreed       share of places before the first difference.
     kl_at_least  mean over places of `at_least`, in nats.
     """
     pairs = list(zip(baseline, other, strict=True))
@@ -27,10 +27,10 @@ def likeliest(top: Top) -> str | None:
 
 
 def at_least(p: Top, q: Top) -> float:
-    """A lower bound of KL(p ‖ q) from the tokens of both; all others count as one token.
+    """A lower bound of KL(p ‖ q) from the tokens that both name; all other tokens count as one token.
 
-    Merging outcomes never raises the divergence (the log-sum inequality), so the merged one bounds it from below. There
-    is no upper bound: one of p's likeliest tokens may have any small probability in q.
+    Merging outcomes never increases the divergence (the log-sum inequality), so the merged divergence is a lower bound.
+    There is no upper bound: one of p's likeliest tokens may have any small probability in q.
     """
     both = p.keys() & q.keys()
     terms = [math.exp(p[token]) * (p[token] - q[token]) for token in both]

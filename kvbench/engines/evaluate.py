@@ -1,4 +1,4 @@
-"""Samples × engines → records: ask, check what was read, end the answer by kvbench's rules, score, store."""
+"""Samples × engines → records: ask, check the prompt's tokens, end the answer by kvbench's rules, score, store."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,9 +25,9 @@ from kvbench.utils.sequences import common_prefix
 
 
 def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any] | Failure]:
-    """Make and store every missing record, setting after setting; yields each once it is on the disk.
+    """Make and store every missing record, setting after setting; yields each record once it is on the disk.
 
-    Raises Incomplete where an engine is gone; its earlier answers are stored.
+    Raises Incomplete if an engine is gone; its earlier answers are stored.
     """
     for setting in run.settings:
         keys = {run.key(sample, setting): sample for sample in samples}
@@ -64,25 +64,25 @@ def append(store: Store, result: dict[str, Any] | Failure) -> None:
 
 
 class Reference(NamedTuple):
-    """What a setting's answers are compared with."""
+    """The records that a setting's answers are compared with."""
 
-    records: Mapping[str, dict[str, Any]]  # by sample, of those that the setting lacks
-    itself: bool  # whether the setting is the one that others are compared with
-    earlier: dict[str, Any] | None  # a record of the setting itself that an earlier run made
+    records: Mapping[str, dict[str, Any]]  # by sample, for the samples that the setting lacks
+    itself: bool  # whether other settings are compared with this setting
+    earlier: dict[str, Any] | None  # a record of this setting from an earlier run
 
 
 def reference_of(run: EngineRun, setting: EngineSetting, keys: Mapping[str, Sample], store: Store) -> Reference:
-    """The records of the folder's first engine setting, or of the first with likeliest tokens where distances are
-    measured: an earlier run may have made them, with a server that is no longer up. Without any, those of this run's
-    first setting. `keys` are those of the setting's own records."""
+    """The records of the folder's first engine setting; if distances are measured, of the first with likeliest tokens.
+    An earlier run may have made them, with a server that is not up any more. Without such records the first setting of
+    this run is the reference. `keys` has the keys of the setting's records."""
     records = [record for record in read_records(store.path).records if record["kind"] == "engine"]
-    earlier = next((one for one in records if one["key"] in keys), None)
-    first = next((setting_key(one) for one in records if one["top"] or not run.distance), run.settings[0].key)
+    earlier = next((record for record in records if record["key"] in keys), None)
+    first = next((setting_key(record) for record in records if record["top"] or not run.distance), run.settings[0].key)
     if setting.key == first:
         return Reference({}, True, earlier)
     lacking = [sample.id for key, sample in keys.items() if key not in store.done]
     theirs = {digest(run.identity, sample, first): sample for sample in lacking}
-    return Reference({theirs[one["key"]]: one for one in records if one["key"] in theirs}, False, earlier)
+    return Reference({theirs[record["key"]]: record for record in records if record["key"] in theirs}, False, earlier)
 
 
 class Recorder:
@@ -112,7 +112,7 @@ class Recorder:
         started = time.perf_counter()
         completion = self.session.complete(question, top)
         seconds = time.perf_counter() - started
-        if not self.setting.engine.chats:  # whose template is the server's
+        if not self.setting.engine.chats:  # a chat's template is the server's, so its tokens differ
             check_count(question, completion)
         check_whole(question, completion, self.run.loaded)
         tokens, text = ended(question, completion, self.run.loaded)
@@ -132,7 +132,7 @@ class Recorder:
         )
 
     def score(self, question: Question, sample: Sample) -> Answered:
-        """Score a text after the prompt in place of an answer. `top` serves distances alone."""
+        """Score a text after the prompt instead of an answer. The likeliest tokens are only for distances."""
         text = texts.text_of(self.run.loaded, sample, question)
         top = self.setting.engine.top if self.run.distance else 0
         started = time.perf_counter()
@@ -147,13 +147,13 @@ class Recorder:
         return Answered(question, "", [], seconds, tops, repeated, distance)
 
     def ask_again(self, question: Question, text: str) -> dict[str, Any]:
-        """Whether the question has the same answer again, and the share of the text before the first difference."""
+        """Whether the question gets the same answer again, and the share of the text before the first difference."""
         _, again = ended(question, self.session.complete(question, 0), self.run.loaded)
         longest = max(len(text), len(again))
         return {"equal": text == again, "agreed": common_prefix(text, again) / longest if longest else 1.0}
 
     def distance(self, question: Question, tops: Sequence[Top] | None) -> dict[str, float] | None:
-        """The distance from the reference's answer to the sample, where its likeliest tokens are known."""
+        """The distance from the reference's answer to the sample; None if its likeliest tokens are not known."""
         if not self.run.distance:
             return None
         if self.reference.itself:
@@ -167,7 +167,7 @@ class Recorder:
 
 
 def places_of(tokens: Sequence[int], top: Sequence[Top], stops: frozenset[int]) -> list[int]:
-    """The tokens at whose places distances are compared: those of an answer, and the one that ended it where its place
+    """The tokens at whose places distances are compared: an answer's tokens, and the token that ended it if its place
     is known."""
     end = likeliest(top[len(tokens)]) if len(top) > len(tokens) else None
     last = [stop for stop in stops if end == f"{AS_ID}{stop}"]

@@ -14,14 +14,14 @@ from kvbench.engines.secrets import Secret
 from kvbench.engines.server_answers import MOST_WORDS, words_of
 from kvbench.utils.text import count, first_line
 
-if TYPE_CHECKING:  # of the extra `server`
+if TYPE_CHECKING:  # httpx comes with the extra `server`
     import httpx
 
 Parsed = TypeVar("Parsed")
 
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that another attempt may change
-FIRST, LONGEST = 0.5, 30.0  # seconds of the first pause and of the longest one
-MOST = 64 * 2**20  # bytes of an answer: more is none
+FIRST, LONGEST = 0.5, 30.0  # seconds of the first and of the longest pause
+MOST = 64 * 2**20  # largest size of an answer in bytes
 
 
 class Refused(Exception):
@@ -33,7 +33,7 @@ class Refused(Exception):
 
 
 class Unavailable(Exception):
-    """No answer after all attempts; the message is that of the last one."""
+    """No answer after all attempts; the message is that of the last attempt."""
 
 
 class _Again(Exception):
@@ -50,7 +50,7 @@ class Client:
 
     base: str  # URL without a slash at its end
     secret: Secret | None = None
-    timeout: float = 600.0  # seconds of a request with all its attempts
+    timeout: float = 600.0  # seconds for a request, all attempts included
     retries: int = 6
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
@@ -64,11 +64,11 @@ class Client:
         self.headers = {"User-Agent": "kvbench", "Accept": "application/json"}
         if self.secret is not None:
             self.headers["Authorization"] = f"Bearer {self.secret.value}"
-        self.certificates = httpx.create_ssl_context()  # which takes longer to make than a question
+        self.certificates = httpx.create_ssl_context()  # shared, because making it takes longer than a question
 
     @property
     def http(self) -> "httpx.Client":
-        """The calling thread's own: each question to a client of all threads would look at the connections of all."""
+        """The calling thread's client. A shared client would search the connections of all threads at each question."""
         import httpx
 
         if not hasattr(self.mine, "http"):
@@ -89,7 +89,7 @@ class Client:
         return self._request(path, payload, retries, _parsed)
 
     def text(self, path: str) -> str:
-        """As `json`, but the text as it is."""
+        """The text at a path below `base`, not parsed; otherwise as `json`."""
         return self._request(path, None, None, lambda body: body.decode("utf-8", "replace"))
 
     def _request(
@@ -143,16 +143,17 @@ class Client:
         return bytes(body)
 
     def _pause(self, attempt: int, retry_after: float | None) -> float:
-        """Seconds after an attempt: twice as many each time, less up to a half; at least the server's Retry-After."""
+        """Seconds of the pause after an attempt: doubled each time, minus a random part of up to a half, and at least
+        the server's Retry-After."""
         pause = min(FIRST * 2 ** (attempt - 1), LONGEST) * (1 - self.jitter() / 2)
         return max(pause, retry_after or 0.0)
 
     def clean(self, text: str) -> str:
-        """A text without the key. What is cut afterwards has no part of it."""
+        """A text without the key. Texts are cleaned before they are cut, so that no part of a key remains."""
         return self.secret.out_of(text) if self.secret else text
 
     def _words(self, body: bytes) -> str:
-        """A server's description of an error, in one line."""
+        """The server's description of an error, in one line."""
         try:
             node = json.loads(body.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
@@ -170,7 +171,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def _retry_after(response: "httpx.Response") -> float | None:
-    """The seconds of Retry-After, a number or a date; None without it."""
+    """The seconds of the header Retry-After, which is a number or a date; None without it."""
     value = response.headers.get("retry-after", "").strip()
     try:
         return max(float(value), 0.0)

@@ -1,4 +1,4 @@
-"""What engines in a worker process have in common: one process a session, and questions by token ids."""
+"""The base of engines in a worker process: one process per session, and questions by token ids."""
 
 import json
 import os
@@ -22,29 +22,29 @@ from kvbench.utils.model_shape import is_gguf
 
 @checked(prefix="engine.")
 class InWorker(Engine):
-    """An engine in an environment of its own. Answers greedily, one question at a time."""
+    """An engine in a separate environment. It answers greedily, one question at a time."""
 
-    label: str | None = None  # None: the engine and what distinguishes its cache
-    context: Positive | None = None  # tokens of a prompt and its answer; None: the model's
-    threads: Positive | None = None  # None: as many as cores
-    python: str | None = None  # Python of the engine's environment; None: that in `environment`
-    timeout: PositiveNumber = 3600.0  # seconds of a question
+    label: str | None = None  # None: the engine's name and the options of its cache
+    context: Positive | None = None  # tokens of a prompt and its answer; None: the model's limit
+    threads: Positive | None = None  # None: the number of cores
+    python: str | None = None  # Python of the engine's environment; None: the Python in `environment`
+    timeout: PositiveNumber = 3600.0  # seconds for a question
     repeat: NonNegative = 3
     about: dict[str, Any] = field(init=False, default_factory=dict)
     draws = False
-    environment: ClassVar[str]  # folder that make engines installs it into
-    requirement: ClassVar[str]  # what pip installs, as a shell reads it
+    environment: ClassVar[str]  # folder into which `make engines` installs it
+    requirement: ClassVar[str]  # arguments of pip install, quoted for a shell
     script: ClassVar[Path]  # the worker's file, see worker_loop.py
 
     @abstractmethod
     def launch(self, reader: TextModel) -> dict[str, Any]:
-        """The settings that the worker reads first. Raises UserError for what it could not read."""
+        """The settings that the worker reads first. Raises UserError for a model that it cannot read."""
 
     def start(self, reader: TextModel) -> dict[str, Any]:
-        """Start the engine once and end it: what it says of itself, with `version` and `vocabulary`, and where it knows
-        them the `shape` of its model and its `tokens`, or `decoded` what they stand for.
+        """Start the engine once and end it. The result is the engine's description of itself, with `version` and
+        `vocabulary`, and if it knows them the `shape` of its model and its `tokens`, or the `decoded` tokens.
 
-        Raises UserError where it is not installed, refuses its settings (in its own words) or has another model.
+        Raises UserError if it is not installed, refuses its settings (in its own words) or has another model.
         """
         python = python_of(self.python, self.environment, self.requirement)
         self.command = python, self.script, self.launch(reader), self.timeout
@@ -62,12 +62,12 @@ class InWorker(Engine):
         return description
 
     def named(self, names: Sequence[str]) -> dict[str, Any]:
-        """Those of the keys `names` that differ from their defaults. Records of before have none of them."""
-        defaults = {one.name: one.default for one in fields(self)}
+        """The values of the keys `names` that differ from their defaults; earlier records have none of these keys."""
+        defaults = {field.name: field.default for field in fields(self)}
         return {name: value for name in names if (value := getattr(self, name)) != defaults[name]}
 
     def settings(self, reader: TextModel) -> dict[str, Any]:
-        """The settings that every worker reads: tokens of the cache, and threads."""
+        """The settings that every worker reads: the tokens of the cache, and threads."""
         threads = self.threads or len(os.sched_getaffinity(0))
         return {"context": self.context or reader.spec.max_length, "threads": threads}
 
@@ -104,15 +104,15 @@ class WorkerSession(Session):
 
 
 def in_label(named: Mapping[str, Any]) -> str:
-    """Keys that differ from their defaults, as they end a label."""
+    """Keys that differ from their defaults, as the end of a label."""
     return "".join(
         f" {name}={json.dumps(value) if not isinstance(value, str) else value}" for name, value in named.items()
     )
 
 
 def stated_bytes(reader: TextModel, tokens: int, key_bits: float, value_bits: float) -> int | None:
-    """What elements of so many bits take for a prompt's tokens, in all layers of the model; None for layers that
-    kvbench does not describe."""
+    """Bytes of keys and values in these bits per element for a prompt's tokens, in all layers of the model; None if
+    kvbench cannot describe the layers."""
     try:
         keys, values = stored_numbers(reader.config, tokens)
     except UserError:
@@ -120,12 +120,15 @@ def stated_bytes(reader: TextModel, tokens: int, key_bits: float, value_bits: fl
     return round((keys * key_bits + values * value_bits) / 8)
 
 
-def given_model(given: str | None, reader: TextModel) -> Path:
-    """The file or folder `given` as engine.model_file, or the GGUF file that the model is read from."""
-    if given is not None:
-        path = Path(given).expanduser()
+def model_path(model_file: str | None, reader: TextModel) -> Path:
+    """The file or folder engine.model_file, or the GGUF file from which the model is read.
+
+    Raises UserError if it does not exist, or if neither is known.
+    """
+    if model_file is not None:
+        path = Path(model_file).expanduser()
         if not path.exists():
-            raise UserError(f"engine.model_file={given} does not exist")
+            raise UserError(f"engine.model_file={model_file} does not exist")
         return path.resolve()
     if reader.spec.path is not None and is_gguf(reader.spec.path):
         return Path(reader.spec.path).expanduser().resolve()

@@ -1,4 +1,4 @@
-"""llama.cpp in a process of its own, for worker_loop.py. Imports the standard library, numpy and llama_cpp alone."""
+"""llama.cpp in a separate process, for worker_loop.py. It imports only the standard library, numpy and llama_cpp."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ BUFFER = re.compile(r"KV buffer size *= *([\d.]+) MiB")
 
 
 class Log:
-    """What llama.cpp writes, which reaches no terminal."""
+    """The log of llama.cpp, which is not shown on a terminal."""
 
     def __init__(self, llama_cpp: Any) -> None:
         self.text = ""
@@ -18,7 +18,7 @@ class Log:
         def add(level: int, text: bytes, user_data: Any) -> None:
             self.text += text.decode("utf-8", "replace")
 
-        self.callback = llama_cpp.llama_log_callback(add)  # kept, since C calls it
+        self.callback = llama_cpp.llama_log_callback(add)  # referenced, because C calls it
         llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
 
     def buffer_bytes(self) -> int | None:
@@ -31,12 +31,12 @@ class Log:
 
 
 def plain_buffers(llama_cpp: Any) -> None:
-    """Load weights as they are in the file.
+    """Load weights in the layout of the file.
 
     Weights repacked for a CPU's instructions, such as AMX, round differently on each machine, and 0.3.36 crashes with
-    them on some.
+    them on some machines.
     """
-    bindings = llama_cpp.llama_cpp  # where `Llama` looks it up
+    bindings = llama_cpp.llama_cpp  # the module in which `Llama` looks the function up
     default = bindings.llama_model_default_params
 
     def params() -> Any:
@@ -47,7 +47,7 @@ def plain_buffers(llama_cpp: Any) -> None:
     bindings.llama_model_default_params = params
 
 
-# What a GGUF file says of its model, by the names of configurations.
+# Names of sizes in a model's configuration -> keys of a GGUF file.
 SHAPE = {
     "num_hidden_layers": "block_count",
     "num_attention_heads": "attention.head_count",
@@ -57,10 +57,10 @@ SHAPE = {
 
 
 def shape_of(metadata: dict[str, str]) -> dict[str, int]:
-    """Sizes of the model in the file; without those that differ from layer to layer."""
+    """Sizes of the model in the file, without sizes that differ from layer to layer."""
     kind = metadata.get("general.architecture", "")
-    said = {name: metadata.get(f"{kind}.{key}", "") for name, key in SHAPE.items()}
-    return {name: int(value) for name, value in said.items() if value.isdecimal()}
+    sizes = {name: metadata.get(f"{kind}.{key}", "") for name, key in SHAPE.items()}
+    return {name: int(value) for name, value in sizes.items() if value.isdecimal()}
 
 
 def in_short(error: Exception) -> str:
@@ -107,10 +107,10 @@ class Worker:
         }
 
     def texts(self) -> list[str]:
-        """The tokens as the file writes them, in their order."""
+        """The tokens in the file's spelling, in order of their ids."""
         vocabulary = self.lib.llama_model_get_vocab(self.model.model)
-        found = (self.lib.llama_vocab_get_text(vocabulary, token) for token in range(self.model.n_vocab()))
-        return [text.decode("utf-8", "replace") for text in found]
+        texts = (self.lib.llama_vocab_get_text(vocabulary, token) for token in range(self.model.n_vocab()))
+        return [text.decode("utf-8", "replace") for text in texts]
 
     def logits(self, tokens: list[int]) -> Any:
         """Read tokens after the earlier ones; the logits of the next token, in float64."""
@@ -132,8 +132,8 @@ class Worker:
     def complete(
         self, ids: list[int], max_new_tokens: int, stops: list[int], at_least_one: bool, top: int
     ) -> dict[str, Any]:
-        """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place, that of the stop
-        token as well."""
+        """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place, including the
+        stop token's."""
         self.model.reset()
         tokens: list[int] = []
         logits, tops = self.logits(ids), []
@@ -159,7 +159,7 @@ class Worker:
     def score(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
         """The log-probability of each of `tokens` after a prompt, and the likeliest tokens at its place.
 
-        Tokens are read one by one, as generated ones are: each attends to what the cache holds of the earlier ones.
+        Tokens are read one by one, like generated tokens: each attends to the cache of the earlier tokens.
         """
         self.model.reset()
         logs, tops, unread = [], [], ids

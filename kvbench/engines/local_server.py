@@ -1,4 +1,4 @@
-"""A server that kvbench starts itself, by the user's own command, and ends with the block."""
+"""A server that kvbench starts by the user's command and ends with the block."""
 
 import shlex
 import subprocess
@@ -11,18 +11,18 @@ from pathlib import Path
 from kvbench.engines.base import Gone
 from kvbench.engines.processes import kill_group, last_line
 
-START = 1800.0  # seconds in which a server loads its model
-PAUSE = 0.5  # between two looks whether it answers
+START = 1800.0  # seconds for a server to load its model
+PAUSE = 0.5  # seconds between two attempts to reach it
 
 
 @contextmanager
 def started(command: str, answers: Callable[[], bool]) -> Iterator[None]:
     """The program of a command line, without a shell, from its first answer to the end of the block.
 
-    Raises Gone where something answers already, the program cannot be started, ends, or does not answer in time.
+    Raises Gone if a server answers already, or if the program cannot be started, ends, or does not answer in time.
     """
     if answers():
-        raise Gone("a server answers there already: another one's answers would be taken for its own")
+        raise Gone("another server answers there already: its answers would be taken for the started server's")
     with tempfile.TemporaryDirectory(prefix="kvbench-server-") as folder:
         log = Path(folder) / "log"
         with log.open("wb") as file:
@@ -32,7 +32,7 @@ def started(command: str, answers: Callable[[], bool]) -> Iterator[None]:
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,  # a Ctrl-C is for the run, which ends the server
+                    start_new_session=True,  # Ctrl-C reaches only the run, which ends the server
                 )
             except OSError as error:
                 raise Gone(f"{shlex.split(command)[0]} cannot be started: {error.strerror}") from error
@@ -40,7 +40,7 @@ def started(command: str, answers: Callable[[], bool]) -> Iterator[None]:
             _wait(process, log, answers)
             yield
         finally:
-            kill_group(process)  # its workers end with it
+            kill_group(process)  # with its workers
 
 
 def _wait(process: "subprocess.Popen[bytes]", log: Path, answers: Callable[[], bool]) -> None:

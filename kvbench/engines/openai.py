@@ -26,13 +26,13 @@ class OpenAI(Engine):
     """A server at `url`, which ends in the version of the protocol: http://127.0.0.1:8000/v1."""
 
     url: str | None = None
-    mode: Literal["completions", "chat"] = "completions"  # chat: messages, in the server's own template
+    mode: Literal["completions", "chat"] = "completions"  # chat: messages, in the server's chat template
     label: str | None = None  # None: host and port
     served_model: str | None = None  # the server's id of the model; None: the hub's id, or the name of its preset
-    flags: str | None = None  # how the server was started, where it does not say so itself
-    command: str | None = None  # starts the server, with {flags} in the place of `flags`; None: it is up
+    flags: str | None = None  # how the server was started, if the server does not report it
+    command: str | None = None  # starts the server; {flags} stands for `flags`; None: the server is up
     key_env: str | None = None  # environment variable with the server's key
-    key_file: str | None = None  # or a file
+    key_file: str | None = None  # file with the server's key
     concurrency: Positive = 4
     timeout: PositiveNumber = 600.0
     retries: NonNegative = 6
@@ -47,24 +47,25 @@ class OpenAI(Engine):
             parts = urlsplit(self.url)
             port = parts.port
         except ValueError as error:
-            raise UserError(f"engine.url={self.url!r} is no address: {error}") from error
+            raise UserError(f"engine.url={self.url!r} is not an address: {error}") from error
         if parts.username or parts.password or parts.query or parts.fragment:
             raise UserError(
-                "engine.url has a user, a password or a query, which every record would show: the key of a server "
-                "comes from engine.key_env or engine.key_file"
+                "engine.url has a user, a password or a query, which every record would show: put the server's key "
+                "into engine.key_env or engine.key_file"
             )
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UserError(f"engine.url={self.url!r} is no address of a server, such as http://127.0.0.1:8000/v1")
+            raise UserError(f"engine.url={self.url!r} is not an address of a server, such as http://127.0.0.1:8000/v1")
+        self.base = self.url.rstrip("/")
         self.named = self.label is not None
         self.label = self.label or self._label(parts.hostname + (f":{port}" if port else ""))
 
     def _label(self, place: str) -> str:
-        """A server that kvbench starts is named after its flags: the next one has the same address."""
+        """A server that kvbench starts is named by its flags, because the next server has the same address."""
         return f"openai {place}" if self.command is None or self.flags is None else f"openai {self.flags}"
 
     @property
     def parameters(self) -> dict[str, Any]:
-        mode = {} if self.mode == "completions" else {"mode": self.mode}  # records of before have none
+        mode = {} if self.mode == "completions" else {"mode": self.mode}  # not in earlier records
         return {"engine": "openai", "flags": self.flags, **mode}
 
     @property
@@ -83,13 +84,13 @@ class OpenAI(Engine):
         self.about = self.server.about
         if "told" not in self.about and self.flags is None and not self.named:
             raise UserError(
-                f"engine.url={self.url} does not say how its cache is stored, so that records of another cache at the "
-                "same address would be taken for its own: engine.flags='…' says how it was started, or "
-                "engine.label=NAME tells it apart"
+                f"engine.url={self.url} does not report how its cache is stored, so that records of another cache at "
+                "the same address would be taken for this server's: state its options as engine.flags='…', or name it "
+                "by engine.label=NAME"
             )
 
     def cannot_score(self) -> str | None:
-        """Tries a prompt of a few tokens."""
+        """Why the server does not score a prompt of a few tokens; None if it does."""
         question = Question("", self.words[:1], "", 1, frozenset())
         try:
             with self.session() as session:
@@ -99,27 +100,25 @@ class OpenAI(Engine):
         return None
 
     def cannot_serve(self) -> str | None:
-        if self.url and self.url.rstrip("/").endswith("/v1"):
+        if self.base.endswith("/v1"):
             return None
         return f"engine.url={self.url} does not end in /v1, where GuideLLM sends its requests"
 
     @contextmanager
     def served(self) -> Iterator[Address]:
-        """Prompts are sent as text, with the extras that say how the server reads them."""
-        assert self.url, "checked when it was built"
+        """The address for prompts as text, with the extras about how the server reads prompts."""
         extras = {name: value for name, value in self.server.extras.items() if name not in OF_ANSWERS}
         with self.up():
-            yield Address(self.url.rstrip("/"), self.server.model, self.server.chats, extras, self.secret)
+            yield Address(self.base, self.server.model, self.server.chats, extras, self.secret)
 
     def names(self, reader: TextModel) -> list[str]:
-        """What the server may call the model."""
+        """The names that the server may use for the model."""
         spec = reader.spec
         return [self.served_model] if self.served_model else [name for name in (spec.hub_id, spec.name) if name]
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        assert self.url, "checked when it was built"
-        client = Client(self.url.rstrip("/"), self.secret, self.timeout, self.retries)
+        client = Client(self.base, self.secret, self.timeout, self.retries)
         try:
             yield client
         finally:
@@ -132,7 +131,7 @@ class OpenAI(Engine):
 
     @contextmanager
     def up(self) -> Iterator[None]:
-        """The server answers within the block: kvbench starts it where engine.command says how. Raises Gone."""
+        """The server answers within the block; kvbench starts it if engine.command is set. Raises Gone."""
         if self.command is None:
             yield
             return
@@ -150,9 +149,9 @@ def answers(client: Client, retries: int = 0) -> bool:
     return True
 
 
-# Refusals that the next question will meet, too: where the server is, and who may ask it.
+# Refusals that the next question gets, too: wrong address, or missing permission.
 LASTING = frozenset({301, 302, 303, 307, 308, 401, 402, 403, 404, 405, 410})
-IN_A_ROW = 3  # such refusals that end a run
+IN_A_ROW = 3  # number of such refusals that ends a run
 
 
 class Connection(Session):
@@ -160,7 +159,7 @@ class Connection(Session):
 
     def __init__(self, client: Client, server: Server):
         self.client, self.server = client, server
-        self.refused = 0  # questions in a row, for a reason of LASTING
+        self.refused = 0  # number of questions in a row that were refused with a status of LASTING
 
     def complete(self, question: Question, top: int) -> Completion:
         if self.server.chats:
@@ -178,7 +177,7 @@ class Connection(Session):
 
     def chat(self, question: Question, top: int) -> Completion:
         if not question.messages:
-            raise CannotAnswer("this prompt is no chat: it is raw text, or has the beginning of its answer")
+            raise CannotAnswer("this prompt is not a chat: it is raw text, or includes the beginning of the answer")
         payload = {"model": self.server.model, "messages": messages(question.messages), **self.server.extras}
         payload |= {"max_tokens": question.max_new_tokens, **self.sampling(question)}
         if top:
@@ -194,12 +193,12 @@ class Connection(Session):
             return None
 
     def score(self, question: Question, tokens: Sequence[int], top: int) -> Scored:
-        """By `echo`, which gives the log-probabilities of a prompt: here of prompt and text."""
+        """Scores by `echo`, which gives the log-probabilities of a prompt: prompt and text are sent as one."""
         if not self.server.takes_ids:
-            raise CannotAnswer("it takes no token ids, so it may score other tokens")
+            raise CannotAnswer("the server does not take token ids, so it may score other tokens")
         ids = [*question.ids, *tokens]
         payload = {**self.prompt(question, ids), "max_tokens": 1, "temperature": 0, "echo": True}
-        payload["logprobs"] = max(top, 1)  # some servers take 0 for none
+        payload["logprobs"] = max(top, 1)  # some servers read 0 as none
         return self.ask(payload, lambda node: scored(node, ids, len(question.ids)))
 
     def prompt(self, question: Question, ids: Sequence[int]) -> dict[str, Any]:
@@ -207,11 +206,11 @@ class Connection(Session):
         return {"model": self.server.model, "prompt": prompt, **self.server.extras}
 
     def sampling(self, question: Question) -> dict[str, Any]:
-        """How the server chooses tokens; it draws with random numbers of its own."""
+        """The request's options of sampling; the server draws with its own random numbers."""
         if (sampling := question.sampling) is None:
             return {"temperature": 0, "top_p": 1}
         options: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
-        # -1: vLLM's word for all tokens, in place of the model's own top_k
+        # -1 means all tokens in vLLM, instead of the model's default top_k
         options |= {"top_k": sampling.top_k or (-1 if self.server.gives_ids else None)}
         return {name: value for name, value in options.items() if value is not None}
 
@@ -236,5 +235,5 @@ class Connection(Session):
         return result
 
     def alive(self) -> bool:
-        """Whether the server still answers anything."""
+        """Whether the server still answers at all."""
         return answers(self.client, retries=1)

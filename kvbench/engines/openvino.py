@@ -1,17 +1,17 @@
-"""OpenVINO GenAI in a process of its own: the precision of its cache, and tokens that it evicts."""
+"""OpenVINO GenAI in a separate process: the precision of its cache, and its eviction of tokens."""
 
 from pathlib import Path
 from typing import Any, Literal
 
 from kvbench.engines.base import CacheBytes
-from kvbench.engines.in_worker import InWorker, given_model, in_label
+from kvbench.engines.in_worker import InWorker, in_label, model_path
 from kvbench.errors import UserError
 from kvbench.models import TextModel
 from kvbench.utils.checked import NonNegative, Positive, Share, checked
 from kvbench.utils.hashing import digest, file_hash
 
 NETWORK = ("openvino_model.xml", "openvino_model.bin")  # files of a folder in OpenVINO's format
-# What decides which tokens are evicted.
+# Options that decide which tokens are evicted.
 EVICTION = ("max_cache_size", "aggregation", "start_size", "recent_size", "snapkv_window", "rotation")
 CRUSH = ("kvcrush", "kvcrush_anchor")
 SPARSE = ("sparse_prefill", "sparse_dense", "sparse_start", "sparse_recent", "sparse_threshold")
@@ -20,27 +20,27 @@ FLAGS = (*CRUSH, *SPARSE, "prefix_caching")
 
 @checked(prefix="engine.")
 class OpenVINO(InWorker):
-    """A GGUF file or a folder of OpenVINO's format under its continuous batching."""
+    """A GGUF file, or a folder in OpenVINO's format, with OpenVINO's continuous batching."""
 
-    precision: Literal["f32", "f16", "bf16", "u8", "u4", "u3"] | None = None  # of K and V; None: the device's
+    precision: Literal["f32", "f16", "bf16", "u8", "u4", "u3"] | None = None  # of K and V; None: the device's default
     max_cache_size: Positive | None = None  # tokens that are kept from the first generated token on; None: all
     aggregation: Literal["SUM", "NORM_SUM", "ADAPTIVE_RKV"] = "NORM_SUM"  # of a token's attention over the steps
     start_size: Positive = 32  # first tokens that are never evicted
     recent_size: Positive = 128  # last tokens that are never evicted
-    snapkv_window: NonNegative = 8  # last tokens of the prompt whose attention counts; 0: all tokens'
-    rotation: bool = False  # turn the keys that are left to places without gaps
-    kvcrush: Positive | None = None  # blocks of max_cache_size that KVCrush chooses; None: none
+    snapkv_window: NonNegative = 8  # last tokens of the prompt whose attention counts; 0: all tokens
+    rotation: bool = False  # rotate the kept keys to positions without gaps
+    kvcrush: Positive | None = None  # number of blocks of max_cache_size that KVCrush chooses; None: no KVCrush
     kvcrush_anchor: Literal["RANDOM", "ZEROS", "ONES", "MEAN", "ALTERNATING"] = "RANDOM"
-    sparse_prefill: Literal["TRISHAPE", "XATTENTION"] | None = None  # the prompt attends to a part of itself
-    sparse_dense: Positive = 100  # last tokens of the prompt that attend to all of it
-    sparse_start: Positive = 128  # first tokens that all others attend to (TRISHAPE)
-    sparse_recent: Positive = 1920  # latest tokens that all others attend to (TRISHAPE)
-    sparse_threshold: Share = 0.8  # of attention that the blocks which are read make up (XATTENTION)
-    prefix_caching: bool = False  # read the beginnings that prompts share once
+    sparse_prefill: Literal["TRISHAPE", "XATTENTION"] | None = None  # prefill with sparse attention; None: full
+    sparse_dense: Positive = 100  # last tokens of the prompt that attend to the whole prompt
+    sparse_start: Positive = 128  # first tokens that all other tokens attend to (TRISHAPE)
+    sparse_recent: Positive = 1920  # latest tokens that all other tokens attend to (TRISHAPE)
+    sparse_threshold: Share = 0.8  # share of attention in the blocks that are read (XATTENTION)
+    prefix_caching: bool = False  # read shared beginnings of prompts only once
     compute: Literal["f32", "f16", "bf16"] = "f32"
-    model_file: str | None = None  # GGUF or a folder; None: that of a model from PyPI
+    model_file: str | None = None  # a GGUF file or a folder; None: the file of a model from PyPI
     device: str = "CPU"
-    top = 1  # it gives no log-probability but that of the token it chose
+    top = 1  # it gives only the log-probability of the chosen token
     environment = ".venv-openvino"
     requirement = "'openvino-genai==2026.4.1.0'"
     script = Path(__file__).with_name("openvino_worker.py")
@@ -49,12 +49,12 @@ class OpenVINO(InWorker):
         kept = self.start_size + self.recent_size
         if self.max_cache_size is not None and self.max_cache_size <= kept:
             raise UserError(
-                f"engine.max_cache_size={self.max_cache_size} must be above engine.start_size + engine.recent_size, "
-                f"{self.start_size} + {self.recent_size} tokens that are never evicted"
+                f"engine.max_cache_size={self.max_cache_size} must be above engine.start_size + engine.recent_size = "
+                f"{self.start_size} + {self.recent_size}, the tokens that are never evicted"
             )
         if self.kvcrush and (self.max_cache_size is None or self.aggregation == "ADAPTIVE_RKV"):
             raise UserError(
-                "engine.kvcrush chooses among what eviction keeps: it needs engine.max_cache_size, and "
+                "engine.kvcrush chooses among tokens that eviction keeps: it needs engine.max_cache_size, and "
                 "engine.aggregation=SUM or NORM_SUM"
             )
         if self.kvcrush is None and self.named(CRUSH):
@@ -80,17 +80,17 @@ class OpenVINO(InWorker):
     def cannot_score(self) -> str | None:
         if self.max_cache_size is None:
             return None
-        return f"engine.max_cache_size={self.max_cache_size} evicts only after a prompt: it has no part in its score"
+        return f"engine.max_cache_size={self.max_cache_size} evicts only after a prompt: it does not affect a score"
 
     def launch(self, reader: TextModel) -> dict[str, Any]:
-        self.file = given_model(self.model_file, reader)
+        self.file = model_path(self.model_file, reader)
         if self.file.is_dir() and not (self.file / NETWORK[0]).is_file():
             raise UserError(f"engine.model_file={self.model_file} has no {NETWORK[0]}")
         names = ("precision", "compute", "device", *EVICTION, *FLAGS)
         return {"model_file": str(self.file), **{name: getattr(self, name) for name in names}, **self.settings(reader)}
 
     def cache_bytes(self, tokens: int) -> CacheBytes:
-        """Stated of the whole blocks that hold the prompt, or what eviction leaves of it."""
+        """Stated bytes: the whole blocks that hold the prompt, or the tokens that eviction keeps of it."""
         tokens = min(tokens, self.max_cache_size or tokens)
         blocks = -(-tokens // self.block)
         return CacheBytes(self.reported, round(blocks * self.block * self.token_bytes))

@@ -1,23 +1,23 @@
-"""OpenVINO GenAI in a process of its own, for worker_loop.py.
+"""OpenVINO GenAI in a separate process, for worker_loop.py.
 
-Imports the standard library, numpy, openvino and openvino_genai alone.
+It imports only the standard library, numpy, openvino and openvino_genai.
 """
 
 import re
 from typing import Any
 
-BLOCK = 32  # tokens of a block of its cache on a CPU
+BLOCK = 32  # tokens per block of OpenVINO's cache on a CPU
 PLACE = re.compile(r" at /\S+:\d+:|\S*\.(cpp|hpp):\d+:?")
 
 
 def in_short(error: Exception) -> str:
-    """The error's lines without the files of OpenVINO's source code."""
+    """The error's lines without file names of OpenVINO's source code."""
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from ")]
     return PLACE.sub("", "; ".join(lines))
 
 
 def texts_of(vocabulary: dict[bytes, int]) -> list[str]:
-    """What each token stands for, in the order of their numbers; U+FFFD for a number without one."""
+    """The text of each token, in the order of token ids; U+FFFD for an id without a token."""
     texts = ["\ufffd"] * (max(vocabulary.values()) + 1)
     for text, number in vocabulary.items():
         texts[number] = text.decode("utf-8", "replace")
@@ -35,13 +35,13 @@ class Worker:
         self.load()
         evicted = settings["max_cache_size"] or 0
         warm = min(evicted + 2 * BLOCK, settings["context"] - 2)
-        # some types fail only here; and then bytes are known
+        # some cache types fail only here; afterwards the bytes are known
         self.generate([1] * warm, max_new_tokens=2, ignore_eos=True)
 
     def load(self) -> None:
         settings, scheduler = self.settings, self.lib.SchedulerConfig()
         scheduler.num_kv_blocks = self.blocks
-        # with prefixes of earlier prompts, the same question has other log-probabilities the second time
+        # with cached prefixes of earlier prompts, the same question has other log-probabilities the second time
         scheduler.enable_prefix_caching = settings["prefix_caching"]
         if settings["sparse_prefill"]:
             scheduler.use_sparse_attention = True
@@ -66,14 +66,14 @@ class Worker:
         properties = {"INFERENCE_PRECISION_HINT": settings["compute"], "INFERENCE_NUM_THREADS": settings["threads"]}
         if settings["precision"]:
             properties["KV_CACHE_PRECISION"] = settings["precision"]
-        self.pipeline: Any = None  # the earlier one's memory
+        self.pipeline: Any = None  # frees the earlier pipeline's memory
         self.pipeline = self.lib.ContinuousBatchingPipeline(
             settings["model_file"], scheduler, settings["device"], properties
         )
         self.requests = 0
 
     def crush(self) -> dict[str, Any]:
-        """KVCrush's part of the eviction, where it is used."""
+        """The options of KVCrush, if it is used."""
         if not self.settings["kvcrush"]:
             return {}
         anchor = getattr(self.lib.KVCrushAnchorPointMode, self.settings["kvcrush_anchor"])
@@ -93,7 +93,7 @@ class Worker:
         }
 
     def generate(self, ids: list[int], **rules: Any) -> tuple[list[int], list[float]]:
-        """Tokens after a prompt, and the log-probability of each; with `echo` those of the prompt before them."""
+        """Tokens after a prompt and the log-probability of each; with `echo` also of the prompt's tokens."""
         if len(ids) + rules["max_new_tokens"] > self.settings["context"]:
             raise ValueError(
                 f"{len(ids)} tokens and {rules['max_new_tokens']} new ones exceed engine.context, "
@@ -107,7 +107,7 @@ class Worker:
             while self.pipeline.has_non_finished_requests():
                 self.pipeline.step()
         except Exception:
-            self.load()  # a request that failed would stay among the next ones
+            self.load()  # a failed request would stay among the next requests
             raise
         status = handle.get_status()
         outputs = handle.read_all()
@@ -118,7 +118,7 @@ class Worker:
     def complete(
         self, ids: list[int], max_new_tokens: int, stops: list[int], at_least_one: bool, top: int
     ) -> dict[str, Any]:
-        """Greedy tokens until a stop token, which is left out; and each one's log-probability, the stop token's too."""
+        """Greedy tokens until a stop token, which is left out; and log-probabilities, including the stop token's."""
         rules = {"stop_token_ids": set(stops), "min_new_tokens": int(at_least_one)} if stops else {"ignore_eos": True}
         tokens, logs = self.generate(ids, max_new_tokens=max_new_tokens, **rules)
         end = next((place for place, token in enumerate(tokens) if token in stops), len(tokens))
@@ -127,10 +127,10 @@ class Worker:
         return {"tokens": tokens[:end], "top": tops, "prompt_tokens": len(ids)}
 
     def follow(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
-        """The likeliest token at the place of each of `tokens` after a prompt, which is read anew for each.
+        """The likeliest token at the place of each of `tokens` after a prompt, which is read again for each token.
 
-        None under eviction and sparse attention: a prompt that is read again keeps, or reads, other tokens than one
-        that was continued.
+        None under eviction and sparse attention: a prompt that is read again keeps, or reads, other tokens than a
+        prompt that is continued.
         """
         if self.settings["max_cache_size"] or self.settings["sparse_prefill"]:
             return {"top": None}
@@ -145,5 +145,5 @@ class Worker:
         text = [*ids, *tokens]
         echoed, logs = self.generate(text, max_new_tokens=0, echo=True)
         if echoed != text:
-            raise ValueError("OpenVINO repeats another prompt than it was given")
+            raise ValueError("OpenVINO echoes another prompt than it was sent")
         return {"logprobs": logs[len(ids) :], "top": None, "read": len(echoed)}

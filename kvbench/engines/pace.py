@@ -9,7 +9,7 @@ from kvbench.engines.record import EngineRun
 
 
 class Seconds(NamedTuple):
-    """The time left, between two bounds."""
+    """Bounds of the remaining time."""
 
     low: float
     high: float
@@ -18,28 +18,27 @@ class Seconds(NamedTuple):
 class Pace:
     """The progress of a run (see kvbench.runner.estimate.Estimate), from answers alone."""
 
-    warned = True  # of no setting that dominates: an engine's take what its server takes
+    long = False  # no announcement: nothing is predicted before the first answer
+    warned = True  # no warning of a setting that dominates: engines' settings take as long as their server
 
     def __init__(self, left: int, part: str = "", clock: Callable[[], float] = time.perf_counter, rated: bool = True):
-        """rated: whether the tokens of records are all that was read and written."""
+        """rated: whether the records have all tokens that were read and written, so that tokens/s is shown."""
         self.ahead = left  # records to make
         self.part, self.clock, self.since = part, clock, clock()
         self.answers = self.tokens = 0
-        self.known, self.rated = False, rated
-        self.costs: dict[str, Any] = {}  # nothing is predicted before the first answer
+        self.rated = rated
 
     def made(self, record: Mapping[str, Any]) -> bool:
-        """Count a record, which nothing waits for: settings are not compared by sample."""
+        """Count a record. Returns True: no table waits for it, because settings are not compared by sample."""
         self.ahead = max(self.ahead - 1, 0)
         self.answers += 1
         self.tokens += record.get("prompt_tokens", 0) + len(record.get("tokens") or ())
-        self.known = True
         return True
 
     @property
     def measuring(self) -> bool:
         """Whether there is no answer yet."""
-        return not self.known
+        return not self.answers
 
     def left(self) -> float:
         """Seconds until the last record."""
@@ -51,7 +50,7 @@ class Pace:
 
     @property
     def rate(self) -> str:
-        """Tokens read and written each second, as progress shows them."""
+        """Tokens read and written per second, as text for the progress line."""
         elapsed = self.clock() - self.since
         return f"{self.tokens / elapsed:,.0f} tokens/s" if self.rated and self.tokens and elapsed > 0 else ""
 
@@ -59,5 +58,5 @@ class Pace:
 def pace_of(
     run: EngineRun, samples: Sequence[Sample], done: Container[str], part: str = "", rated: bool = True
 ) -> Pace:
-    """Of the records of `samples` that are not done."""
+    """The pace of the records of `samples` that are not done."""
     return Pace(sum(run.key(s, setting) not in done for s in samples for setting in run.settings), part, rated=rated)

@@ -10,7 +10,7 @@ from kvbench.utils.signals import unbroken
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
-TICK = 0.1  # seconds after which a signal is heard where no result comes
+TICK = 0.1  # seconds after which signals are handled while no result arrives
 
 
 def in_parallel(
@@ -19,12 +19,12 @@ def in_parallel(
     threads: int,
     keep: Callable[[Result], None] = lambda result: None,
 ) -> Generator[Result]:
-    """`work` of every job, in the order in which they end. The first exception is raised here and begins no more jobs.
+    """The results of `work` on every job, in the order in which jobs end. The first exception is raised in the caller.
 
     `keep` is called with each result, in the caller's thread and to its end, before the result is yielded: a signal
-    that stops a run comes before or behind it. No more than twice as many jobs as threads are begun or wait to be kept.
-    Closing the iterator, as an exception does, begins no more jobs and keeps what has arrived. The threads are daemons:
-    a run that a signal stops does not wait for pending answers.
+    that stops a run comes before or after it. At most twice as many jobs as threads are running or wait to be kept.
+    After an exception, or when the iterator is closed, no further job starts, and results that have arrived are kept.
+    The threads are daemons: a run that a signal stops does not wait for pending answers.
     """
     todo: SimpleQueue[Job] = SimpleQueue()
     done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
@@ -58,13 +58,13 @@ def in_parallel(
             _take(todo)
         with unbroken():
             for _ in range(done.qsize()):
-                if (found := _take(done)) is not None and found[1] is None:
-                    keep(found[0])
-        room.release(threads)  # threads that wait for room find nothing to do
+                if (item := _take(done)) is not None and item[1] is None:
+                    keep(item[0])
+        room.release(threads)  # threads that wait for room find no jobs and end
 
 
 def _kept(done: "SimpleQueue[tuple[Any, BaseException | None]]", keep: Callable[[Any], None]) -> Any:
-    """The next result, once it is kept. Raises a job's exception."""
+    """The next result, after it was kept. Raises a job's exception."""
     while True:
         with unbroken(), suppress(Empty):
             result, error = done.get(timeout=TICK)
@@ -75,7 +75,7 @@ def _kept(done: "SimpleQueue[tuple[Any, BaseException | None]]", keep: Callable[
 
 
 def _take(queue: "SimpleQueue[Any]") -> Any:
-    """The next of a queue; None of an empty one."""
+    """The next item of a queue; None if the queue is empty."""
     try:
         return queue.get_nowait()
     except Empty:

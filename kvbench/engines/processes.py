@@ -1,4 +1,4 @@
-"""Programs that engines start: what they wrote last, and their end."""
+"""Programs that engines start: the last line of their log, and their end."""
 
 import os
 import signal
@@ -9,13 +9,13 @@ from typing import Any
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that is not empty; "" where there is none."""
+    """The last line of a log that is not empty; "" without one."""
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 
 def kill_group(process: "subprocess.Popen[Any]") -> None:
-    """End a process that leads a group of its own, with all that it started."""
+    """End a process that leads a process group, with all processes of the group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""Samples as an engine reads them, with the same tokens and stop rules as methods have."""
+"""Samples in the form that engines read, with the same tokens and stop rules as for methods."""
 
 import math
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.prompts import tokenise
 from kvbench.models import TextModel
 
-# What servers call the end of an answer by a stop token or text, or by the model's own end.
+# Servers' names for the end of an answer by a stop token, a stop text, or the model's end of text.
 STOPPED = frozenset({"stop", "eos", "eos_token", "stop_sequence", "end_turn"})
 
 
 def question(reader: TextModel, sample: Sample) -> Question:
-    """The prompt, with later turns and the expected answers between them. Raises UserError where it does not fit."""
+    """The prompt, with later turns and the expected answers between them. Raises UserError if it does not fit."""
     prompt = tokenise(reader, sample, "visible")
     stops, at_least_one = stop_rule(reader, sample)
     ids = torch.cat([prompt.context, prompt.question]).tolist()
@@ -29,12 +29,12 @@ def question(reader: TextModel, sample: Sample) -> Question:
 
 
 def is_chat(sample: Sample) -> bool:
-    """Whether messages alone say what the model is to read: nothing begins its answer, and no text is scored."""
+    """Whether messages alone make the model's input: no beginning of the answer is given, and no text is scored."""
     return sample.chat and not sample.prefix and not sample.continuation
 
 
 def messages_of(sample: Sample) -> list[Message]:
-    """A chat's messages, with the expected answers between later turns; [] of what is no chat."""
+    """A chat's messages, with the expected answers between later turns; [] for a sample that is not a chat."""
     if not is_chat(sample):
         return []
     later = [message for turn in sample.turns for message in (("assistant", turn.answer), ("user", turn.question))]
@@ -42,21 +42,21 @@ def messages_of(sample: Sample) -> list[Message]:
 
 
 def check_count(question: Question, completion: Completion) -> None:
-    """Raise CannotAnswer where the engine read more or fewer tokens than kvbench sent."""
+    """Raise CannotAnswer if the engine read more or fewer tokens than kvbench sent."""
     counted, ours = completion.prompt_tokens, len(question.ids)
     if counted is None:
-        raise CannotAnswer("the engine did not say how many tokens the prompt has, so it may have read another one")
+        raise CannotAnswer("the engine did not report the prompt's number of tokens, so it may have read other tokens")
     if counted != ours:
         raise CannotAnswer(f"the engine counts {counted:,} tokens in the prompt, and kvbench {ours:,}")
 
 
 def check_whole(question: Question, completion: Completion, reader: TextModel) -> None:
-    """Raise CannotAnswer for an answer that was cut, and for tokens that cannot be those of its text."""
+    """Raise CannotAnswer for an answer that was cut, and for tokens that do not fit its text."""
     tokens, finish = completion.tokens, completion.finish
     generated = completion.generated if tokens is None else len(tokens)
     if finish == "length":
         if generated is None:
-            raise CannotAnswer("the answer ended by its length, and the server does not say after how many tokens")
+            raise CannotAnswer("the answer ended by its length, and the server does not report its number of tokens")
         if generated < question.max_new_tokens:
             raise CannotAnswer(
                 f"the answer was cut after {generated} of {question.max_new_tokens} tokens (finish_reason 'length'): "
@@ -64,8 +64,8 @@ def check_whole(question: Question, completion: Completion, reader: TextModel) -
             )
         if tokens is None and not completion.text:
             raise CannotAnswer(
-                f"the answer's {generated} tokens have no text: a server may keep a chain of thought apart, and the "
-                "answer did not begin"
+                f"the answer's {generated} tokens have no text: the server may return a chain of thought separately, "
+                "and the answer did not begin"
             )
     elif finish not in STOPPED:
         raise CannotAnswer(f"the answer ended with finish_reason {finish!r}, before its end")
@@ -76,34 +76,34 @@ def check_whole(question: Question, completion: Completion, reader: TextModel) -
 
 
 def _check_tokens(tokens: Sequence[int], completion: Completion, reader: TextModel) -> None:
-    """Raise CannotAnswer for tokens that the vocabulary lacks or whose text is another one, and for log-probabilities
-    of fewer tokens."""
+    """Raise CannotAnswer for tokens that are not in the vocabulary or have another text, and for missing
+    log-probabilities."""
     size = len(reader.tokenizer)
     if reader.config is not None:
         size = max(size, reader.config.get_text_config().vocab_size)
     if wrong := next((token for token in tokens if not 0 <= token < size), None):
-        raise CannotAnswer(f"the answer has a token {wrong}, and the vocabulary {size:,}")
+        raise CannotAnswer(f"the answer has a token {wrong}, but the vocabulary has {size:,} tokens")
     theirs, ours = (_visible(text, reader) for text in (completion.text, reader.decode(list(tokens))))
     if theirs and not _agree(theirs, ours):
-        raise CannotAnswer("the answer's text is none of its token ids")
+        raise CannotAnswer("the answer's text is not the text of its token ids")
     if completion.top and len(completion.top) < len(tokens):
         raise CannotAnswer(f"the answer has log-probabilities of {len(completion.top)} of its {len(tokens)} tokens")
 
 
 def _visible(text: str, reader: TextModel) -> str:
-    """Without what servers leave out or replace: white space, special tokens, parts of characters."""
+    """The text without parts that servers omit or replace: white space, special tokens, parts of characters."""
     for special in reader.tokenizer.all_special_tokens:
         text = text.replace(special, "")
     return "".join(text.replace("\ufffd", "").split())
 
 
-def _agree(one: str, other: str) -> bool:
-    """Whether one text begins the other: a server may leave out what ended the answer."""
-    return bool(one and other) and (one.startswith(other) or other.startswith(one))
+def _agree(theirs: str, ours: str) -> bool:
+    """Whether one text begins the other: a server may omit the text that ended the answer."""
+    return bool(theirs and ours) and (theirs.startswith(ours) or ours.startswith(theirs))
 
 
 def check_scored(question: Question, tokens: Sequence[int], scored: Scored) -> None:
-    """Raise CannotAnswer where the engine read other tokens than prompt and text, or did not score all of the text."""
+    """Raise CannotAnswer if the engine read other tokens than prompt and text, or did not score the whole text."""
     read, ours = scored.read, len(question.ids) + len(tokens)
     if read != ours:
         raise CannotAnswer(f"the engine counts {read} tokens in prompt and text, and kvbench {ours}")
@@ -115,7 +115,7 @@ def check_scored(question: Question, tokens: Sequence[int], scored: Scored) -> N
 
 
 def ended(question: Question, completion: Completion, reader: TextModel) -> tuple[list[int] | None, str]:
-    """Tokens and text of an answer up to where kvbench's rules end it; tokens are None where the engine gave none."""
+    """Tokens and text of an answer, ended by kvbench's rules; tokens are None if the engine gave none."""
     if completion.tokens is None:
         return None, ended_text(question, completion.text)
     tokens = until_stop(completion.tokens, question)
@@ -129,7 +129,7 @@ def until_stop(tokens: Sequence[int], question: Question) -> list[int]:
 
 
 def ended_text(question: Question, text: str) -> str:
-    """A text up to its first line end, where that ends the answer; at least one character where it may not be empty."""
+    """The text up to its first line end if that ends the answer; at least one character if it may not be empty."""
     if not question.newline:
         return text
     end = text.find("\n", 1 if question.at_least_one else 0)

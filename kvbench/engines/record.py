@@ -15,14 +15,14 @@ from kvbench.records.schema import build
 
 
 class Equality(NamedTuple):
-    """An answer beside the one that it is compared with."""
+    """Whether an answer equals the baseline's answer."""
 
     equal: bool
-    baseline: str  # the other's setting, and a hash of its answer
+    baseline: str  # the baseline's setting, and a hash of its answer
 
     @classmethod
     def of(cls, baseline: Mapping[str, Any], text: str, tokens: Sequence[int] | None) -> "Equality":
-        """`baseline` is the record of the other answer."""
+        """baseline: the record of the baseline's answer; text, tokens: this answer."""
         equal = same_answer({"prediction": text, "tokens": tokens}, baseline)
         return cls(equal, f"{baseline['setting']} {answer_hash(baseline)}")
 
@@ -39,7 +39,7 @@ class Answered:
     repeated: Mapping[str, object] | None = None
     distance: Mapping[str, float] | None = None
     equality: Equality | None = None
-    served_tokens: int | None = None  # of the prompt in the server's own template
+    served_tokens: int | None = None  # tokens of the prompt in the server's chat template
 
 
 EngineRun = Run[TextModel, EngineSetting]
@@ -50,7 +50,7 @@ def failure(run: EngineRun, sample: Sample, setting: EngineSetting, reason: str)
 
 
 def record(run: EngineRun, sample: Sample, setting: EngineSetting, answered: Answered) -> dict[str, Any] | Failure:
-    """Score an answer. A score that is no finite number is a failure."""
+    """Score an answer and make its record. A score that is not a finite number is a failure."""
     n = len(answered.question.ids)
     cache = setting.engine.cache_bytes(n)
     fields = {

@@ -1,15 +1,15 @@
-"""Whether the model that an engine has loaded is the one whose tokenizer and configuration kvbench reads."""
+"""Checks that an engine has loaded the model whose tokenizer and configuration kvbench reads."""
 
 from collections.abc import Mapping, Sequence
 
 from kvbench.errors import UserError
 from kvbench.models import TextModel
 
-OTHER = 0.01  # share of tokens whose text may be another one: converters rewrite a few
+REWRITTEN = 0.01  # share of tokens that may have another text: converters rewrite a few
 
 
 def check_shape(label: str, shape: Mapping[str, int], reader: TextModel) -> None:
-    """Raise UserError where the engine's sizes, by the names of configurations, are not the model's."""
+    """Raise UserError if the engine's sizes, by their names in configurations, are not the model's."""
     text = reader.config.get_text_config(decoder=True)
     for name, size in shape.items():
         if (ours := getattr(text, name, None)) not in (None, size):
@@ -17,38 +17,38 @@ def check_shape(label: str, shape: Mapping[str, int], reader: TextModel) -> None
 
 
 def check_size(label: str, size: int, reader: TextModel) -> None:
-    """Raise UserError where the engine's vocabulary has another size than the model's or its tokenizer's."""
+    """Raise UserError if the engine's vocabulary has another size than the model's and the tokenizer's."""
     ours = reader.config.get_text_config().vocab_size  # can be larger than the tokenizer's
     if size not in (ours, len(reader.tokenizer)):
         differs(label, reader, f"has {size:,} tokens in its vocabulary", f"has {ours:,}")
 
 
 def check_tokens(label: str, texts: Sequence[str], reader: TextModel) -> None:
-    """Raise UserError where the engine's tokens, by their numbers, are written otherwise than the tokenizer's."""
+    """Raise UserError if the engine's tokens, in order of their ids, are spelled differently from the tokenizer's."""
     ours: list[str | None] = reader.tokenizer.convert_ids_to_tokens(list(range(len(reader.tokenizer))))
     _check(label, texts, ours, reader)
 
 
 def check_decoded(label: str, texts: Sequence[str], reader: TextModel) -> None:
-    """As `check_tokens`, for an engine that knows what its tokens stand for and not how they are written."""
+    """As `check_tokens`, for an engine that gives the texts of its tokens but not their spelling."""
     ours = reader.tokenizer.batch_decode([[number] for number in range(len(reader.tokenizer))])
     _check(label, [_whole(text) for text in texts], [_whole(text) for text in ours], reader)
 
 
 def _whole(text: str) -> str | None:
-    """A token's text without the space at its beginning, which decoders write as ▁ or leave out; None of a part of a
+    """A token's text without a space at its beginning, which decoders write as ▁ or omit; None for a part of a
     character."""
     return None if "\ufffd" in text else text.replace("▁", " ").strip()
 
 
 def _check(label: str, theirs: Sequence[str | None], ours: Sequence[str | None], reader: TextModel) -> None:
-    """Tokens that were added to a vocabulary are left out: converters write them in forms of their own."""
+    """Compare all tokens except those that were added to the vocabulary, which converters write in other forms."""
     added = reader.tokenizer.added_tokens_decoder
     pairs = {number: pair for number, pair in enumerate(zip(theirs, ours, strict=False)) if number not in added}
     known = {number: pair for number, pair in pairs.items() if None not in pair}
-    other = [number for number, (one, another) in known.items() if one != another]
-    if len(other) > OTHER * len(known):
-        first = other[0]
+    different = [number for number, (their_text, our_text) in known.items() if their_text != our_text]
+    if len(different) > REWRITTEN * len(known):
+        first = different[0]
         differs(label, reader, f"has the token {first} {theirs[first]!r}", f"{ours[first]!r}")
 
 

@@ -1,4 +1,4 @@
-"""Keys of servers, from the environment or a file; no text that is shown or stored has them."""
+"""Keys of servers, from the environment or a file; they never appear in texts that are shown or stored."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from kvbench.utils.regular_files import read_text
 
 
 class Secret:
-    """A key, whose text `value` alone gives: it has no representation."""
+    """A key. Only `value` gives its text; its representation does not."""
 
     def __init__(self, value: str):
         self.value = value
@@ -17,17 +17,17 @@ class Secret:
         return "Secret()"
 
     def out_of(self, text: str) -> str:
-        """The text with the key crossed out."""
+        """The text with [key] instead of the key."""
         return text.replace(self.value, "[key]") if self.value else text
 
 
 def read_secret(env: str | None, file: str | None) -> Secret | None:
-    """The key in the environment variable `env`, or in `file`; None where neither is named.
+    """The key in the environment variable `env`, or in `file`; None if neither is named.
 
-    Raises UserError where it is missing, empty or cannot stand in a header.
+    Raises UserError if the key is missing, empty or not valid in an HTTP header.
     """
     if env is not None and file is not None:
-        raise UserError("engine.key_env and engine.key_file exclude each other: give one")
+        raise UserError("engine.key_env and engine.key_file exclude each other: set one of them")
     if env is not None:
         value, where = os.environ.get(env, ""), f"engine.key_env={env}: the environment variable"
     elif file is not None:
@@ -39,7 +39,7 @@ def read_secret(env: str | None, file: str | None) -> Secret | None:
     else:
         return None
     if not (value := value.strip()):
-        raise UserError(f"{where} is {'empty' if file else 'not set'}, and should hold the server's key")
+        raise UserError(f"{where} is {'empty' if file else 'not set'}, but should hold the server's key")
     if not value.isascii() or not value.isprintable():
-        raise UserError(f"{where} has characters that no key has")
+        raise UserError(f"{where} has characters that a key cannot have")
     return Secret(value)

@@ -1,4 +1,4 @@
-"""What a server is and can do, tried before the first sample: model, version, flags, token ids."""
+"""A server's model, version, flags and abilities, found out before the first sample."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from kvbench.errors import UserError
 # vLLM reports the flags of its cache as labels of a metric.
 CACHE_CONFIG = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-# The likeliest token alone: unless a question says otherwise, servers apply penalties of their own choice (1.1 in
-# llama-cpp-python) or those of the model's generation configuration (vLLM).
+# Greedy decoding without penalties: by default servers apply their own penalties (1.1 in llama-cpp-python) or the
+# penalties of the model's generation configuration (vLLM).
 GREEDY = {"repetition_penalty": 1.0, "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-# Tokens as ids in both directions, as vLLM has them.
+# Tokens as ids in both directions, in vLLM's options.
 AS_IDS = dict(
     add_special_tokens=False, skip_special_tokens=False, return_token_ids=True, return_tokens_as_token_ids=True
 )
-# Of these, those about the form of an answer.
+# The options of AS_IDS that concern the form of an answer.
 OF_ANSWERS = frozenset({"skip_special_tokens", "return_token_ids", "return_tokens_as_token_ids"})
 WORDS = "One two three."
 PROMPTS, CHATS = "/completions", "/chat/completions"
@@ -31,17 +31,17 @@ CACHE_FLAGS = ("cache_dtype", "block_size", "enable_prefix_caching", "sliding_wi
 class Server:
     """A server that answers for the model."""
 
-    model: str  # its id of the model
+    model: str  # the server's id of the model
     answers_as: str | None  # the model that its answers name
-    takes_ids: bool  # prompts as token ids; else as text
-    gives_ids: bool  # answers as token ids, and takes stop tokens; else as text
-    extras: Mapping[str, Any]  # further fields of its requests
+    takes_ids: bool  # whether it takes prompts as token ids; otherwise as text
+    gives_ids: bool  # whether it answers with token ids and takes stop tokens; otherwise text
+    extras: Mapping[str, Any]  # further fields of requests
     about: dict[str, Any]  # model, version and flags
-    chats: bool = False  # takes messages; else prompts
+    chats: bool = False  # whether it takes messages; otherwise prompts
 
 
 class Abilities(NamedTuple):
-    """What the answer to a first question shows."""
+    """The abilities of a server that the answer to a first question shows."""
 
     answers_as: str | None
     takes_ids: bool
@@ -50,17 +50,17 @@ class Abilities(NamedTuple):
 
 
 def find_server(client: Client, names: Sequence[str], ids: Sequence[int], chats: bool = False) -> Server:
-    """Ask a server for its models and version, and for one token after WORDS, whose tokens are `ids`, or after a
-    message of these words where it `chats`.
+    """Ask a server for its models and version, and for one token after WORDS, whose tokens are `ids`; with `chats`
+    after a message of these words.
 
-    Raises UserError where no such server answers, it lacks the model, or it refuses the question.
+    Raises UserError if no such server answers, if it lacks the model, or if it refuses the question.
     """
     model = served(client, names)
-    found = abilities(client, model, ids, chats)
+    able = abilities(client, model, ids, chats)
     about = {"served_model": model, **version_of(client)}
-    if "model_file" in about:  # llama-server, which else answers from what it read of earlier prompts
-        found = found._replace(extras={**found.extras, "cache_prompt": False})
-    return Server(model, *found, about, chats)
+    if "model_file" in about:  # llama-server, which by default reuses its cache of earlier prompts
+        able = able._replace(extras={**able.extras, "cache_prompt": False})
+    return Server(model, *able, about, chats)
 
 
 def served(client: Client, names: Sequence[str]) -> str:
@@ -68,7 +68,7 @@ def served(client: Client, names: Sequence[str]) -> str:
     try:
         node = client.json("/models", retries=1)
     except Unavailable as error:
-        raise UserError(f"engine.url={client.base}: no server of OpenAI's protocol answers there: {error}") from error
+        raise UserError(f"engine.url={client.base}: no server with OpenAI's protocol answers there: {error}") from error
     except Refused as error:
         if error.status in (401, 403):
             hint = "engine.key_env=NAME or engine.key_file=FILE has its key"
@@ -76,21 +76,21 @@ def served(client: Client, names: Sequence[str]) -> str:
         raise UserError(f"engine.url={client.base}: {error}; the address should end in /v1") from error
     models = node.get("data") if isinstance(node, dict) else None
     if not isinstance(models, list):
-        raise UserError(f"engine.url={client.base}: its list of models is none of OpenAI's protocol")
+        raise UserError(f"engine.url={client.base}: its list of models does not follow OpenAI's protocol")
     ids = [model["id"] for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
     for name in names:
         if name in ids:
             return name
     others = ", ".join(map(repr, ids[:5])) or "no model"
     raise UserError(
-        f"engine.url={client.base} serves {others}, not {' or '.join(map(repr, names))}: where it is the same model "
-        "under another name, engine.served_model=NAME"
+        f"engine.url={client.base} serves {others}, not {' or '.join(map(repr, names))}: if it is the same model under "
+        "another name, set engine.served_model=NAME"
     )
 
 
 def abilities(client: Client, model: str, ids: Sequence[int], chats: bool) -> Abilities:
-    """Found with a prompt of a few tokens, as ids and as text, or with a message of these words: with additions to the
-    protocol and without them."""
+    """The abilities that answers to a prompt of a few tokens show: as ids and as text, or as a message, with additions
+    to the protocol and without them. Raises UserError if no form is answered."""
     path, read = (CHATS, chat_answer_of) if chats else (PROMPTS, answer_of)
     words: Mapping[str, Any] = {"messages": messages([Message("user", WORDS)])} if chats else {"prompt": WORDS}
     tokens: Mapping[str, Any] = {"prompt": ids}
@@ -119,7 +119,7 @@ def messages(chat: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def version_of(client: Client) -> dict[str, Any]:
-    """The server's version and flags, where vLLM and llama.cpp report them; {} where there are none."""
+    """The server's version and flags, which vLLM and llama.cpp report; {} for other servers."""
     root = Client(client.base.removesuffix("/v1"), client.secret, min(client.timeout, 10.0), 0)
     try:
         about: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def cache_flags(metrics: str) -> dict[str, str]:
 
 
 def cache_labels(metrics: str) -> dict[str, str]:
-    """All that vLLM's metrics say of the cache; {} of another server's."""
+    """The labels of the cache in vLLM's metrics; {} for metrics of another server."""
     config = CACHE_CONFIG.search(metrics)
     return dict(LABEL.findall(config[1])) if config else {}
 

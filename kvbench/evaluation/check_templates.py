@@ -25,19 +25,19 @@ def check_templates(loaded: AnyModel, name: str, samples: Sequence[Sample], thin
     check_end_of_answer(loaded)
 
 
-def check_thinking(loaded: AnyModel, name: str, wanted: bool) -> None:
+def check_thinking(loaded: AnyModel, name: str, thinking: bool) -> None:
     """Warn if the template's switch is not set, or not as the benchmark wants."""
     if SWITCH not in loaded.template:
         return
     chosen = (loaded.spec.template_args or {}).get(SWITCH)
-    how = f"'model.template_args={{{SWITCH}: {str(wanted).lower()}}}'"
+    how = f"'model.template_args={{{SWITCH}: {str(thinking).lower()}}}'"
     if chosen is None:
         warn(
             f"the chat template of {loaded.spec.name} has a switch for thinking that is not set, so the model may "
             f"think before it answers: {how} is what {name} is for"
         )
-    elif bool(chosen) != wanted:
-        kind = "begin with a chain of thought" if wanted else "are short and begin at once"
+    elif bool(chosen) != thinking:
+        kind = "begin with a chain of thought" if thinking else "are short and begin at once"
         warn(f"{name} is for answers that {kind}, and {SWITCH} is {str(bool(chosen)).lower()}: {how}")
 
 
@@ -48,12 +48,12 @@ def check_end_of_answer(loaded: AnyModel) -> None:
         end = loaded.tokenizer.convert_ids_to_tokens(ends[0])
         warn(
             f"the chat template of {loaded.spec.name} ends an answer with {end!r}, which is no stop token of its "
-            f"generation configuration, so answers go on behind it: 'model.stop_tokens=[\"{end}\"]'"
+            f"generation configuration, so answers go on after it: 'model.stop_tokens=[\"{end}\"]'"
         )
 
 
 def texts_after_answer(loaded: AnyModel) -> list[str]:
-    """What the template writes after an answer: at the end of a conversation, and before another message."""
+    """The template's text after an answer: at the end of a conversation, and before another message."""
     turn = [("user", "a"), ("assistant", MARK)]
     try:
         texts = [loaded.written(messages, answering=False) for messages in (turn, [*turn, ("user", "a")])]

@@ -7,14 +7,14 @@ from kvbench.models import LoadedModel
 from kvbench.prefill import ContextFrame
 from kvbench.utils.chat_template import MARK
 
-NO_TEMPLATE = "\n"  # between a request and its answer where no chat template stands
+NO_TEMPLATE = "\n"  # between a request and its answer without a chat template
 
 
 def context_frame(loaded: LoadedModel, prompt: Prompt) -> ContextFrame:
     """The frame of a prompt's context: its tokens without the chat template around them and the start of the answer.
 
     A visible question belongs to the context, a hidden one does not. Raises UserError for a tokenizer that does not say
-    which characters a token stands for.
+    the characters of each token.
     """
     sample = prompt.sample
     if not loaded.tokenizer.is_fast:
@@ -22,7 +22,7 @@ def context_frame(loaded: LoadedModel, prompt: Prompt) -> ContextFrame:
             f"a second pass over the context needs a fast tokenizer, which {loaded.spec.name} does not have"
         )
     (role, _), *later = [*sample.history, ("user", sample.prompt)]
-    *before, (_, last) = [(role, MARK), *later]  # the first message stands where the context begins
+    *before, (_, last) = [(role, MARK), *later]  # the first message is at the context's begin
     head = loaded.render(last, sample.chat, history=before).partition(MARK)[0]
     tail = loaded.render(MARK, sample.chat, history=sample.history).partition(MARK)[2]
     text = loaded.render(sample.prompt, sample.chat, sample.prefix, sample.history)

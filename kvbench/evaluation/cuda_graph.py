@@ -21,7 +21,7 @@ def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
 
 
 def captured(work: Callable[[], object], device: int, pool: tuple[int, int] | None) -> torch.cuda.CUDAGraph:
-    """A graph of `work`, which has not run. Without a `pool` the graph has one of its own."""
+    """A graph of `work`, which has not run. Without a `pool` the graph has its own."""
     graph, stream = torch.cuda.CUDAGraph(), side_stream(device)
     stream.wait_stream(torch.cuda.current_stream())
     with uncollected(), torch.cuda.stream(stream):

@@ -200,7 +200,7 @@ def read(model: PreTrainedModel, cache: BatchCache, ids: Tensor) -> Tensor:
     """Append the same ids [q] to every sequence of a cache and return the last logits [sequences, vocab_size].
 
     One forward pass, in which caches that do not take blocks append the tokens one by one, as in decoding. If later
-    layers attend to such a cache, or if the model needs it, each token gets a pass of its own.
+    layers attend to such a cache, or if the model needs it, each token gets its own pass.
     """
     return read_all(model, cache, ids, logits_to_keep=1)[:, -1]
 

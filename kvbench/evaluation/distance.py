@@ -3,7 +3,7 @@
 The tokens of FullKV's answer are read behind each setting's caches, and the logits that predict them are compared
 with those behind FullKV's caches (teacher forcing): the Kullback-Leibler divergence, and how often both have the same
 most likely token. Where an answer is expected, its log-likelihood is compared too. A sample with a `continuation` has
-this text in place of FullKV's answer, and the probability of its tokens is measured.
+this text instead of FullKV's answer, and the probability of its tokens is measured.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ CHUNK = 128  # tokens whose logits are compared at a time in float32
 class Forced:
     """A setting's predictions for two given continuations of a prompt."""
 
-    logits: Tensor  # [t, vocab_size]: those that predict each token of FullKV's answer, or of the text to score
+    logits: Tensor  # [t, vocab_size]: the logits that predict each token of FullKV's answer, or of the text to score
     answer_loglik: float | None  # nats: of the first expected answer; None where none is expected
 
 

@@ -1,4 +1,4 @@
-"""A rendered prompt as token ids with each token's characters: tokenised whole, or with the question by itself."""
+"""A rendered prompt as token ids with each token's characters: tokenised whole, or with a separate question."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from kvbench.utils.chat_template import MARK
 class Encoded(NamedTuple):
     ids: list[int]
     offsets: list[tuple[int, int]]  # the characters of each token; empty unless requested
-    apart: int = 0  # tokens before a question that was tokenised by itself; 0: there is none
+    apart: int = 0  # tokens before a question that was tokenised separately; 0: no such question
 
 
 def encoded(loaded: LoadedModel | TextModel, sample: Sample, text: str, offsets: bool = False) -> Encoded:

@@ -32,7 +32,7 @@ from kvbench.utils.signals import unbroken
 def evaluate(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any] | Failure]:
     """Make and store every missing record, context after context.
 
-    Yields each record once it is on disk, and a Failure in place of one that could not be made. If a batch does not fit
+    Yields each record once it is on disk, and a Failure instead of one that could not be made. If a batch does not fit
     into a GPU's memory, its context is compressed again, and from then on batches are half as large, as with
     decode.batch=N.
     """
@@ -50,7 +50,7 @@ def evaluate(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterato
                 left = []
             except BatchTooLarge as error:
                 smaller = error.fits
-            if smaller is not None:  # only here have the error and what its frames held been freed
+            if smaller is not None:  # only here have the error and the tensors of its frames been freed
                 free_memory()
                 run = replace(run, batch=str(smaller))
                 left = undone(run, left, done)
@@ -72,7 +72,7 @@ def records_of_pass(
 
     Settings decode as one batch, except those whose caches a rounding error in decoding could change: unless
     decode.batch=all, these decode alone, before a batch is made. If distances are measured, FullKV comes before all.
-    The prompt's keys and values are freed before the last answers; FullKV's caches keep what they need of them.
+    The prompt's keys and values are freed before the last answers; FullKV's caches keep the parts that they need.
     """
     batch: list[Compression] = []
     methods, first, always = [task.method for task in tasks], tasks[0].prompts[0], run.batch == "all"

@@ -69,7 +69,7 @@ def with_compiled_layers(model: PreTrainedModel, **options: Any) -> PreTrainedMo
 
 
 class DeviceLayer:
-    """What a step does on the device in one layer of a batch. `BatchLayer.advance` counts it."""
+    """The work of a step on the device in one layer of a batch. `BatchLayer.advance` counts it."""
 
     windowed = True  # or shorter than the window, as checked by the step that Python launched before
     next: "DeviceLayer"

@@ -8,7 +8,7 @@ from kvbench.cache.decode_bytes import DecodeBytes
 
 
 class Ends(NamedTuple):
-    """What ends a sequence."""
+    """The limits and tokens that end a sequence."""
 
     stop_tokens: frozenset[int]
     max_new_tokens: int

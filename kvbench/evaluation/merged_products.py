@@ -122,14 +122,14 @@ def is_plain(module: nn.Module) -> bool:
 
 
 def joinable(parts: Sequence[nn.Parameter]) -> bool:
-    """Whether `parts` lie one after another, or each has memory of its own that joining them frees."""
+    """Whether `parts` lie one after another, or each has its own memory, which joining them frees."""
     owned = {part.untyped_storage().data_ptr() for part in parts}
     alone = len(owned) == len(parts) and all(part.untyped_storage().nbytes() == part.nbytes for part in parts)
     return in_a_row(parts) or (alone and not any(part.nbytes % ALIGNED for part in parts[:-1]))
 
 
 def in_a_row(parts: Sequence[nn.Parameter]) -> bool:
-    """Whether each of `parts` starts where the one before it ends."""
+    """Whether each of `parts` starts at the end of its predecessor."""
     ends = [part.storage_offset() + part.numel() for part in parts]
     starts = [part.storage_offset() for part in parts]
     return starts[1:] == ends[:-1] and len({part.untyped_storage().data_ptr() for part in parts}) == 1

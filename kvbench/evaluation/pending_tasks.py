@@ -1,4 +1,4 @@
-"""What is left to evaluate, grouped by what can be shared: contexts, prefill passes, questions."""
+"""Missing records, grouped by the work that they share: contexts, prefill passes, questions."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class Task:
         return self.setting.method
 
     def batches(self, always: bool) -> bool:
-        """Whether its caches decode beside those of other settings, as far as is known before compression.
+        """Whether its caches decode in a batch with other settings, as far as is known before compression.
 
         always: even caches that rounding could change.
         """
@@ -63,7 +63,7 @@ class Compression:
 
     @property
     def prompts(self) -> list[Prompt]:
-        """The task's prompts except those of conversations."""
+        """The task's prompts except prompts of conversations."""
         return [prompt for prompt in self.task.prompts if not prompt.sample.own_answers]
 
     def answers(self, prompt: Prompt) -> bool:
@@ -83,7 +83,7 @@ class Compression:
 
     @property
     def batches(self) -> bool:
-        """Whether its sequence may decode beside those of other settings (see `BatchCache`).
+        """Whether its sequence may decode in a batch with other settings (see `BatchCache`).
 
         A conversation continues from its own answers, and a cache that reads a question token by token would make the
         rest of its batch do so, too.
@@ -143,7 +143,7 @@ def undone(run: MethodRun, tasks: Sequence[Task], done: Collection[str]) -> list
 
 
 def to_compress(tasks: Sequence[Task], distance: bool, always_batches: bool) -> list[Task]:
-    """The tasks of one pass in the order of compression: settings that decode alone come before those of the batch,
+    """The tasks of one pass in the order of compression: settings that decode alone come before settings of the batch,
     so that no batch is held meanwhile. FullKV comes before all if distances are measured."""
     ordered = sorted(tasks, key=lambda task: task.batches(always_batches))
     return sorted(ordered, key=lambda task: not (distance and is_full(task.setting)))

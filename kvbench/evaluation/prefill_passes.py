@@ -157,7 +157,7 @@ class SharedPass:
 class StreamedPass:
     """A prefill for one setting that compresses each layer as soon as its attention is computed (`memory=stream`).
 
-    At most one uncompressed layer is held beside what the method's `layer_stream` holds. The method must stream.
+    At most one uncompressed layer is held, plus the tensors of the method's `layer_stream`. The method must stream.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class Stream:
 
 
 def num_layers(model: PreTrainedModel, n: int) -> int:
-    """The layers that methods compress of a prompt of n tokens: those that keep keys and values of all of them."""
+    """The layers that methods compress of a prompt of n tokens: the layers that keep keys and values of all tokens."""
     return len(compressed_layers(kinds_at(model.config, n)))
 
 

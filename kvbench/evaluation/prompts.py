@@ -22,15 +22,15 @@ class Prompt:
 
     With question=visible all tokens are context, or all but the last with first_token=compressed. With question=hidden
     the same tokens are split before the first one that contains a character of the question (a question may also be
-    tokenised by itself). The rest of the chat template, the prefix, and later turns with their expected answers belong
+    tokenised separately). The rest of the chat template, the prefix, and later turns with their expected answers belong
     to the question.
     """
 
     sample: Sample
     context: Tensor  # [n]
     question: Tensor  # [q], empty where all tokens are context
-    turns: tuple[Tensor, ...] = ()  # [t] each: what follows the model's own answers, where these stay
-    spans: Mapping[str, Span] = field(default_factory=dict)  # where the sample's marked texts stand among all tokens
+    turns: tuple[Tensor, ...] = ()  # [t] each: the texts after the model's own answers, if these stay in the caches
+    spans: Mapping[str, Span] = field(default_factory=dict)  # places of the sample's marked texts among all tokens
     text: str = ""  # as it was tokenised, without later turns
 
     @property
@@ -78,8 +78,8 @@ def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str =
 def later_turns(loaded: AnyModel, sample: Sample) -> list[Tensor]:
     """The tokens of each later turn, [t] each: the answer before it, unless it is the model's own, and its message.
 
-    With a chat template they are what it writes after an answer, including the answer's end and the header of the next.
-    Without one, an empty line stands between answer and message (SCBench's templates).
+    With a chat template they are its text after an answer, including the answer's end and the header of the next.
+    Without one, an empty line separates answer and message (SCBench's templates).
     """
     turns = []
     for turn in sample.turns:

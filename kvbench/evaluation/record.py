@@ -24,7 +24,7 @@ from kvbench.utils.hashing import digest
 
 @dataclass
 class Stage:
-    """What a run is doing at the moment, for its progress."""
+    """The current work of a run, for its progress."""
 
     text: str = ""
 
@@ -61,7 +61,7 @@ Loaded = TypeVar("Loaded", bound=AnyModel, covariant=True)
 
 @dataclass(frozen=True)
 class Run(Generic[Loaded, Chosen]):
-    """What the records of one folder have in common; `identity` enters every record's key."""
+    """The common properties of a folder's records; `identity` is part of every record's key."""
 
     id: str
     identity: str
@@ -108,7 +108,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """One row's output, and what the rows of its batch share."""
+    """One row's output, and the shared values of its batch."""
 
     generation: Generation
     question_seconds: float  # reading the hidden question, for the whole batch
@@ -146,7 +146,7 @@ def identity(run: AnyRun, sample: Sample, setting: Measured) -> dict[str, Any]:
 
 
 def full_places(caches: Sequence[StoredLayer]) -> list[int]:
-    """The numbers of the layers that the method compressed: those that keep keys and values of all tokens."""
+    """The numbers of the layers that the method compressed: the layers that keep keys and values of all tokens."""
     return [number for number, cache in enumerate(caches) if cache.kept is not None]
 
 
@@ -178,7 +178,7 @@ def present(**fields: object) -> dict[str, object]:
 def record(
     run: MethodRun, prompt: Prompt, row: Row, answer: Answer, distance: Mapping[str, float] | None = None
 ) -> dict[str, Any] | Failure:
-    """Score one row's answer and count what its caches hold of the prompt, after decoding."""
+    """Score one row's answer and count the prompt's bytes in its caches, after decoding."""
     sample, n = prompt.sample, len(prompt.context)
     setting, compressed, caches = row.setting, row.compressed, row.caches
     output = answer.generation

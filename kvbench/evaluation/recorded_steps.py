@@ -89,7 +89,7 @@ class RecordedSteps(Steps):
         return logits
 
     def changed(self) -> None:
-        """Forget what was recorded."""
+        """Delete the recorded graphs."""
         self.repeat = self.moves = self.compiled = None
 
     def _compile(self) -> Tensor:

@@ -53,7 +53,7 @@ def row_name(task: str, part: str | None) -> Row:
 def find(folder: Path, extended: bool) -> tuple[dict[str, Path], bool]:
     """The files of a folder that are named after tasks, and whether they are LongBench-E's.
 
-    LongBench-E's are those named TASK_e, all files under a folder pred_e (the official place), or all when `extended`.
+    LongBench-E's are the files TASK_e, all files under a folder pred_e (the official place), or all if `extended`.
     """
     if not folder.is_dir():
         raise UserError(f"{str(folder)!r} is not a folder")

@@ -13,7 +13,7 @@ from kvbench.evaluation.decode import GAP_NOISE, Choice
 
 
 class Sampler:
-    """Chooses the tokens of several sequences, each with a seed of its own and otherwise the same `Sampling`.
+    """Chooses the tokens of several sequences, each with its own seed and otherwise the same `Sampling`.
 
     Each token takes one random number u of its sequence: the token at which the probabilities, added up in the order of
     token ids, exceed u. So a sequence draws the same tokens alone and in any batch, unless u is so close to a sum that

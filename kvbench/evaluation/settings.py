@@ -59,7 +59,7 @@ class Setting:
     def budget_at(self, n: int, num_layers: int, new_tokens: int = 0) -> int | float:
         """The budget given to the method: `requested_tokens`, but at least the method's floor for such a prompt.
 
-        num_layers: those that are compressed. Raises UserError if there is none, except for FullKV.
+        num_layers: number of compressed layers. Raises UserError if there is none, except for FullKV.
         """
         if not num_layers and not is_full(self):
             raise UserError(
@@ -89,9 +89,9 @@ def build_settings(
     compress: Mapping[str, Any] | None = None,
     find: Find = imported,
 ) -> list[Setting]:
-    """Every method at every ratio or budget, or at those of its own configuration; FullKV once.
+    """Every method at every ratio or budget, or at its configuration's own; FullKV once.
 
-    `compress` is the configuration's decode.compress: the decode_compression of every method that has none of its own,
+    `compress` is the configuration's decode.compress: the decode_compression of every method without its own,
     except FullKV. `find` looks up the names of classes. Raises UserError for a bad value.
     """
     return _settings(methods, amounts(ratio, budget), compress, find)
@@ -125,7 +125,7 @@ def while_decoding(
 
 
 def _of_method(name: str, config: dict[str, Any], shared: Amounts, find: Find) -> list[Setting]:
-    """One method at its own ratios or budgets, or at those shared by all methods."""
+    """One method at its own ratios or budgets, or at the ratios or budgets of all methods."""
     config = {key: value for key, value in config.items() if key not in DESCRIBING}
     own_amounts = (config.pop("ratio", None), config.pop("budget", None))
     method = build(config, f"method {name!r}", Method, find)

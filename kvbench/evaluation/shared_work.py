@@ -1,4 +1,4 @@
-"""What the settings of one prompt share: a prefill, and the passes of the model in which they decode.
+"""The shared work of one prompt's settings: a prefill, and the passes of the model in which they decode.
 
 Two estimates turn it into time: from a GPU's data sheet, for experiments (kvbench.papers.gpu_estimate), and
 from the pace of this machine, for a run's progress (kvbench.runner.estimate).
@@ -15,8 +15,8 @@ from kvbench.prefill.plan import by_plan
 class SharedWork:
     """Settings that share a prefill."""
 
-    alone: list[Setting]  # those that decode one by one
-    together: list[Setting]  # those that decode as batches
+    alone: list[Setting]  # settings that decode one by one
+    together: list[Setting]  # settings that decode as batches
     at_once: int  # sequences of such a batch, at most
 
     @property
@@ -36,7 +36,7 @@ def shared_work(
 ) -> list[SharedWork]:
     """The settings of a prompt of n tokens by the prefill that they can share; `batch` is decode.batch.
 
-    num_layers: those that are compressed. one_by_one: every setting decodes alone, whatever `batch` is.
+    num_layers: number of compressed layers. one_by_one: every setting decodes alone, whatever `batch` is.
     """
     works = []
     for group in by_plan(settings, lambda setting: setting.plan(n, num_layers)).values():

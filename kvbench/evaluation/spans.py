@@ -20,7 +20,7 @@ def marked_texts(sample: Sample) -> dict[str, str]:
 
 
 def spans_of(loaded: LoadedModel | TextModel, sample: Sample, text: str) -> dict[str, Span]:
-    """The tokens of each marked text in `text`, the rendered prompt, with those that overlap only in part.
+    """The tokens of each marked text in `text`, the rendered prompt, including tokens that overlap only in part.
 
     Raises UserError if a span of the sample does not occur exactly once, or if the tokenizer has no offsets.
     """

@@ -32,7 +32,7 @@ def conversations(prompts: Sequence[Prompt]) -> list[list[Prompt]]:
 
 
 def converse(run: MethodRun, row: Row, turns: Sequence[Prompt]) -> Iterator[tuple[Prompt, Answer]]:
-    """Answer one conversation up to its last turn, and yield the turns that stand in `turns` with their answers.
+    """Answer one conversation up to its last turn, and yield the turns in `turns` with their answers.
 
     Missing turns are answered too, since later ones follow them. The question of a yielded prompt is all that was read
     between compression and its answer, earlier answers included. Take them one by one: the next turn changes the

@@ -16,7 +16,7 @@ from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.targets import DESCRIBING
 from kvbench.utils.text import short_hashes
 
-# Provenance in which the records of a board agree. `versions` are those of the benchmark and its metrics; versions of
+# Provenance in which the records of a board agree. `versions` are of the benchmark and its metrics; versions of
 # methods are among a setting's parameters, and distinguish settings of a board.
 SAME = ("weights", "chat_template", *IDENTIFYING, "dtype", "data_sha256", "versions")
 # Provenance that may differ between submissions of a board, and is shown.
@@ -74,7 +74,7 @@ def identity(record: pd.Series, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def facts_of(identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What distinguishes each board: question and dtype, and what else differs where those are the same."""
+    """The properties that distinguish each board: question and dtype, and others if those are equal."""
     names = [
         (same["model"], same["benchmark"], f"question {same['question']}, {str(same['dtype']).removeprefix('torch.')}")
         for same in identities

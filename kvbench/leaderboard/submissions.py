@@ -34,10 +34,10 @@ class Note:
 class Submission:
     """A pack or a run's folder with scores."""
 
-    name: str  # of its folder, below the one that was named
+    name: str  # of its folder, below the named folder
     folder: Path
     note: Note
-    records: pd.DataFrame  # those of methods and engines, as `kvbench.records.load` gives them
+    records: pd.DataFrame  # of methods and engines, as `kvbench.records.load` gives them
     manifests: dict[str, dict[str, Any]]  # by run
     verified: str = ""  # how many checks have which verdict
 
@@ -67,7 +67,7 @@ def verified_here(folder: Folder) -> Sequence[Check]:
 def read_submissions(folders: Sequence[Path], judge: Judge | None = None) -> HandedIn:
     """The packs and runs in or below `folders`. One that is wrong or cannot be read keeps no other from the page.
 
-    Raises UserError where there is none, and for a mistake in submission.yaml.
+    Raises UserError if there is none, and for a mistake in submission.yaml.
     """
     ranked, apart, seen = [], [], Seen()
     for folder in dict.fromkeys(path.parent for path in files(folders)):

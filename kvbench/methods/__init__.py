@@ -1,4 +1,4 @@
-"""Methods: functions from a prefill state to layer caches. YAML files in conf/method name what is here.
+"""Methods: functions from a prefill state to layer caches. YAML files in conf/method name these classes.
 
 A new method needs no other import: this package also has its base classes, the state that it reads and the caches that
 it returns. `X as X` marks a name as public. The classes of all files below can be imported from here by name, too.

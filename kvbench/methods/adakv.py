@@ -12,17 +12,17 @@ from kvbench.utils.checked import Fraction, checked
 
 @checked(frozen=True)
 class AdaKV(HeadBudgets):
-    """AdaKV (Feng et al. 2024, arXiv 2407.11550): as many tokens as a head has among the layer's best.
+    """AdaKV (Feng et al. 2024, arXiv 2407.11550): a head keeps as many tokens as it has among the layer's best.
 
-    With H heads that select c = tokens - window tokens each in the mean, the H·c best scores of all heads are taken
-    together; f_h of them are head h's. Scores of equal size are taken by their rank inside their head, then by head.
+    H heads select c = tokens - window tokens each on average. The H·c best scores are taken from all heads together;
+    f_h of them belong to head h. Equal scores are ordered by their rank inside their head, then by head.
 
-    alpha       the share that every head is guaranteed.
+    alpha       the share of c that every head is guaranteed.
     safeguard   blend: head h selects (1 - alpha)·f_h + alpha·c (the paper and the released code). hard: its best tokens
                 up to alpha times the budget, the window included and at least one, come before all others in the pool
                 (kvpress).
-    rounding    of blend. exact: largest remainders, so that the heads select H·c together. official: the nearest
-                integer, alpha·c rounded down before, which may be some tokens more or less.
+    rounding    rounding of blend. exact: largest remainders, so that the heads select H·c tokens together. official:
+                alpha·c is rounded down, then the sum to the nearest integer; the total may differ from H·c by a few.
     """
 
     alpha: Fraction = 0.2
@@ -50,16 +50,16 @@ class AdaKV(HeadBudgets):
         return HeadCounts(self.counts(ranked, tokens, window, layer), tokens, longest, self._sure(tokens, window))
 
     def _sure(self, tokens: int, window: int) -> int:
-        """The best tokens of each head that come before all others in the pool."""
+        """The number of best tokens of each head that come before all others in the pool."""
         if self.safeguard == "blend":
             return 0
         return max(int(self.alpha * tokens + 1e-9) - window, 1 - window if self.alpha else 0, 0)  # 1e-9: float noise
 
 
 def pooled_counts(ranked: Tensor, total: int) -> Tensor:
-    """How many of the `total` largest of ranked [heads, len] are in each row, int64 [heads].
+    """How many of the `total` largest scores of ranked [heads, len] each row has, int64 [heads].
 
-    Each row descends. Ties: the smaller rank inside the row, then the smaller row.
+    Each row is sorted in descending order. Ties: the smaller rank inside the row, then the smaller row.
     """
     heads = len(ranked)
     order = ranked.mT.flatten().sort(descending=True, stable=True).indices[:total]
@@ -67,7 +67,7 @@ def pooled_counts(ranked: Tensor, total: int) -> Tensor:
 
 
 def nearest_blend(pooled: Tensor, alpha: float, floor: int) -> Tensor:
-    """(1 - alpha) of pooled counts [heads] and `floor` tokens, to the nearest integer, halves to the even one."""
+    """(1 - alpha)·pooled + floor, int64 [heads], rounded to the nearest integer and from halves to the even integer."""
     return (pooled.float() * (1 - alpha) + floor).round().long()
 
 

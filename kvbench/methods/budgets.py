@@ -21,8 +21,8 @@ from kvbench.prefill import LayerState, Needs
 class Budgets:
     """Divides a mean budget between layers by `allocation`, and a layer's tokens between heads by `heads`.
 
-    Some allocations and head budgets need the states of all layers of a prompt: `of_prompt` reads them and returns
-    budgets with `weights` or `counts`. `scoring` names the tokens that every layer keeps.
+    Some allocations and head budgets need the states of all layers of a prompt: `of_prompt` reads these states and
+    returns budgets with `weights` or `counts`. `scoring` knows the tokens that every layer keeps.
     """
 
     allocation: Allocation
@@ -84,7 +84,7 @@ class Budgets:
     def of_heads(self, ranked: Tensor, tokens: int, layer: LayerState, index: int, budget: int) -> HeadCounts:
         """How many tokens before the window each head keeps in a layer of `tokens` per head. No wait for the device.
 
-        ranked [heads, n - window]: the layer's scores, each row descending.
+        ranked [heads, n - window]: the layer's scores, each row in descending order.
         """
         window, least = self.scoring.protected(budget), self.scoring.least(layer)
         if self.counts is not None:

@@ -1,4 +1,4 @@
-"""CapKV's score: how much of what the values span a token holds, where queries are expected to look."""
+"""CapKV's score: the leverage of a token's value, weighted by the attention that future queries are expected to pay."""
 
 from functools import cached_property
 
@@ -19,8 +19,8 @@ FLOOR = 1e-6  # added to weights in the matrix of capacity, as in kvpress
 class CapKV(Scoring):
     """Capacity-aware scores (Yang et al. 2026, CapKV, arXiv 2604.25975).
 
-    The tokens that are kept should carry as much information as the budget allows: log det(I + Σ w_i v_i v_iᵀ) over
-    them, whose greedy approximation is a token's weighted leverage among all tokens,
+    The kept tokens should have the largest possible log det(I + Σ w_i v_i v_iᵀ). A greedy approximation scores a token
+    by its weighted leverage among all tokens,
 
         s_j = w_j · v_jᵀ (I + Σ_i w_i v_i v_iᵀ)⁻¹ v_j,    w_j = exp(tau · (cos(μ, k_j) − max_i cos(μ, k_i))).
 
@@ -28,8 +28,8 @@ class CapKV(Scoring):
     after RoPE. A KV head's score is the mean over its query heads. Source: CapPress in kvpress, which takes cosines
     where the paper has dot products. In float64, by a Cholesky factor.
 
-    tau      how far a token's weight follows from its key; 0: leverage of the values alone.
-    sinks    first tokens, which are always kept and left out of the mean and of the sum.
+    tau      how strongly a token's weight depends on its key.
+    sinks    first tokens, which are always kept and excluded from the mean and the sum.
     future   positions after the prompt whose rotations are averaged.
     """
 
@@ -52,7 +52,7 @@ class CapKV(Scoring):
         return self.keep_sinks(scores)
 
     def weights(self, layer: LayerState) -> Tensor:
-        """w of the tokens behind the sinks, float64 [num_key_value_heads, group, n - sinks]."""
+        """The weights w of the tokens after the sinks, float64 [num_key_value_heads, group, n - sinks]."""
         rope = fixed_rotation(layer.rope, "CapKV")
         head_dim = layer.keys.shape[2]
         future = range(layer.seen, layer.seen + self.future)

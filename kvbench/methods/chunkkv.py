@@ -1,4 +1,4 @@
-"""ChunkKV's score: tokens stay or go in chunks."""
+"""ChunkKV's score: the mean score of a chunk, so that tokens are kept or dropped in chunks."""
 
 from dataclasses import field
 
@@ -14,13 +14,13 @@ from kvbench.utils.checked import Positive, checked
 
 @checked
 class Chunks(OverScoring):
-    """The mean score of `base` over a chunk, for each of its tokens (Liu et al. 2025, ChunkKV, arXiv 2502.00299).
+    """The mean score of `base` over a chunk, for each token of it (Liu et al. 2025, ChunkKV, arXiv 2502.00299).
 
-    Chunks are of consecutive tokens before the window, from the first on; the last may be shorter. The best chunks are
-    kept whole, and of the last one that the budget reaches the first tokens. While decoding, chunks are of consecutive
-    stored tokens.
+    Consecutive tokens before the window form chunks, from the first token on; the last chunk may be shorter. The best
+    chunks are kept whole. If the budget ends inside a chunk, the first tokens of that chunk are kept. While decoding,
+    consecutive stored tokens form chunks.
 
-    base     whose scores are averaged, after its pooling.
+    base     the scoring whose scores are averaged, after its pooling.
     length   tokens of a chunk: 10 in the paper, 20 in kvpress.
     """
 

@@ -1,4 +1,4 @@
-"""CriticalKV: half of the budget by attention, half by what a token adds to the output."""
+"""CriticalKV: half of the budget by attention, half by a token's contribution to the output."""
 
 from dataclasses import field
 
@@ -18,14 +18,14 @@ from kvbench.utils.checked import Fraction, PositiveNumber, checked
 class CriticalKV(OverScoring):
     """CriticalKV (Feng et al. 2025, arXiv 2502.03805): two stages over the scores of `base`.
 
-    Of a head's budget B the first stage keeps the first_stage·B tokens (rounded down) with the best scores S, its
-    window among them. The second fills up by (S + epsilon)·u, where u is ‖v W_o‖₁, the L1 norm of the token's value
-    after the output projection, averaged over the query heads that share it. Under budgets of heads with a hard floor
-    what the floor makes sure of counts as first stage, as in the authors' code. Stages are sets of tokens, so that no
-    score is multiplied that must win: the released code multiplies those of the window, too.
+    The first stage keeps first_stage·B tokens (rounded down) of a head's budget B: those with the best scores S, the
+    window among them. The second stage fills the budget by (S + epsilon)·u, where u = ‖v W_o‖₁ is the L1 norm of the
+    token's value after the output projection, averaged over the query heads that share it. If head budgets guarantee
+    each head some tokens, these count as first stage, as in the authors' code. Stages are sets of tokens, so the scores
+    of tokens that always stay are not multiplied; the released code multiplies the window's scores, too.
 
-    base      gives S, which must not be negative. Expected Attention goes with value_norm=false.
-    epsilon   is added to the attention of one query: where S is a sum over several, as often.
+    base      the scoring that gives S, which must not be negative: Expected Attention needs value_norm=false.
+    epsilon   added once for each query that S sums over.
     """
 
     base: Scoring = field(default_factory=WindowAttention)

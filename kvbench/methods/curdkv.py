@@ -1,4 +1,4 @@
-"""CurDKV's score: how much of their neighbourhood's keys and values a token holds."""
+"""CurDKV's score: a token's share of the squared norms of the keys and values in its block."""
 
 from typing import Literal
 
@@ -19,7 +19,7 @@ class CUR(Scoring):
     block: l_K for keys, l_V for values. Scores are float32 and normalised to a sum of 1 per head, as in kvpress's
     CURPress, without its optional random projection.
 
-    leverage   the score of a token. product: l_K · l_V. mean: of both. key, value: one of them.
+    leverage   the score of a token. product: l_K · l_V. mean: the mean of both. key: l_K. value: l_V.
     local      tokens in a block; null: no blocks, the squared norms without division.
     sinks      first tokens that are always kept.
     window     last tokens that are always kept.

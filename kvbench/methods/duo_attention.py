@@ -33,17 +33,17 @@ class Head(NamedTuple):
 
 @checked
 class DuoAttention(Method):
-    """Retrieval heads keep every token; streaming heads the first `sinks` and last `recent`, while decoding, too.
+    """Retrieval heads keep every token; streaming heads keep the first `sinks` and last `recent` tokens at all times.
 
-    In streaming heads a new token attends to these and itself. Source: Xiao et al. 2024, arXiv 2410.10819.
+    In streaming heads a new token attends to these tokens and itself. Source: Xiao et al. 2024, arXiv 2410.10819.
 
     gates_file   a released pattern (full_attention_heads.tsv, its config.json beside it) or a file of `kvbench
                  calibrate`; its hash is in the record's key. The KV heads with the smallest numbers stream; numbers
                  are clipped to 0 … 1. Ties: the lower layer, then the lower head keeps everything.
-    sparsity     share of KV heads that stream, whatever the ratio, counted as the released code's quantile does. null:
-                 the fewest heads whose streaming brings the mean to the ratio or budget.
-    sinks, recent   64 and 256 are those of the released LongBench and needle scripts; the patterns were trained with
-                 128 and 256.
+    sparsity     share of KV heads that stream, whatever the ratio, counted as by the released code's quantile. null:
+                 the smallest number of streaming heads that brings the mean down to the ratio or budget.
+    sinks, recent   the released LongBench and needle scripts use 64 and 256; the patterns were trained with 128 and
+                 256.
 
     The whole prompt is prefilled with full attention. The released LongBench script feeds its last 50 tokens one by
     one, so that the question is read from the compressed cache; question=hidden does so with the whole question.
@@ -86,11 +86,11 @@ class DuoAttention(Method):
         return DuoLayer(parts, layer.n, kept)
 
     def streaming(self, layer: LayerState, budget: int) -> list[Head]:
-        """The KV heads of the model that stream, for a prompt as long as `layer`."""
+        """The KV heads of the model that stream, for a prompt of layer.n tokens."""
         if self._gates is None:
             raise UserError(
-                "DuoAttention needs gates_file=FILE: a released full_attention_heads.tsv, or what `kvbench calibrate "
-                "FILE model=…` writes for any model"
+                "DuoAttention needs gates_file=FILE: a released full_attention_heads.tsv, or a file that `kvbench "
+                "calibrate FILE model=…` writes for any model"
             )
         n, short = layer.n, self.sinks + self.recent
         if n <= short:
@@ -105,7 +105,7 @@ class DuoAttention(Method):
         return ranked[: min(streaming, count)]
 
     def _ranking(self, gates: tuple[tuple[float, ...], ...]) -> list[Head]:
-        """All heads, in the order in which they become streaming heads."""
+        """All KV heads, in the order in which they become streaming heads."""
         clipped = {Head(at, head): min(max(g, 0), 1) for at, row in enumerate(gates) for head, g in enumerate(row)}
         return sorted(clipped, key=lambda head: (clipped[head], -head.layer, -head.head))
 
@@ -120,7 +120,7 @@ class DuoAttention(Method):
 
 
 class DuoLayer(LayerOfParts):
-    """KV heads in several parts, each the cache of some heads."""
+    """KV heads in several parts; each part is the cache of some heads."""
 
     batches = True
 
@@ -134,16 +134,19 @@ class DuoLayer(LayerOfParts):
         return [*(self.tables or ()), *super().index_tables()]
 
     def append(self, keys: Tensor, values: Tensor) -> None:
+        for part, heads in zip(self.parts, self._tables(keys.device), strict=False):
+            part.take(keys.index_select(1, heads), values.index_select(1, heads))
+
+    def _tables(self, device: torch.device) -> list[Tensor]:
+        """The KV heads of each part, and the place of each KV head among the parts' heads, int64; made once."""
         if self.tables is None:
             order = [head for heads in self.heads for head in heads]
             back = sorted(range(len(order)), key=order.__getitem__)
-            self.tables = [torch.tensor(heads, device=keys.device) for heads in (*self.heads, back)]
-        for part, heads in zip(self.parts, self.tables, strict=False):
-            part.take(keys.index_select(1, heads), values.index_select(1, heads))
+            self.tables = [torch.tensor(heads, device=device) for heads in (*self.heads, back)]
+        return self.tables
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        assert self.tables is not None, "append() comes first"
-        *tables, back = self.tables
+        *tables, back = self._tables(query.device)
         grouped = query.unflatten(1, (len(back), -1))  # [1, num_key_value_heads, group, q, head_dim]
         outputs = [
             part.attend(grouped.index_select(1, heads).flatten(1, 2), of_kv_heads(scaling, heads, len(back)))

@@ -1,4 +1,4 @@
-"""Expected Attention's score: the attention that future queries are expected to give."""
+"""Expected Attention's score: the attention that future queries are expected to pay."""
 
 from functools import cached_property
 
@@ -18,14 +18,14 @@ TILE = 2048  # keys whose quadratic form exists at a time: [num_attention_heads,
 class ExpectedAttention(Scoring):
     """Expected attention of future queries, times the norm of the value (Devoto et al. 2025, arXiv 2510.00636).
 
-    Queries before RoPE are taken as Gaussian with the prompt's mean μ and covariance C. Future ones are rotated by R,
-    the mean of the rotations of the next `future` positions, so that a key k (after RoPE) has the expected logit
+    Queries before RoPE are taken as Gaussian with the prompt's mean μ and covariance C. Future queries are rotated by
+    R, the mean of the rotations of the next `future` positions, so that a key k (after RoPE) has the expected logit
     z = s·kᵀRμ + s²/2·kᵀRCRᵀk with the attention's scaling s. The score is (softmax(z) averaged over a group's query
     heads + epsilon)·‖v‖. Source: the paper's method section and the authors' implementation in kvpress.
 
-    sinks        first tokens, which are always kept and left out of the statistics.
+    sinks        first tokens, which are always kept and excluded from the statistics.
     future       positions after the prompt whose rotations are averaged.
-    epsilon      lets the value's norm speak where the expected attention is close to zero.
+    epsilon      makes the value's norm decide where the expected attention is close to zero.
     covariance   false: the mean alone.
     value_norm   false: the expected attention alone, without epsilon.
     """

@@ -23,8 +23,8 @@ class Launches(NamedTuple):
 class Stated(Versioned):
     """A method or a part of one, with its exceptions from the rules that hold for all others.
 
-    `short` has values for the tests: fields whose defaults have no effect on a prompt of a hundred tokens get smaller
-    ones. A field that a configuration leaves at null stays null.
+    `short` has values for the tests: smaller values of fields whose defaults have no effect on a prompt of a hundred
+    tokens. A field that a configuration leaves at null stays null.
     """
 
     short: ClassVar[Mapping[str, object]] = {}
@@ -45,9 +45,9 @@ class Stated(Versioned):
         return 0
 
     def most_share(self, tokens: int) -> float:
-        """The largest r if none of `tokens` tokens is dropped, in a model with heads of 32 channels.
+        """The largest r of a prompt of `tokens` tokens of which none is dropped, in a model with heads of 32 channels.
 
-        It is above 1 if what is stored beside the tokens, such as tables, costs a short prompt more than it saves.
+        It is above 1 if tables or other data beside the tokens cost a short prompt more bytes than they save.
         """
         return 1.0
 

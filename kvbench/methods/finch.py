@@ -1,4 +1,4 @@
-"""Finch's score: attention of the question's queries, and equal shares of the chunks of a prompt."""
+"""Finch's score: attention of the question's queries, and equal shares for the chunks of a prompt."""
 
 import torch
 import torch.nn.functional as F
@@ -13,15 +13,15 @@ from kvbench.utils.checked import Positive, checked
 
 @checked
 class Finch(Window):
-    """The mean attention of the last `window` queries, each times its position (Corallo & Papotti 2024, arXiv
+    """The mean attention of the last `window` queries, weighted by their positions (Corallo & Papotti 2024, arXiv
     2408.00167, §3).
 
     The window is the question, which always stays. A later query shares its attention among more tokens, so the
     weights of the query of position p, from 0, are multiplied by p, as FinchPress in kvpress does. There is no pooling.
 
-    chunk   tokens of which the best ones take turns: the best of each chunk, then the second best of each, … so that
-            each chunk keeps the same share. Chunks are of consecutive tokens before the window, from the first on; of
-            equally good ones the earlier is first. null: the best of the whole prompt.
+    chunk   tokens of a chunk. Tokens are taken in turns, the best of each chunk, then the second best of each, …, so
+            that each chunk keeps the same share. Consecutive tokens before the window form chunks, from the first token
+            on. Ties: the earlier chunk. null: the best tokens of the whole prompt.
     """
 
     short = values(window=8, chunk=16)
@@ -55,9 +55,9 @@ class Finch(Window):
 
 
 def share_in_chunk(scores: Tensor, chunk: int) -> Tensor:
-    """For each of scores [heads, len] the share of its chunk that ranks higher: larger, or equal and earlier. float64.
+    """The share of its chunk that ranks above each of scores [heads, len]: larger, or equal and earlier. float64.
 
-    A score's own place counts by half, so that the best of a short chunk does not rank before that of a longer one.
+    A score itself counts as half, so that the best of a short chunk does not come before the best of a longer one.
     """
     length = scores.shape[1]
     rows = F.pad(scores.float(), (0, -length % chunk), value=float("-inf")).unflatten(1, (-1, chunk))

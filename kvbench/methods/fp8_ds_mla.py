@@ -1,4 +1,4 @@
-"""FP8 for latents, as vLLM's cache of the name `fp8_ds_mla` has them: rotated keys stay as they are."""
+"""FP8 for latents, as in vLLM's cache format `fp8_ds_mla`: rotated keys keep the model's dtype."""
 
 from torch import Tensor
 
@@ -17,10 +17,11 @@ from kvbench.utils.checked import Positive, checked
 
 @checked
 class Fp8Latents(Storage):
-    """Values in e4m3, with a float32 scale for every `tile` channels of a token; keys as they are.
+    """Values in e4m3, with a float32 scale for every `tile` channels of a token; keys in the model's dtype.
 
-    A latent of DeepSeek-V3 takes 512 bytes and four scales, its rotated key 128 in 16 bits: 656 bytes a token and layer
-    instead of 1,152. Models without latents hold the values of their heads like this. Narrower values have one scale.
+    A latent of DeepSeek-V3 takes 512 bytes and four scales, its rotated key 128 bytes in 16 bits: 656 bytes per token
+    and layer instead of 1,152. Models without latents hold the values of their heads in this form. Values narrower than
+    `tile` have one scale.
 
     tile   channels that share a scale: their largest absolute value over 448.
 
@@ -45,7 +46,10 @@ class Fp8Latents(Storage):
 
 
 class TiledFloat8Sequence(CodedSequence):
-    """Rows in e4m3, each `tile` channels of a token over a scale of their own. Raises UserError for other widths."""
+    """Rows in e4m3, with a scale for each `tile` channels of a token.
+
+    Raises UserError if `tile` does not divide the width.
+    """
 
     def __init__(self, rows: Tensor, tile: int):
         """rows [heads, len, width]."""

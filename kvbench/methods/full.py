@@ -41,7 +41,7 @@ class FullKV(Method):
         return self._within_window(layer) or self.storage.store(layer.stored, Selection.everything(layer))
 
     def _within_window(self, layer: LayerState) -> LayerCache | None:
-        """A layer whose sliding window the prompt does not fill yet goes on beyond it."""
+        """The cache of a layer whose sliding window is longer than the prompt: decoding fills the window first."""
         if layer.window is None or type(self.storage) is not Dense:
             return None
         kept = Selection.everything(layer).kept(layer)

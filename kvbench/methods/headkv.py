@@ -20,14 +20,15 @@ class HeadKV(HeadBudgets):
     """HeadKV (Fu et al. 2024, arXiv 2410.19258): the model's budget goes to the heads that matter for retrieval.
 
     A head with share p of the scores of all heads selects p·q·m·H + (c - q) tokens, where c = budget - window,
-    q = c // beta, and m layers have H heads each that select.
+    q = c // beta, m is the number of layers and H the number of heads that select in each layer.
 
-    scores_file   a file of `kvbench calibrate`, or a released one; its hash is in the record's key. Scores of query
+    scores_file   a file of `kvbench calibrate`, or a released file; its hash is in the record's key. Scores of query
                   heads are averaged where granularity=kv_head.
     beta          a larger beta divides a smaller part of the budget by scores. The paper tries eight values, from 1.005
-                  to 10, for each setting and does not say which one its tables used.
-    surplus       tokens of heads whose share is larger than the prompt. return: shared equally by the others, in whole
-                  tokens by largest remainders. waste: lost, each head's share rounded, as in the released code.
+                  to 10, for each setting and does not say which value its tables used.
+    surplus       what happens to the excess of shares that are larger than the prompt. return: the other heads share it
+                  equally, in whole tokens by largest remainders. waste: it is lost, and each share is rounded, as in
+                  the released code.
     """
 
     scores_file: str | None = None
@@ -54,7 +55,7 @@ class HeadKV(HeadBudgets):
         return HeadCounts.known(row, budget.window, ranked.device)
 
     def _row(self, heads: int, tokens: int, window: int, layer: LayerState) -> tuple[int, ...]:
-        """How many tokens each head of the layer selects."""
+        """How many tokens before the window each head of the layer selects."""
         if self._scores is None:
             raise UserError(
                 "HeadKV needs scores_file=FILE, which `kvbench calibrate FILE model=…` writes for any model"

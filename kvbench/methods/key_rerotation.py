@@ -18,10 +18,11 @@ from kvbench.utils.checked import checked
 class Rerotated(Storage):
     """Keys and values in the model's dtype, keys rotated as if the kept tokens followed each other without a gap.
 
-    A head's i-th of k kept tokens, of position p in a prompt of n, is stored as R(n - k + i - p)k: the last one stands
-    right before the next token, at position n. Source: Corallo & Papotti 2024, Finch (arXiv 2408.00167), as kvpress's
-    KeyRerotationPress does it after any scorer. There the kept tokens begin at position 0 and the next token follows
-    at k, whereas later tokens have their true positions here: rotary attention reads only distances, which are equal.
+    The i-th of a head's k kept keys, at position p of a prompt of n tokens, is rotated by n - k + i - p positions, so
+    that the last kept token is right before the next token at position n. Source: Corallo & Papotti 2024, Finch (arXiv
+    2408.00167), as in kvpress's KeyRerotationPress, which combines with any scorer. In kvpress the kept tokens begin at
+    position 0 and the next token has position k; here later tokens have their true positions. Rotary attention depends
+    only on distances, which are equal.
     """
 
     batches = True
@@ -39,7 +40,7 @@ class Rerotated(Storage):
 
 
 def closed_up(keys: Tensor, indices: Tensor, n: int, rope: Rope) -> Tensor:
-    """Keys [heads, k, head_dim] of positions indices [heads or 1, k] below n, rotated to positions n-k … n-1."""
+    """Keys [heads, k, head_dim] at positions indices [heads or 1, k] below n, rotated to positions n-k … n-1."""
     heads, k, _ = keys.shape
     moves = torch.arange(n - k, n, device=indices.device) - indices.expand(heads, -1)
     return rope.rotate(keys.flatten(0, 1)[None], moves.flatten())[0].unflatten(0, (heads, k))

@@ -10,10 +10,10 @@ from kvbench.utils.checked import NonNegative, checked
 
 @checked
 class KeyDiff(Scoring):
-    """Negative cosine of a key (after RoPE) and its head's anchor (Park et al. 2025, arXiv 2504.15364).
+    """Negative cosine between a key (after RoPE) and its head's anchor (Park et al. 2025, arXiv 2504.15364).
 
-    The anchor is the mean of the head's unit keys. In float32: keys of bfloat16 make many near-ties. The paper evicts
-    after every block of a long prompt (`keydiff_paper`).
+    The anchor is the mean of the head's keys, each scaled to unit length. Scores are computed in float32, because
+    bfloat16 makes many near-ties. The paper evicts after every block of a long prompt (`keydiff_paper`).
 
     window   last tokens that are always kept.
     """

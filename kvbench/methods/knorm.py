@@ -11,8 +11,8 @@ from kvbench.utils.checked import NonNegative, checked
 class KNorm(Scoring):
     """Negative L2 norm of a key (Devoto et al. 2024, arXiv 2406.11430), in float32.
 
-    Attention tends to go to keys of small norm, sinks among them, so the base form protects nothing. RoPE keeps norms:
-    keys before and after it score alike.
+    Keys of small norm, sinks among them, tend to receive the most attention, so the base form protects no tokens. RoPE
+    does not change norms: keys before and after RoPE have the same score.
 
     window   last tokens that are always kept.
     """

@@ -15,11 +15,11 @@ WHOLE = 2**40  # tokens: the context is read again in one piece
 
 @checked
 class KVCompose(Scoring):
-    """The most attention that any query of a second pass over the context gives (Akulov et al. 2025, arXiv 2509.05165).
+    """The largest attention of any query of a second pass over the context (Akulov et al. 2025, arXiv 2509.05165).
 
-    The context is read again behind itself, in one piece and without a request. A token has the largest weight that any
-    of these queries gives it, averaged over the query heads of its group, plus the mean of this over the layer's heads.
-    What follows the context always stays. Source: KVComposePress in kvpress, with its defaults.
+    The context is read again after itself, in one piece and without a request. A token's score is its largest attention
+    weight over these queries, averaged over the query heads of its group, plus the mean of this over the layer's heads.
+    Tokens after the context always stay. Source: KVComposePress in kvpress, with its defaults.
 
     sinks   first tokens that always stay where a prompt has no chat template or BOS token before its context.
     """
@@ -45,12 +45,13 @@ class CompositeHeads(HeadBudgets):
     """Equally many tokens in all heads of a layer, by composite tokens (KVCompose, Akulov et al. 2025, arXiv
     2509.05165).
 
-    A layer's composite token number i is the i-th best token of each head, which need not be one token of the text; its
-    score is the mean over heads. The lowest layer has at each place the best score of any layer, so no layer keeps more
-    than it does. The best composite tokens of the whole model stay. Source: KVComposePress in kvpress (structured).
+    A layer's i-th composite token consists of the i-th best token of each head, which may be different tokens of the
+    text; its score is the mean over heads. The lowest layer takes the best score of any layer at each place, so no
+    layer keeps more than the lowest. The best composite tokens of the whole model stay. Source: KVComposePress in
+    kvpress (structured).
 
-    Equal scores go to the smaller place, then to the lower layer. The press leaves a token in a layer without any; here
-    a layer's share may be what always stays alone.
+    Equal scores go to the smaller place, then to the lower layer. The press keeps at least one token in each layer;
+    here a layer may keep only the tokens that always stay.
     """
 
     whole_model = pools_layers = True

@@ -1,4 +1,4 @@
-"""KVTC: keys and values in the components of their principal axes, with bits by variance, entropy coded."""
+"""KVTC: principal components of keys and values, with bits by variance and entropy coding."""
 
 from typing import ClassVar
 
@@ -17,28 +17,28 @@ from kvbench.utils.checked import NonNegative, PositiveNumber, checked
 
 @checked
 class KVTC(Storage):
-    """KV cache transform coding (Staniszewski & Łańcucki 2025, arXiv 2511.01815) over whatever tokens a method kept.
+    """KV cache transform coding (Staniszewski & Łańcucki 2025, arXiv 2511.01815) for the tokens that a method keeps.
 
-    A layer's keys before RoPE are projected, as one vector for each token, on the principal axes of these vectors, and
-    its values on theirs. Each component has a whole number of bits, from 0 to 8, chosen for the smallest squared error
-    within the budget, and equal steps between its smallest and its largest number. All codes are one DEFLATE stream;
-    the bytes of a cache are those of the stream and of the tensors that decode it.
+    A layer's keys before RoPE form one vector per token, and these vectors are projected on their principal axes; the
+    layer's values likewise. Each component has a whole number of bits, from 0 to 8, chosen for the smallest squared
+    error within the budget, and equal steps between its smallest and its largest number. All codes form one DEFLATE
+    stream. The cache counts the bytes of the stream and of the tensors that decode it.
 
-    bits     per number before entropy coding, which leaves fewer. The axes count among them with 16 bits a number, in a
-             float32 model, too.
+    bits     bits per number before entropy coding, which makes them fewer. They include the axes, 16 bits per number,
+             also in a float32 model.
     sinks    first kept tokens that stay uncompressed.
-    recent   last kept tokens that stay uncompressed, as decoded ones do.
+    recent   last kept tokens that stay uncompressed. Decoded tokens stay uncompressed, too.
 
-    The paper computes axes and bits once, offline, from all layers of a model together, and gives groups of components
-    one of a few types. Here each layer of a sample has its own, which count with its bytes and so are expensive for a
-    short prompt: an axis takes as many numbers as a token has channels. The paper compresses caches that wait for a
-    next turn; here they stay compressed, and every reading inflates the stream on the host.
+    The paper computes axes and bits once, offline, from all layers of a model together, and gives each group of
+    components one of a few types. Here each layer of a sample has its own axes and bits, which are counted and so are
+    expensive for a short prompt: an axis takes as many numbers as a token has channels. The paper compresses caches
+    that wait for a next turn; here caches stay compressed, and every read inflates the stream on the host.
     """
 
     short = values(sinks=2, recent=8)
     never_full = "quantised"
-    # DEFLATE runs on the host: streams of keys and values are inflated whenever they are read. The division of bits is
-    # the host's too, and decompositions of matrices wait for whether they converged.
+    # DEFLATE runs on the host: streams of keys and values are inflated whenever they are read. Bits are allocated on
+    # the host, too, and decompositions of matrices wait for the device to report convergence.
     launches = Launches(decode=90, decode_waits=2, compress_waits=6)
 
     version: ClassVar[int] = 2  # 1 gave a float32 model's axes 32 bits, and so fewer of them bits than a 16-bit one's
@@ -60,10 +60,10 @@ class KVTC(Storage):
         return BlockwiseLayer(keys, values, layer.n, kept)
 
     def most_share(self, tokens: int) -> float:
-        return 1 + 2 / tokens  # means and the bits of axes, as two raw tokens
+        return 1 + 2 / tokens  # means and bits of axes are as large as two raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """Counts only the uncompressed tokens: entropy coding may leave next to nothing of similar ones."""
+        """Counts only the uncompressed tokens: entropy coding may shrink similar tokens to almost no bytes."""
         if layer is None or not layer.tokens:
             return 0.0
         return min((self.sinks + self.recent) / layer.tokens, 1.0)

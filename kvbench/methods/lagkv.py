@@ -1,4 +1,4 @@
-"""LagKV (Liang et al. 2025, arXiv 2504.04704): tokens that stand out against the partition that follows them."""
+"""LagKV (Liang et al. 2025, arXiv 2504.04704): tokens that stand out against the next partition."""
 
 from dataclasses import field
 
@@ -19,20 +19,19 @@ FLAT = 1e-6  # a channel with a smaller range in the next partition counts as co
 
 @checked
 class LagKV(Method):
-    """Cut the prompt behind the sinks into partitions; score each partition against the next; keep the best of each.
+    """Cut the prompt after the sinks into partitions, score each against the next one, and keep the best of each.
 
     Source: Liang et al. 2025, arXiv 2504.04704.
 
-    A channel is scaled by the minimum and maximum of the next partition. A token's spread is the standard deviation
-    over its scaled channels, and its score is the softmax of the spread over its partition, for the key plus for the
-    value. Sinks, the last partition and the tokens behind it are kept, and all of a prompt with fewer than two
-    partitions.
+    Each channel is scaled by its minimum and maximum in the next partition. A token's spread is the standard deviation
+    of its scaled channels. Its score is the softmax of the spread over its partition, summed for key and value. The
+    sinks, the last partition and the tokens after it are kept; a prompt with fewer than two partitions is kept whole.
 
     sinks     first tokens, which are kept.
     lag       tokens of a partition.
     v_ratio   weight of the value's score.
     share     share of every partition to keep, as in the released code, whatever the ratio; r is larger, because both
-              ends are kept. null: what the budget leaves, divided equally, the remainder to the latest partitions.
+              ends are kept. null: the rest of the budget, divided equally; the remainder goes to the last partitions.
 
     Compression happens once, after prefill; the released code goes on while decoding.
     """
@@ -77,7 +76,7 @@ class LagKV(Method):
         return Selection(top_indices(chosen, kept), kept)
 
     def quotas(self, n: int, budget: int) -> list[int]:
-        """Tokens to keep of each scored partition, the earliest first; empty if all of the prompt is kept."""
+        """Tokens to keep of each scored partition, the earliest first; empty if the whole prompt is kept."""
         count = (n - self.sinks) // self.lag - 1
         if count < 1 or (self.share is None and budget >= n):
             return []
@@ -93,13 +92,13 @@ class LagKV(Method):
         return lag_score(keys) + self.v_ratio * lag_score(values)
 
     def _always_kept(self, n: int) -> int:
-        """How many tokens are always kept: sinks, the last partition and the tokens behind it, or all."""
+        """How many tokens are always kept: sinks, the last partition and the tokens after it, or all."""
         partitions, rest = divmod(max(n - self.sinks, 0), self.lag)
         return n if partitions < 2 else self.sinks + self.lag + rest
 
 
 def lag_score(x: Tensor) -> Tensor:
-    """Softmax of the spread of tokens within each partition but the last: x [heads, P, lag, d] -> [heads, P-1, lag].
+    """Softmax of the spread over each partition except the last: x [heads, P, lag, d] -> [heads, P-1, lag], float32.
 
     A channel that is constant in the next partition counts as 0.
     """

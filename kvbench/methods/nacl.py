@@ -1,4 +1,4 @@
-"""NACL's score: most tokens by the attention of proxy tokens, the others drawn at random."""
+"""NACL's score: most tokens by the attention of proxy tokens, the other tokens at random."""
 
 import numpy
 import torch
@@ -16,8 +16,8 @@ class NACL(Window):
 
     Proxies are the last `window` queries, whose tokens are always kept. The tokens with the largest summed attention of
     the proxies are kept, too. `random_share` of a head's tokens between sinks and window are drawn from the rest,
-    without replacement, with probability softmax(summed attention). Each head and layer draws for itself, by taking the
-    largest sums of attention and Gumbel noise. The noise is made on the CPU from (seed, layer, n).
+    without replacement, with probability softmax(summed attention). Each head of each layer draws separately, by taking
+    the largest sums of attention and Gumbel noise. The noise is made on the CPU from (seed, layer, n).
 
     sinks          first tokens that always stay.
     random_share   7 of 19 in the released code, which keeps 12 % of the prompt by attention and 7 % at random.

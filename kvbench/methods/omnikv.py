@@ -26,11 +26,12 @@ class OmniKV(Method):
 
     At each decoded token a filter layer attends to everything and chooses the `budget` prompt tokens with the largest
     attention of any of its heads. All heads of the layers up to the next filter read these and all decoded tokens.
-    Layers before the first filter, and `wait` layers after each, read everything. The cache is FullKV's: r and r_bytes
-    are 1; the savings are in r_read.
+    Layers before the first filter layer, and `wait` layers after each filter layer, read everything. The cache is
+    FullKV's: r and r_bytes are 1; the savings are in r_read.
 
-    filters   numbers of the filter layers in a model of `of` layers; in others, those at the same share of the depth.
-    by        attention: softmax over the prompt tokens, then the maximum over heads. logits: the maximum of these.
+    filters   numbers of the filter layers in a model of `of` layers; another model has them at the same share of its
+              depth.
+    by        attention: softmax over the prompt tokens, then the maximum over heads. logits: the maximum logit.
 
     A budget of the prompt's length or more is FullKV.
     """
@@ -73,7 +74,7 @@ class OmniKV(Method):
         return caches
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
-        """A layer that no other chooses for reads everything."""
+        """A layer without a filter layer reads everything."""
         return DenseLayer(layer.keys, layer.values, layer.n, everything(layer))
 
 
@@ -82,19 +83,20 @@ def everything(layer: LayerState) -> Kept:
 
 
 class AloneLayer(DenseLayer):
-    """A `DenseLayer` of which tokens come one by one, alone: rounding could change what is chosen."""
+    """A `DenseLayer` that takes tokens one by one and outside batches: other rounding could change the choice."""
 
     takes_blocks = False
     batches = False
 
     def __init__(self, layer: LayerState, tokens: int, choices: dict[int, Tensor]):
-        """tokens: of the prompt, to read. choices: by the number of tokens seen, [tokens], until the last reader."""
+        """tokens: how many prompt tokens to read. choices: chosen tokens [tokens] by the number of tokens seen; the
+        last reader deletes them."""
         super().__init__(layer.keys, layer.values, layer.n, everything(layer))
         self.prompt, self.tokens, self.choices = layer.n, tokens, choices
 
 
 class FilterLayer(AloneLayer):
-    """Reads everything, and chooses for the layers that share its choices."""
+    """Reads everything, and chooses the tokens that the layers after it read."""
 
     def __init__(self, layer: LayerState, tokens: int, by: Literal["attention", "logits"], choices: dict[int, Tensor]):
         super().__init__(layer, tokens, choices)
@@ -117,7 +119,7 @@ class FilterLayer(AloneLayer):
 
 
 class ReadingLayer(AloneLayer):
-    """Reads the prompt tokens that its filter layer chose for the same query, and all decoded ones."""
+    """Reads the prompt tokens that its filter layer chose at the same step, and all decoded tokens."""
 
     def __init__(self, layer: LayerState, tokens: int, choices: dict[int, Tensor], last: bool):
         """last: no later layer reads the choices."""

@@ -1,4 +1,4 @@
-"""Palu: keys and values of groups of heads in a low rank."""
+"""Palu: low-rank keys and values of groups of heads."""
 
 import torch
 from torch import Tensor
@@ -18,21 +18,21 @@ from kvbench.utils.checked import Positive, Share, checked
 
 @checked
 class Palu(Storage):
-    """Low rank keys, before RoPE, and values of each group of heads, as in Palu (Chang et al. 2024, arXiv 2407.21118).
+    """Low-rank keys, before RoPE, and values of each group of heads, as in Palu (Chang et al. 2024, arXiv 2407.21118).
 
-    A group's vectors, one for each token, are stored as coordinates in a basis of the group, as many as the share
-    `rank` of its channels (G-LRD, §3.2). Decoded tokens stay uncompressed.
+    A group of heads has one vector per token, stored as coordinates in a basis of the group. The number of coordinates
+    is the share `rank` of the group's channels (G-LRD, §3.2). Decoded tokens stay uncompressed.
 
     rank    share of a group's channels.
     group   heads that share a basis; rounded down to a number that divides the heads of a layer.
 
     The paper decomposes the weights of the projections, offline and whitened by a calibration, searches ranks by Fisher
-    information and can quantise what remains. Here the basis is that of the kept prompt's vectors in this layer, by a
-    singular value decomposition, counts with its bytes, and all layers have one rank share.
+    information and can quantise the coordinates. Here the basis comes from a singular value decomposition of the kept
+    prompt's vectors in each layer, its bytes are counted, and `rank` is the same in all layers.
     """
 
     never_full = "in a low rank"
-    launches = Launches(decode=80, compress_waits=4)  # decompositions wait for whether they converged
+    launches = Launches(decode=80, compress_waits=4)  # decompositions wait for the device to report convergence
 
     takes_ragged = True
 
@@ -52,11 +52,11 @@ class Palu(Storage):
         return BlockwiseLayer(keys, values, layer.n, kept)
 
     def most_share(self, tokens: int) -> float:
-        return 1 + 32 / tokens  # the axes, as 32 raw tokens
+        return 1 + 32 / tokens  # the bases are as large as 32 raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         if layer is None or not layer.tokens:
-            return self.rank / 2  # of a share that is rounded down to a whole number, at least 1
+            return self.rank / 2  # the rank is rounded down to a whole number, at least 1
         return thin_share(self.rank, self._group(layer.heads) * layer.head_dim, layer.tokens)
 
     def _group(self, heads: int) -> int:

@@ -26,21 +26,21 @@ class PoolingMerge(Method):
 
     Layer l holds at most L_l entries, sinks included, falling linearly from L_0 to L_0/beta (§3.1). Entries above
     that limit are merged from the oldest on, at the end of prefill and during decoding (§3.2, `MergingLayer`). The
-    paper does not specify group, recent region, trigger and the measure behind "best"; those here are kvbench's.
+    paper does not specify group, recent region, trigger and the measure behind "best"; these are kvbench's choices.
 
     pooling    mean, max (element-wise), max_norm (the entry with the longest key), best (the entry that received the
-               most attention from the last `window` prompt queries and all decoded ones, summed over a KV head's
+               most attention from the last `window` prompt queries and all decoded queries, summed over a KV head's
                query heads).
-    group      entries that one merge replaces by one.
+    group      entries that one merge replaces by a single entry.
     beta       L_0 over the limit of the highest layer.
     alloc      corrected: L_l = L_0·(1 + l/(m-1)·(1/beta - 1)), which ends at L_0/beta. printed: the paper's divisor
-               m, with which it does not.
+               m, with which L_l ends above L_0/beta.
     l0         L_0 in tokens, the paper's parameter; the method then takes no ratio or budget. null: the ratio or
                budget is the mean of L_l over layers and L_0 follows from beta. Where L_0 would exceed the prompt or
                the highest layer's limit its minimum, that end is clipped and the slope reduced so that the mean stays.
-    recent     last tokens that are never merged; null is half of L_l. At most what leaves room for one group.
-    weighted   pooling=mean only: an entry weighs as many times as tokens were merged into it. The paper's text
-               averages averages.
+    recent     last tokens that are never merged; null: half of L_l. Reduced if it leaves no room for a group.
+    weighted   pooling=mean only: an entry's weight is the number of tokens merged into it. The paper's text averages
+               averages.
 
     L_l is rounded down, to at least sinks + 1 + group. A merge frees group - 1 entries at a time, so a layer may hold
     up to group - 2 entries fewer than L_l; r counts the entries held.
@@ -79,7 +79,7 @@ class PoolingMerge(Method):
         return 1.0
 
     def limits(self, budget: int, n: int, num_layers: int) -> list[int]:
-        """L_l of every layer in entries, for a mean of `budget` or, where `l0` is given, for that."""
+        """L_l of every layer in entries, for a mean of `budget`, or for L_0 = `l0` if it is set."""
         divisor = max(1, num_layers - 1) if self.alloc == "corrected" else num_layers
         depth = [layer / divisor for layer in range(num_layers)]  # l/(m-1), or the printed l/m
         mean_depth = sum(depth) / num_layers
@@ -124,7 +124,7 @@ class Shrinking(Growing):
 
     def splice(self, start: int, end: int, rows: Tensor) -> None:
         """Replace rows start … end-1 by `rows` [..., k, width], k <= end - start."""
-        # a new buffer, since the old one may be the prompt's own, which is shared: of the old size if that had slack
+        # a new buffer, since the old buffer may be the prompt's, which is shared; of the old size if that had slack
         freed = end - start - rows.shape[-2]
         slack = self.buffer[..., : freed if self.length < self.buffer.shape[-2] else 0, :]
         self.buffer = torch.cat([self.buffer[..., :start, :], rows, self.buffer[..., end:, :], slack], dim=-2)
@@ -132,13 +132,13 @@ class Shrinking(Growing):
 
 
 class MergingLayer(LayerCache):
-    """At most `limit` entries: sinks, merged entries, and the `recent` last tokens.
+    """At most `limit` entries: sinks, merged entries, and the last `recent` tokens.
 
-    While there are more, the oldest `group` entries that are neither sinks nor recent become one. Merging sweeps from
-    old to new over these entries and restarts at the oldest once fewer than `group` are left, so every entry has been
-    merged once before any is merged again. Requires sinks + recent + group - 1 <= limit.
+    While there are more entries, the oldest `group` entries that are neither sinks nor recent are merged into one.
+    Merging sweeps from old to new over these entries and restarts at the oldest once fewer than `group` are left, so
+    every entry is merged once before any is merged again. Requires sinks + recent + group - 1 <= limit.
 
-    Keys are pooled after RoPE, and new tokens keep their true positions. `best` takes the later entry of equals.
+    Keys are pooled after RoPE, and new tokens keep their true positions. `best` takes the later of equal entries.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""PyramidInfer (Yang et al. 2024, arXiv 2405.12532): context that recent tokens ignore is dropped during prefill."""
+"""PyramidInfer (Yang et al. 2024, arXiv 2405.12532): prefill drops context tokens that recent tokens ignore."""
 
 import math
 from functools import lru_cache
@@ -35,19 +35,19 @@ class PyramidInfer(Method):
     2024, arXiv 2405.12532).
 
     The last 1 + int(recent_ratio·n) tokens stay in every layer. After layer l, if `interval` divides l, the context
-    before them is cut to a share rho_l: the tokens with the most attention from these recent queries, the mean over
-    all query heads, with weights rising linearly from 1 to `distance_weight`. The first `sinks` tokens stay. A cut
-    that would leave `min_ctx` tokens or fewer is not made. The cache of layer l holds the tokens that entered it.
+    before them is cut to a share rho_l: the tokens with the most attention from the recent queries, averaged over all
+    query heads, with weights that rise linearly from 1 to `distance_weight`. The first `sinks` tokens stay. A cut that
+    would leave at most `min_ctx` tokens is not made. The cache of layer l holds the tokens that entered the layer.
 
     schedule   cosine: rho_l falls from 1 in the lowest layer to `decay` in the highest, as in the official
-               configurations (decay 0.9, recent_ratio 0.2; that recent_ratio keeps r above about 0.5). constant:
-               rho_l = decay in every layer, which reaches the small ratios of SpindleKV's tables, whose settings are
-               not published. (The released "linear" schedule computes this one.)
-    decay      null: found by bisection over the closed form of the lengths, so that the mean length meets the ratio or
-               budget, or the smallest reachable length where that is above it (the record is then `floored`). With a
+               configurations (decay 0.9 and recent_ratio 0.2, which keeps r above about 0.5). constant: rho_l = decay
+               in every layer, which reaches the small ratios of SpindleKV's tables, whose settings are not published.
+               (The released "linear" schedule computes the same.)
+    decay      null: bisection over the closed form of the lengths finds the decay whose mean length meets the ratio or
+               budget. If the smallest reachable length is larger, it is taken and the record is `floored`. With a
                number the method takes no ratio or budget.
-    decode     compress: generated tokens are thinned in blocks of `exceed_length` once 1 + int(recent_ratio·n) younger
-               ones exist, to gen_compress_ratio·rho of them, with rho falling by a cosine from 1 to `gen_decay_ratio`
+    decode     compress: once a block of `exceed_length` generated tokens has 1 + int(recent_ratio·n) younger tokens, it
+               is thinned to a share of gen_compress_ratio·rho, where rho falls by a cosine from 1 to `gen_decay_ratio`
                over the layers. The prompt is not thinned again, as the README describes; the released code compares
                counters that differ by layer and cuts into the prompt. none: the cache grows, for tables about the
                prompt.
@@ -73,12 +73,12 @@ class PyramidInfer(Method):
     def __post_init__(self) -> None:
         if self.sinks > self.min_ctx:
             raise UserError(
-                f"sinks={self.sinks} cannot all stay in a context of min_ctx={self.min_ctx}: at most that many"
+                f"sinks={self.sinks} cannot all stay in a context of min_ctx={self.min_ctx}: at most min_ctx can"
             )
         self.takes_budget = self.decay is None
 
     def floor(self, n: int, num_layers: int) -> int:
-        """The smallest mean length that any decay reaches at this n; the last tokens and min_ctx bound it."""
+        """The smallest mean length of any decay at this n; the last tokens and min_ctx bound it from below."""
         if self.decay is not None:
             return self.minimum_budget
         return math.ceil(self._tokens(self._least(n, num_layers), n, num_layers) / num_layers)
@@ -122,7 +122,7 @@ class PyramidInfer(Method):
         return PrunedPrefill(tuple(shares), self._recent(n), self.sinks, self.min_ctx, self.distance_weight)
 
     def _bisect(self, n: int, num_layers: int, budget: int | float) -> float:
-        """The largest decay whose mean length is at most `budget`; the smallest length's where none is."""
+        """The largest decay whose mean length is at most `budget`; without one, the decay of the smallest length."""
         low, high = self._least(n, num_layers), 1.0
         for _ in range(50):
             middle = (low + high) / 2
@@ -152,12 +152,12 @@ def cosine(layer: int, num_layers: int, least: float) -> float:
 
 
 class ThinningLayer(LayerCache):
-    """The prompt unchanged, thinned generated tokens, and the last `tail` to `tail` + `block` generated ones.
+    """The unchanged prompt, thinned generated tokens, and the last `tail` to `tail` + `block` generated tokens.
 
-    A block with `tail` younger tokens is cut to the `keep` of its tokens that received the most attention from the
-    queries of these, the mean over heads, with weights rising from 1 to `distance_weight`. The queries that score a
-    block are known in advance, so one running sum per token replaces the released code's buffer of attention rows:
-    the same selection in O(tail) instead of O(tail · len) memory.
+    A block with `tail` younger tokens is cut to the `keep` tokens that received the most attention from the queries of
+    these younger tokens, averaged over heads, with weights that rise from 1 to `distance_weight`. The queries that
+    score a block are known in advance, so one running sum per token replaces the released code's buffer of attention
+    rows: the same selection with O(tail) instead of O(tail · len) memory.
     """
 
     def __init__(
@@ -175,7 +175,9 @@ class ThinningLayer(LayerCache):
         super().__init__(seen, kept)
         self.k, self.v = Growing(keys[None]), Growing(values[None])
         self.tail, self.block, self.keep, self.distance_weight = tail, block, keep, distance_weight
-        self.scores = torch.zeros(0, device=keys.device)  # [pending], of generated tokens not yet thinned
+        self.scores = torch.zeros(
+            0, device=keys.device
+        )  # [pending]: scores of generated tokens that are not thinned yet
 
     def tensors(self) -> list[Tensor]:
         return [self.k.buffer, self.v.buffer, self.scores]
@@ -202,7 +204,7 @@ class ThinningLayer(LayerCache):
     def _score(self, query: Tensor, scaling: Scaling) -> None:
         """Add this query's attention to the pending tokens of every block that ended before it."""
         pending = len(self.scores)
-        scored = (pending - 1) // self.block * self.block  # the query does not score its own block
+        scored = (pending - 1) // self.block * self.block  # a query does not score the block that its token is in
         if scored == 0:
             return
         keys = self.k.view[0].float()
@@ -210,7 +212,7 @@ class ThinningLayer(LayerCache):
         logits = softmax.capped_(grouped @ keys.mT * softmax.plain(scaling), scaling)
         row = softmax.weights(logits, scaling).mean(dim=(0, 1))  # [len]
         ends = torch.arange(scored, device=row.device) // self.block * self.block + self.block
-        rank = pending - 1 - ends  # of the query among those that score a token's block: 0 … tail - 1
+        rank = pending - 1 - ends  # rank of the query among the queries that score a block: 0 … tail - 1
         weights = 1 + (self.distance_weight - 1) * rank / max(self.tail - 1, 1)
         self.scores[:scored] += weights * row[-pending:][:scored]
 

@@ -21,18 +21,18 @@ class Ends(NamedTuple):
 class Pyramid(Allocation):
     """PyramidKV (Cai et al. 2024, arXiv 2406.02069, §3.2): an arithmetic sequence, most tokens in the lowest layer.
 
-    With c = budget - window the top layer selects c/beta tokens and the bottom layer 2c - c/beta. The paper
-    prints the two the wrong way round and a divisor m for m - 1; these readings exist:
+    With c = budget - window the top layer selects c/beta tokens and the bottom layer 2c - c/beta. The paper prints the
+    two in the wrong order and a divisor m instead of m - 1; these readings exist:
 
-    alloc="exact"     the rule the text intends; largest remainders round it, so it spends m·c and no more.
-    alloc="official"  the released code: a floored step overspends (up to 27 % at 80 layers and a budget of
-                      128), and prompts under 2c tokens get no pyramid. Published tables used this.
+    alloc="exact"     the rule that the text intends, rounded by largest remainders: it spends exactly m·c.
+    alloc="official"  the released code: a floored step overspends (up to 27 % at 80 layers and a budget of 128), and
+                      prompts under 2c tokens get no pyramid. Published tables used this code.
     alloc="official_2024_06"  the code released between 2024-06-25 and 2024-09-30, whose step divides by m: the same
                       for most small budgets, more tokens for high layers otherwise.
     alloc="adakv"     AdaKV's released code: official, but short prompts get a pyramid, too.
-    alloc="kvpress"   kvpress's: the window lies inside each layer's share; uniform where the top layer's
-                      share would not hold the window, or would exceed the bottom layer's (a budget above
-                      n - window). Compared with kvpress by scripts/compare/kvpress_parity.py.
+    alloc="kvpress"   kvpress: each layer's share includes the window. Uniform if the top layer's share would be smaller
+                      than the window or larger than the bottom layer's share (a budget above n - window). Compared with
+                      kvpress by scripts/compare/kvpress_parity.py.
     """
 
     beta: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 20
@@ -56,7 +56,7 @@ class Pyramid(Allocation):
         return rules[self.alloc](budget, n, window, num_layers)
 
     def _ends(self, share: float, least: float, most: int) -> Ends:
-        """The shares for a mean of `share`; no layer has more than `most` to select from."""
+        """The shares for a mean of `share`; each layer has at most `most` tokens to select from."""
         top, bottom = least, 2 * share - least
         return Ends(most, 2 * share - most) if bottom >= most else Ends(bottom, top)
 

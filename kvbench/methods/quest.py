@@ -1,4 +1,4 @@
-"""Quest (Tang et al. 2024): everything stays, and each query reads the pages that may matter to it."""
+"""Quest (Tang et al. 2024): every token stays, and each query reads the pages that may matter to it."""
 
 from typing import Literal
 
@@ -15,16 +15,16 @@ from kvbench.utils.checked import NonNegative, Positive, checked
 
 @checked
 class Quest(Method):
-    """Selection without eviction (arXiv 2406.10774): a budget of tokens that a query head reads at each decoded token.
+    """Selection without eviction (arXiv 2406.10774): the budget is the tokens that a query head reads at each step.
 
-    The cache is FullKV's with the bounds of each page's keys, so r_bytes is 1 + 1 / page. r is 1, because every token
+    The cache is FullKV's plus the bounds of each page's keys, so r_bytes is 1 + 1 / page. r is 1, because every token
     stays: a budget saves only bytes that attention reads, r_read.
 
     page          consecutive tokens that are read together.
     dense_layers  first layers, which read everything.
     min_pages     pages that are always read, at any budget.
     last_page     always: the page of the newest token is read, within the budget (the released kernels). competes:
-                  it is chosen like any other, so a new token may not see itself (the released code of the tables).
+                  it competes with the other pages, so a new token may not see itself (the released code of the tables).
 
     The prompt is read with full attention, and a budget of the prompt's length or more is FullKV.
     """

@@ -1,4 +1,4 @@
-"""R-KV's score: attention of the last queries, minus the similarity of a key to the others."""
+"""R-KV's score: attention of the last queries minus the similarity of a key to the other keys."""
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +20,9 @@ class RKV(Window):
     I   attention of the last w queries: the largest logit of a group, softmax over the keys before the window, the mean
         over the queries, max-pooled over `kernel` neighbours.
     R   softmax over the keys of the mean cosine of all stored keys with a key. Two cosines of every key are set to 0:
-        that with itself, and that with the last key above `threshold`, so that the newest of similar tokens is not
-        redundant. If no key is above it, the cosine with the first key is set to 0, as in the released code.
+        the cosine with itself, and the cosine with the last key whose cosine exceeds `threshold`, so that the newest of
+        similar tokens is not redundant. Without such a key the cosine with the first key is set to 0, as in the
+        released code.
 
     importance   lambda: 0.1 in the authors' README, 0.07 in their code; 1 leaves SnapKV's score over these queries.
     """
@@ -46,7 +47,9 @@ class RKV(Window):
         queries = layer.last_queries(self.window).float().unflatten(0, (layer.num_key_value_heads, -1))
         earlier = layer.keys[:, : layer.n - self.window].float()
         logits = (queries @ earlier[:, None].mT).amax(dim=1) * plain(layer.scaling)  # [num_key_value_heads, w, n - w]
-        capped_(logits, layer.scaling)  # without sinks, which belong to query heads: these are a group's largest logits
+        capped_(
+            logits, layer.scaling
+        )  # without attention sinks, which belong to query heads: these are a group's largest logits
         mean = logits.softmax(dim=-1).mean(dim=1)
         return F.pad(F.max_pool1d(mean, self.kernel, stride=1, padding=self.kernel // 2), (0, self.window))
 

@@ -1,4 +1,4 @@
-"""A threshold of scores in place of a budget, as DMS evicts, with any scorer in place of its trained one."""
+"""A threshold of scores instead of a budget, as in DMS, with any scoring instead of DMS's trained scores."""
 
 import math
 from dataclasses import field
@@ -23,15 +23,15 @@ from kvbench.utils.checked import NonNegative, Number, checked
 
 @checked
 class ScoreThreshold(Method):
-    """In each head keep all tokens with a score of at least `threshold`, and the last `window`.
+    """Keep, in each head, all tokens with a score of at least `threshold` and the last `window` tokens.
 
-    DMS (Łańcucki et al. 2025, arXiv 2506.05345) trains a model to decide at each token whether it is dropped when it
-    leaves a sliding window. Without trained weights, any scorer can decide, as in kvpress's DMSPress. There is no
+    DMS (Łańcucki et al. 2025, arXiv 2506.05345) trains a model to decide for each token whether it is dropped when it
+    leaves a sliding window. Without trained weights any scoring can decide, as in kvpress's DMSPress. There is no
     budget: r depends on the prompt. Tokens are dropped once, after the prompt, with two waits for the device in each
     layer.
 
-    threshold   in the unit of `scoring`'s scores; SnapKV's are the attention of `window` queries.
-    window      last tokens that are always kept, or those of the scoring if these are more.
+    threshold   in the unit of `scoring`'s scores; SnapKV's scores are the attention of `window` queries.
+    window      last tokens that are always kept; the scoring's window if it is larger.
     """
 
     short = values(window=8, threshold=0.08)
@@ -50,7 +50,9 @@ class ScoreThreshold(Method):
 
     def __post_init__(self) -> None:
         if not self.scoring.orders_by_scores:
-            raise UserError(f"{type(self.scoring).__name__} does not choose by one score of each token: no threshold")
+            raise UserError(
+                f"{type(self.scoring).__name__} does not choose tokens by one score each: no threshold applies to it"
+            )
         require_ragged(self.storage, type(self).__name__)
         self._eviction = Eviction(
             scoring=self.scoring,
@@ -71,12 +73,12 @@ class ScoreThreshold(Method):
         return self.storage.store(layer.stored, Selection(None, mean, chosen=chosen))
 
     def chosen(self, layer: LayerState) -> Tensor:
-        """The tokens that each head keeps, bool [heads, n], of a prompt that is longer than what always stays."""
+        """The tokens that each head keeps, bool [heads, n], of a prompt longer than `recent`."""
         window = self.recent(layer)
-        # the scorer's own window alone is left out of what it smooths, as without a larger one
+        # smoothing covers all tokens before the scoring's window, even if `window` is larger
         scores = self._eviction.scores(layer, self.scoring.protected(layer.n))[:, : layer.n - window]
         return F.pad(scores >= self.threshold, (0, window), value=True)
 
     def recent(self, layer: LayerState) -> int:
-        """The last tokens, which always stay."""
+        """The number of last tokens, which always stay."""
         return max(self.window, self.scoring.protected(layer.n))

@@ -17,24 +17,24 @@ from kvbench.prefill import LayerState
 
 class Parted(NamedTuple):
     recent: Tensor  # indices [heads, last], ascending
-    before: Tensor  # [all others] in heads · n, head after head
+    before: Tensor  # indices of all other tokens in the flattened [heads · n], head after head
 
 
 @dataclass(frozen=True)
 class Selection:
     """The tokens of one layer to keep per head: `indices`, equally many in every head, or the mask `chosen`.
 
-    heads is num_key_value_heads, num_attention_heads (every query head its own), or 1 (one set for the layer; only with
-    `indices`). With neither indices nor a mask every token is kept.
+    heads is num_key_value_heads, num_attention_heads (one set per query head), or 1 (one set for the layer; only with
+    `indices`). Without indices and mask every token is kept.
     """
 
     indices: Tensor | None  # [heads, k], ascending in every row
-    nominal: int  # tokens per head that the allocation gave the layer, the mean over heads
+    nominal: int  # the layer's tokens per head by the allocation, the mean over heads
     cuts: Cuts | None = None  # between the scores of kept and of dropped tokens
     chosen: Tensor | None = None  # bool [heads, n]; a head may keep nothing
-    limit: int | None = None  # the most that a head of `chosen` may keep; None: only the device knows it
+    limit: int | None = None  # upper bound of the tokens of a head of `chosen`; None: only the device knows it
     equal: bool = False  # every head of `chosen` keeps `limit`
-    histogram: KeptPositions | None = None  # of the positions; None: counted when it is read
+    histogram: KeptPositions | None = None  # histogram of the positions; None: counted when it is read
 
     @classmethod
     def everything(cls, layer: LayerState) -> "Selection":
@@ -46,7 +46,7 @@ class Selection:
         return self.chosen is not None and not self.equal
 
     def count(self, layer: LayerState) -> int:
-        """Tokens kept per head, if all keep equally many."""
+        """Tokens kept per head, if all heads keep equally many."""
         assert not self.ragged, "require_ragged() refuses a ragged selection where heads must be equally long"
         return self.longest(layer)
 
@@ -57,7 +57,7 @@ class Selection:
         return layer.n if self.limit is None else self.limit
 
     def heads(self, layer: LayerState) -> int:
-        """How many heads store tokens: the KV heads, or all query heads where each selects for itself."""
+        """How many heads store tokens: the KV heads, or all query heads if query heads select separately."""
         rows = self.indices if self.chosen is None else self.chosen
         return layer.num_key_value_heads if rows is None else max(layer.num_key_value_heads, len(rows))
 
@@ -104,7 +104,7 @@ class Selection:
         return x if self.indices is None else gather(x, self.indices)
 
     def parted(self, last: int) -> Parted:
-        """The `last` chosen tokens of every head, which must have as many, and the chosen tokens before them."""
+        """The last `last` chosen tokens of every head, which must have that many, and the chosen tokens before them."""
         assert self.chosen is not None, "only a selection with a mask is parted"
         heads, n = self.chosen.shape
         rank = self.chosen.cumsum(dim=1)  # of a chosen token, from 1

@@ -23,17 +23,17 @@ class SqueezeAttention(Method):
     """A budget per layer from its hidden states, then any token policy within each layer (Wang et al. 2024, arXiv
     2404.04793).
 
-    Per layer, the cosine of the hidden states before and after attention is averaged over the prompt. The means of the
-    m layers fall into three clusters, by exact clustering where the released code starts k-means at random. The n3
-    layers of the most similar cluster get a fraction p3 of the prompt, all others (m·ini - n3·p3) / (m - n3), where
+    In each layer the cosine of the hidden states before and after attention is averaged over the prompt. The means of
+    the m layers are divided into three clusters, by exact clustering; the released code starts k-means at random. The
+    n3 layers of the most similar cluster get a fraction p3 of the prompt, all others (m·ini - n3·p3) / (m - n3), where
     ini is the requested share of FullKV. Largest remainders round the budgets, so they sum to m times the requested
     budget.
 
-    p3        fraction of the prompt, as in the code (0.25 with ini 0.4, 0.08 with ini 0.21); at most ini, at least
-              what the policy always keeps. null: `squeeze` times ini.
-    squeeze   p3 / ini, which suits any ratio; 0.625 is the code's setting for Llama-2.
-    surplus   tokens of the other layers beyond the prompt's length. return: given back to the squeezed layers.
-              waste: lost, as in the code, so that r stays below the requested ratio.
+    p3        fraction of the prompt, as in the code (0.25 with ini 0.4, 0.08 with ini 0.21); at most ini, and at least
+              the tokens that the policy always keeps. null: `squeeze` times ini.
+    squeeze   p3 / ini, for any ratio; 0.625 is the code's setting for Llama-2.
+    surplus   what happens to tokens of the other layers beyond the prompt's length. return: the squeezed layers get
+              them. waste: they are lost, as in the code, so that r stays below the requested ratio.
     policy    compresses each layer to its budget: StreamingLLM as in the code (there with decode=evict), or any other
               method that gives all layers the same budget.
     """
@@ -53,7 +53,7 @@ class SqueezeAttention(Method):
             refuse_joint(self.policy.storage, "SqueezeAttention")
         if not self.policy.divisible:
             raise UserError(
-                f"policy={name} divides the budget between layers itself: SqueezeAttention needs one that gives "
+                f"policy={name} divides the budget between layers itself: SqueezeAttention needs a policy that gives "
                 "every layer the same, for example StreamingLLM, or an Eviction with allocation Uniform"
             )
         self.needs = Needs(hidden_similarity=True) | self.policy.needs
@@ -78,7 +78,7 @@ class SqueezeAttention(Method):
         ]
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
-        """budget: unlike in other methods, that of this layer, which depends on the states of all layers."""
+        """The cache of one layer. `budget` is this layer's budget, which depends on all layers, not the mean."""
         return self.policy.compress_layer(layer, index, num_layers, budget)
 
     def budgets(self, similarities: Sequence[float], budget: int, n: int) -> list[int]:
@@ -100,8 +100,8 @@ class SqueezeAttention(Method):
 def cluster(values: Sequence[float], k: int) -> list[int]:
     """Labels 0 … k-1, ascending with the cluster means, of the k-means optimum in one dimension.
 
-    Optimal clusters are runs of the sorted values, so dynamic programming over the last run is exact. Fewer than k
-    distinct values make as many clusters.
+    Optimal clusters are runs of the sorted values, so dynamic programming over the last run is exact. With fewer than k
+    distinct values each value is a cluster.
     """
     order = sorted(range(len(values)), key=lambda i: (values[i], i))
     k = min(k, len(set(values)))
@@ -116,7 +116,7 @@ def cluster(values: Sequence[float], k: int) -> list[int]:
         """Sum of squared distances of x[i:j] from their mean."""
         return squares[j] - squares[i] - (sums[j] - sums[i]) ** 2 / (j - i)
 
-    # best[c][j]: cost of x[:j] in c + 1 clusters, and the start of the last one
+    # best[c][j]: cost of x[:j] in c + 1 clusters, and the start of the last cluster
     best = [{j: (spread(0, j), 0) for j in range(1, len(x) + 1)}]
     for c in range(1, k):
         best.append({j: min((best[-1][i][0] + spread(i, j), i) for i in range(c, j)) for j in range(c + 1, len(x) + 1)})

@@ -31,7 +31,7 @@ class StreamingLLM(Method):
     sinks      number of first tokens; null with recent=R keeps the last R tokens and the first budget - R, as in
                PyramidKV's needle-in-a-haystack script.
     decode     grow: evict once, after prefill, then let the cache grow, as the papers' baselines do.
-               evict: keep the cache at the budget; each decoded token replaces the oldest recent one.
+               evict: keep the cache at the budget; each decoded token replaces the oldest recent token.
     rope       original: keys keep the positions of their tokens. rolling: a key's position is its slot in the cache,
                so positions stay below the budget; requires decode=evict.
 
@@ -53,8 +53,8 @@ class StreamingLLM(Method):
     def __post_init__(self) -> None:
         if (self.sinks is None) == (self.recent is None):
             raise UserError(
-                f"sinks={self.sinks} and recent={self.recent}: give one of them, the other takes the rest of the "
-                "budget (null)"
+                f"sinks={self.sinks} and recent={self.recent}: set exactly one of the two; the other (null) takes the "
+                "rest of the budget"
             )
         refuse_union(self.storage, "StreamingLLM")
         self.needs = self.storage.needs
@@ -119,11 +119,11 @@ class StreamingLLM(Method):
 
 
 class SlidingLayer(LayerCache):
-    """A cache of at most `budget` tokens: the first `sinks`, and the most recent ones in a ring buffer.
+    """A cache of at most `budget` tokens: the first `sinks`, and the most recent tokens in a ring buffer.
 
-    With `rope`, a key's position is its slot in the cache, as in the released code. Attention depends on relative
-    positions only, so the recent keys keep their rotation and the sinks are rotated forward by the number of evicted
-    tokens, which puts them directly before the recent ones. No key changes before the first eviction.
+    With `rope`, a key's position is its slot in the cache, as in the released code. Attention depends only on relative
+    positions, so the recent keys keep their rotation and the sinks are rotated forward by the number of evicted tokens,
+    which puts them directly before the recent tokens. No key changes before the first eviction.
     """
 
     batches = True

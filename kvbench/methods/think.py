@@ -1,4 +1,4 @@
-"""ThinK: keys without the channels that the last queries use least."""
+"""ThinK: keys without the channels that matter least to the last queries."""
 
 from functools import cached_property
 
@@ -22,15 +22,15 @@ from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
 
 class ThinKeysLayer(LayerCache):
-    """Older keys without the channels that their head dropped, recent keys and all values whole.
+    """Older keys without the channels that their head dropped; whole recent keys and values.
 
-    Attention takes the kept channels of the query to the older keys; no key is expanded.
+    Attention multiplies the older keys by the kept channels of the query; no key is expanded.
     """
 
     batches = True
 
     def __init__(self, keys: Tensor, values: Tensor, channels: Tensor, recent: int, seen: int, kept: Kept):
-        """keys, values [heads, k, head_dim]; channels [heads, some of head_dim], ascending, of the older k - recent."""
+        """keys, values [heads, k, head_dim]; channels [heads, kept channels], ascending, of the older keys."""
         super().__init__(seen, kept)
         heads, k, d = keys.shape
         self.older = keys[:, : k - recent].gather(2, channels[:, None].expand(-1, k - recent, -1))
@@ -68,18 +68,18 @@ class ThinKeysLayer(LayerCache):
 
 @checked
 class ThinK(Storage):
-    """ThinK (Xu et al. 2024, arXiv 2407.21018) over whatever tokens a method kept.
+    """ThinK (Xu et al. 2024, arXiv 2407.21018) for the tokens that a method keeps.
 
     Each stored head drops the channels of keys with the smallest scores. A channel's score is the mean of its squared
-    queries, over the prompt's last `window` and the head's group, times the mean of its squared keys, over all kept
-    tokens. The last `recent` tokens and decoded ones keep all channels, and so do all values.
+    queries, over the prompt's last `window` queries and the head's group, times the mean of its squared keys over all
+    kept tokens. The last `recent` tokens and decoded tokens keep all channels, and so do all values.
 
-    share    of a head's channels to drop, rounded down.
+    share    share of a head's channels to drop, rounded down.
     recent   last kept tokens with whole keys.
     window   queries that score the channels.
 
-    Source: the released code, which scores for every query head, its group unfolded, and expands the older keys at
-    every step.
+    Source: the released code, which scores channels for every query head of the unfolded group and expands the older
+    keys at every step.
     """
 
     short = values(recent=8)
@@ -105,7 +105,7 @@ class ThinK(Storage):
         if not dropped or k == recent:
             return Dense().store(layer, selection)
         channels = top_indices(self.scores(layer, keys), d - dropped)
-        mask = -(-d // 8) / keys.element_size()  # of a head, in elements
+        mask = -(-d // 8) / keys.element_size()  # size of a head's mask, in elements
         thin = (recent * d + (k - recent) * (d - dropped) + mask) / (k * d)
         kept = selection.kept(layer, r3=(1 + thin) / 2)
         return ThinKeysLayer(keys, values, channels, recent, layer.n, kept)

@@ -1,4 +1,4 @@
-"""TOVA (Oren et al. 2024, arXiv 2401.06104): the tokens that the current query attends to."""
+"""TOVA (Oren et al. 2024, arXiv 2401.06104): the tokens with the most attention of the current query."""
 
 from dataclasses import field
 from typing import Literal
@@ -19,7 +19,7 @@ from kvbench.utils.checked import checked
 
 @checked
 class LastQuery(Scoring):
-    """Attention of the prompt's last token to all tokens, itself included; none is protected (Oren et al. 2024)."""
+    """Attention of the prompt's last token to all tokens, itself included; no token is protected (Oren et al. 2024)."""
 
     needs = Needs(window=1)
 
@@ -34,8 +34,8 @@ class TOVA(Eviction):
     Source: Oren et al. 2024, arXiv 2401.06104.
 
     decode   grow: evict once, after prefill, and let the cache grow.
-             evict: the released code. Each new token is added, every stored token is ranked by the attention of the
-             current query, and the lowest one is dropped, the new one included.
+             evict: the released code. After each new token, the stored token with the least attention of the current
+             query is dropped; this may be the new token.
     """
 
     scoring: Scoring = field(default_factory=LastQuery)
@@ -48,7 +48,7 @@ class TOVA(Eviction):
             raise UserError("decode=evict already drops a token at every step: leave decode_compression out")
         if self.decode == "evict" and (self.storage != Dense() or self.granularity != "layer"):
             raise UserError(
-                "decode=evict drops one token of all heads from its own store: it needs dense, unfolded storage and "
+                "decode=evict drops one token of all heads from a layer's store: it needs dense, unfolded storage and "
                 f"granularity=layer, not {type(self.storage).__name__} and {self.granularity}"
             )
 
@@ -59,7 +59,7 @@ class TOVA(Eviction):
         positions = torch.arange(layer.n, device=layer.keys.device)[None]
         if selection.indices is not None:
             positions = selection.indices[:1]
-        limit = budget if selection.indices is None else selection.nominal  # of this layer; a pyramid's differ
+        limit = budget if selection.indices is None else selection.nominal  # this layer's budget; a pyramid's differ
         kept = selection.kept(layer)
         return CurrentQueryLayer(selection.of(layer.keys), selection.of(layer.values), positions, layer.n, kept, limit)
 

@@ -1,4 +1,4 @@
-"""TriAttention's score: the logits that the mean query would give from future positions, and norms."""
+"""TriAttention's score: expected logits of the mean query at future positions, and norms."""
 
 from functools import lru_cache
 
@@ -11,23 +11,23 @@ from kvbench.ops.rope import Rope, fixed_rotation, mean_rotation
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import Positive, checked
 
-SMALLEST = 1e-6  # deviation of a head's scores
+SMALLEST = 1e-6  # smallest standard deviation of a head's scores
 
 
 @checked
 class TriAttention(Scoring):
-    """A trigonometric series of the distance to future queries, by the centre of queries before RoPE, and norms (Mao et
-    al. 2026, arXiv 2604.04921).
+    """A trigonometric series in the distance to future queries, from the mean query before RoPE, plus norms (Mao et al.
+    2026, arXiv 2604.04921).
 
     Let q_f and k_f be the pairs of channels that RoPE rotates with frequency f, as complex numbers before RoPE. A key's
-    score for a distance Δ is Σ_f |E q_f|·|k_f|·cos(f·Δ + φ_f) + Σ_f (E|q_f| − |E q_f|)·|k_f|, φ_f being the angle of
-    E q_f to k_f. It is averaged over queries 1, 2, 4, … `farthest` positions after the text, then standardised per
-    query head. Source: `score_keys_for_round` and `normalize_scores` of the released code, which selects per layer and
-    KV head by the largest score of a group's heads.
+    score at a distance Δ is Σ_f |E q_f|·|k_f|·cos(f·Δ + φ_f) + Σ_f (E|q_f| − |E q_f|)·|k_f|, where φ_f is the angle
+    between E q_f and k_f. It is averaged over queries 1, 2, 4, … `farthest` positions after the text, then standardised
+    per query head. Source: `score_keys_for_round` and `normalize_scores` of the released code, which selects per layer
+    and KV head by the largest score of a group's heads.
 
-    observed   the last queries of the prompt, whose means are E q_f and E|q_f|. The released code measures them on
+    observed   last queries of the prompt, whose means are E q_f and E|q_f|. The released code measures the means on
                other text beforehand.
-    farthest   the largest offset, at most.
+    farthest   upper bound of the offsets.
     """
 
     short = values(observed=8)
@@ -65,8 +65,8 @@ class TriAttention(Scoring):
 
 @lru_cache(maxsize=4)
 def pairing(rope: Rope, head_dim: int, device: torch.device) -> Tensor:
-    """Which channels are rotated together: float32 [head_dim, head_dim], ones for a channel and its partner; zeros in
-    rows of channels that RoPE leaves."""
+    """Which channels RoPE rotates together: float32 [head_dim, head_dim], ones for a channel and its partner; zeros in
+    rows of channels that RoPE does not rotate."""
     turned = rope.rotate(torch.eye(head_dim, device=device)[:, None], torch.ones(1, dtype=torch.int64))[:, 0]
     partners = (turned - turned.diagonal().diag()) != 0
     return (partners | (partners.any(dim=1).diag())).float()

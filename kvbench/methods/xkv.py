@@ -1,4 +1,4 @@
-"""xKV: keys and values of several layers in a low rank whose tokens they share."""
+"""xKV: low-rank keys and values of several layers, which share one matrix of tokens."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -24,18 +24,18 @@ class XKV(Storage):
     """xKV (Chang et al. 2025, arXiv 2503.18893): adjacent layers' keys, before RoPE, and values in a common low rank.
 
     The vectors of a group's layers, side by side, are decomposed after prefill (§4): one matrix [tokens, rank] for all
-    layers, and a basis [rank, channels] for each. Decoded tokens stay as they are, as in the released code.
+    layers, and a basis [rank, channels] for each layer. Decoded tokens stay uncompressed, as in the released code.
 
-    layers                 that are decomposed together; the last group may have fewer.
+    layers                 number of layers that are decomposed together; the last group may have fewer.
     key_rank, value_rank   shares of the channels of a group's layers; the paper's 512 and 768 of 4,096.
 
     The singular value decomposition comes from the eigenvectors of the channels' products, in float64. The common
-    matrix counts with the lowest layer of a group, whose device it is on. Positions are stored where tokens were
-    dropped.
+    matrix is on the device of the group's lowest layer and is counted with this layer. Positions are stored if tokens
+    are dropped.
     """
 
     never_full = "in a low rank"
-    launches = Launches(decode=80)  # of rows, restored a block at a time
+    launches = Launches(decode=80)  # restores rows, a block at a time
 
     joint: ClassVar[bool] = True
 
@@ -56,13 +56,13 @@ class XKV(Storage):
         return caches
 
     def most_share(self, tokens: int) -> float:
-        return 1 + 32 / tokens  # the axes, as 32 raw tokens
+        return 1 + 32 / tokens  # the bases are as large as 32 raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """In the mean over the layers that are decomposed together."""
+        """The mean over the layers that are decomposed together."""
         ranks = self.key_rank, self.value_rank
         if layer is None or not layer.tokens:
-            return min(ranks) / 2  # of shares that are rounded down to whole numbers, at least 1
+            return min(ranks) / 2  # ranks are rounded down to whole numbers, at least 1
         together = min(self.layers, layer.num_layers - layer.index // self.layers * self.layers)
         channels = together * layer.heads * layer.head_dim
         return sum(thin_share(rank, channels, layer.tokens) for rank in ranks) / 2

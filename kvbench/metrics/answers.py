@@ -58,7 +58,7 @@ METRICS: dict[str, Callable[[str, str], float]] = {
 
 
 def score(name: str, prediction: str, answers: Sequence[str]) -> float:
-    """The best score over the answers by a metric of METRICS, or what the function module.name returns for them all.
+    """The best score over the answers by a metric of METRICS, or the value of the function module.name for all answers.
 
     Raises:
         UserError: an unknown metric; a function that returns no number in [0, 1].

@@ -26,7 +26,7 @@ LABELS = {  # the possible answers of each task
 
 
 def score(task: str, prediction: str, target: str, question: str) -> float:
-    """1 if the labels in the prediction's first sentence, except those in the question, are the target, else 0.
+    """1 if the labels in the prediction's first sentence, except labels in the question, are the target, else 0.
 
     A target of several labels, as in qa8, has commas between them. Raises UserError for an unknown task.
     """

@@ -30,7 +30,7 @@ _CHINESE = str.maketrans("", "", string.punctuation + CHINESE_PUNCTUATION)
 
 
 def score(task: str, prediction: str, answers: Sequence[str], all_classes: Sequence[str] | None) -> float:
-    """The official score in [0, 1] of a prediction as generated: the best over the answers, 0 where there are none.
+    """The official score in [0, 1] of a prediction as generated: the best over the answers, 0 if there are none.
 
     Args:
         all_classes: the task's class names, needed by trec and lsht.

@@ -15,7 +15,7 @@ from typing import Any
 LONGEST = 200  # characters of an answer that is read
 LARGEST = 64  # of an exponent
 _NUMBER = r"\d+(?:\.\d*)?|\.\d+"
-# An integer, a decimal number or a fraction in a sentence, with its sign and with commas where there are any.
+# An integer, a decimal number or a fraction in a sentence, with its sign and with commas if there are any.
 _IN_A_LINE = re.compile(r"(?<![\w.,/])[-+]?\d+(?:,\d+)*(?:\.\d+)?(?:/\d+)?")
 _TYPEFACE = r"\\(?:(?:text|math)(?:bf|rm|it|sf|tt|normal)?|boldsymbol|bm|[mhf]box)\s*"
 _UNIT = re.compile(rf"(?<=[\d.)}}\]])\s*{_TYPEFACE}\{{[^{{}}]*\}}(?:\s*\^\s*\{{?\d\}}?)?$")

@@ -16,13 +16,13 @@ class Ratio(NamedTuple):
     high: float
 
 
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio | None:
-    """Ours over theirs, whose repeats were made independently; None where there is nothing to divide.
+def ratio(values: Sequence[float], baseline: Sequence[float]) -> Ratio | None:
+    """The ratio of `values` to the `baseline`, repeated independently; None for no values or values up to 0.
 
     The difference of mean logarithms is twice the mean over two strata, one of them with the other sign.
     """
-    if not ours or not theirs or min(*ours, *theirs) <= 0:
+    if not values or not baseline or min(*values, *baseline) <= 0:
         return None
-    a, b = [log(value) for value in ours], [-log(value) for value in theirs]
+    a, b = [log(value) for value in values], [-log(value) for value in baseline]
     low, high = clustered([a, b], [range(len(a)), range(len(b))], None)
     return Ratio(exp(fmean(a) + fmean(b)), exp(2 * low), exp(2 * high))

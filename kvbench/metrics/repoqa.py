@@ -2,7 +2,7 @@
 
 The function in a prediction is compared with all functions of its repository that questions ask for: it must be most
 similar to the right one, with a BLEU of at least 0.8. The official code compares with the functions of a run's samples;
-here it is those of the whole data file, so that no score depends on the number of samples in a run.
+here it is the functions of the whole data file, so that no score depends on the number of samples in a run.
 """
 
 import re
@@ -86,7 +86,7 @@ def bleu(candidate: str, reference: str) -> float:
 
 
 def _first_function(node: "Node", lang: str) -> "Node | None":
-    """The first function in the order of the text; None where there is none."""
+    """The first function in the order of the text; None if there is none."""
     waiting = [node]
     while waiting:
         node = waiting.pop()
@@ -100,9 +100,9 @@ def _is_function(node: "Node", lang: str) -> bool:
     kind, fields = FUNCTIONS[lang]
     if node.type != kind:
         return False
-    for field, wanted in fields:
+    for field, expected in fields:
         child = node.child_by_field_name(field)
-        if child is None or wanted not in (None, child.type):
+        if child is None or expected not in (None, child.type):
             return False
         node = child
     return True

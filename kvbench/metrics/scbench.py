@@ -3,7 +3,7 @@
 For some tasks the official code passes a label that is a text to a function that expects a list of texts, which then
 compares with each character of the label: a perfect answer of L characters to qa_chn scores 2 / (L + 1), and nearly any
 answer to many_shot is right. Labels that are lists are compared as they should be. vt's share is rounded to 2 digits
-for each sample. `mended` scores have none of these mistakes. Choices, Chinese answers, pass keys and summaries are
+for each sample. `mended` scores are without these mistakes. Choices, Chinese answers, pass keys and summaries are
 scored by InfiniteBench's functions, which SCBench's code also has.
 """
 

@@ -69,7 +69,7 @@ class AttendingLayer(CacheLayerMixin):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Self, Self] | Latents:
-        """The model's input to attention: the layer itself in place of keys and values, or unchanged latents, which the
+        """The model's input to attention: the layer itself instead of keys and values, or unchanged latents, which the
         layer takes after the model has expanded them."""
         if self.latent:
             return hand_over(self, Latents(key_states, value_states))

@@ -9,7 +9,7 @@ def forward_flops(
     """Floating-point operations of a prompt of n tokens: two for each weight and token, and causal attention.
 
     Attention takes 4 · num_attention_heads · head_dim for each query and key (QKᵀ and the product with V). A query has
-    n / 2 keys on average, or at most its window: `windows` has that of each layer with attention, None for all tokens.
+    n / 2 keys on average, or at most its window: `windows` has one per layer with attention, None for all tokens.
     """
     keys = sum(n if window is None else min(n, 2 * window) for window in windows)
     return 2 * parameters * n + 2 * keys * num_attention_heads * head_dim * n

@@ -32,7 +32,7 @@ def check_gguf(path: Path) -> None:
     except OSError as error:
         raise UserError(f"model.path={str(path)!r} cannot be read: {error.strerror or error}") from error
     if magic != MAGIC:
-        raise UserError(f"model.path={str(path)!r} does not begin as a GGUF file does")
+        raise UserError(f"model.path={str(path)!r} does not begin like a GGUF file")
 
 
 def gguf_folder(path: Path) -> Path:
@@ -60,7 +60,7 @@ def converted(name: str, find: Callable[[], Path], format: Callable[[Path], str 
     """The folder `name` in the cache, made from the GGUF file that `find` returns if it is missing. Its config.json has
     the result of `format` for the file under FORMAT.
 
-    Each version of transformers has a folder of its own, since it makes another tokenizer and configuration of the same
+    Each version of transformers has its own folder, since it makes another tokenizer and configuration of the same
     file. The conversion happens in a temporary folder that is then renamed, so a killed one leaves nothing that looks
     finished.
     """

@@ -1,4 +1,4 @@
-"""Options for what is read from the Hugging Face hub."""
+"""Options for reading from the Hugging Face hub."""
 
 from functools import partial
 from typing import Any

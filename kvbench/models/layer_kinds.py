@@ -20,10 +20,10 @@ ONE_BY_ONE = frozenset({"jamba"})
 class LayerKind:
     """One layer.
 
-    keeps     own: keys and values of its own; shared: it attends to those of an earlier layer; state: tensors of fixed
+    keeps     own: its own keys and values; shared: it attends to an earlier layer's; state: tensors of fixed
               size (linear attention, state spaces, convolutions); nothing: it reads no other token.
-    window    how many tokens it attends to, the query's own and those before it; None: all.
-    chunked   whether these are at most those since the last multiple of `window` tokens.
+    window    number of tokens that it attends to, up to the query's own; None: all.
+    chunked   whether these begin at the last multiple of `window` tokens.
     readers   how many later layers attend to its keys and values.
     states    how many states of fixed size it has.
     latent    whether it keeps latents, from which the keys and values of all heads are computed (MLA).
@@ -106,7 +106,7 @@ def kinds_at(config: PreTrainedConfig, n: int) -> Kinds:
 
 
 def compressed_layers(kinds: Sequence[LayerKind]) -> list[int]:
-    """The numbers of the layers that methods compress, lowest first: those that keep keys and values of all tokens."""
+    """The layers that methods compress, by ascending number: those that keep keys and values of all tokens."""
     return [index for index, kind in enumerate(kinds) if kind.compressed]
 
 

@@ -197,7 +197,7 @@ def with_length(spec: ModelSpec, config: PretrainedConfig) -> ModelSpec:
 def unreadable(spec: ModelSpec, source: str, options: Mapping[str, Any]) -> Iterator[None]:
     """Raise UserError for any error of transformers about a model that it cannot read: a folder can hold anything.
 
-    `options` are those of hub_options, empty for a folder.
+    `options` are hub_options'; empty for a folder.
     """
     try:
         yield
@@ -219,7 +219,7 @@ def unreadable(spec: ModelSpec, source: str, options: Mapping[str, Any]) -> Iter
 def check_complete(spec: ModelSpec, source: str, loading: Mapping[str, Any], left_out: tuple[str, ...] = ()) -> None:
     """Raise UserError if the checkpoint and the model of its configuration differ in their weights.
 
-    transformers draws missing weights at random and ignores those for which it has no place. `loading` is its
+    transformers draws missing weights at random and ignores weights without a place. `loading` is its
     output_loading_info, in which tied weights are not missing; weights whose names begin with one of `left_out` are
     ignored on purpose.
     """

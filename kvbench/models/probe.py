@@ -36,7 +36,7 @@ Ropes = tuple[Rope | None, ...]  # by layer of the model, lowest first; None: it
 
 class Probed(NamedTuple):
     ropes: Ropes
-    alike: float  # difference of hidden states from those of the model's own attention
+    alike: float  # difference of hidden states from the model's own attention
 
 
 _PROBED: WeakKeyDictionary[PreTrainedModel, Probed] = WeakKeyDictionary()
@@ -44,7 +44,7 @@ _COUNTS: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
 
 class ProbeLayer(AttendingLayer):
-    """Keeps the key of the one token that is read, at position `seen`.
+    """Keeps the key of the single token that is read, at position `seen`.
 
     The token attends only to itself, so that all layers read the same hidden states at any position.
     """
@@ -84,8 +84,8 @@ def _probed(model: PreTrainedModel) -> Probed:
     return _PROBED[model]
 
 
-def told(model: PreTrainedModel) -> dict[str, float | list[int]]:
-    """For the manifest: `reads_alike`, the difference of hidden states from those of the model's own attention, and
+def manifest_fields(model: PreTrainedModel) -> dict[str, float | list[int]]:
+    """For the manifest: `reads_alike`, the difference of hidden states from the model's own attention, and
     `unrotated_layers`, which keep keys without rotating them, if there are any."""
     ropes, share = _probed(model)
     still = [at for at, rope in enumerate(ropes) if rope is not None and rope.still]
@@ -148,7 +148,7 @@ def _keys_at(
 
 
 def _of_type(candidates: Sequence[Rope], layer_type: str | None) -> list[Rope]:
-    """The candidates, those of a layer's own type first, which win if others are as close."""
+    """The candidates, a layer's own type first, which wins if others are as close."""
     return sorted(candidates, key=lambda rope: rope.layer_type != layer_type)
 
 

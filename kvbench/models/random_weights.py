@@ -35,7 +35,7 @@ def random_model(config: Mapping[str, Any], dtype: torch.dtype, device: str) -> 
             outline = AutoModelForCausalLM.from_config(shape, attn_implementation=ATTENTION, dtype=dtype)
     except (TypeError, ValueError, RuntimeError, StrictDataclassError) as error:
         raise UserError(
-            f"model.random is no configuration of a model: {str(error).splitlines()[-1].strip()}"
+            f"model.random is not a model's configuration: {str(error).splitlines()[-1].strip()}"
         ) from error
     needed, free = sum(p.nbytes for p in outline.parameters()), free_bytes(device)
     if needed > free:
@@ -49,5 +49,5 @@ def random_model(config: Mapping[str, Any], dtype: torch.dtype, device: str) -> 
 
 
 def random_source(config: Mapping[str, Any]) -> str:
-    """The text in place of a folder or hub id."""
+    """The text instead of a folder or hub id."""
     return f"random weights, seed {SEED}, configuration {digest(dict(config))}"

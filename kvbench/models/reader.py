@@ -147,7 +147,7 @@ class TextModel(Reader):
 
 
 def stop_tokens(spec: ModelSpec, generation: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The tokens that end a text in a model's generation configuration, and those of model.stop_tokens."""
+    """The tokens that end a text in a model's generation configuration, and model.stop_tokens."""
     eos = generation.eos_token_id
     ids = [] if eos is None else eos if isinstance(eos, list) else [eos]
     if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
@@ -161,5 +161,5 @@ def stop_tokens(spec: ModelSpec, generation: GenerationConfig, tokenizer: PreTra
 def _token(name: int | str, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> int:
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     if name not in (vocabulary.values() if isinstance(name, int) else vocabulary):
-        raise UserError(f"model.stop_tokens: {name!r} is no token of {spec.name}")
+        raise UserError(f"model.stop_tokens: {name!r} is not a token of {spec.name}")
     return name if isinstance(name, int) else vocabulary[name]

@@ -30,8 +30,11 @@ INSTEAD = "engine=openai compares settings of a server that runs it"
 
 
 class PlainLayer(AttendingLayer):
-    """Keeps all keys and values, or latents, attends to them, and notes what the model's code passes to attention: its
-    sliding window, and whether a token attends only to earlier ones."""
+    """Keeps all keys and values, or latents, and attends to them.
+
+    It records the arguments of attention that the model's code passes: the sliding window, and whether a token attends
+    only to earlier tokens.
+    """
 
     keys = values = passed_window = None
     causal = absorbs = True
@@ -92,12 +95,12 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
         model.set_attn_implementation(attention)
         model.train(training)
     if next(layer.seen == 0 for layer in layers if isinstance(layer, PlainLayer)):
-        raise UserError(f"{name} keeps no keys and values in the caches that it is given: {INSTEAD}")
+        raise UserError(f"{name} does not store keys and values in its caches: {INSTEAD}")
     for at, layer in enumerate(layers):
         if isinstance(layer, PlainLayer) and layer.seen:
             check_passed(name, at, layer, None if kinds[at].chunked else kinds[at].window)
     if len(hidden) != 3:  # a pass each over the prompt, the token after it, and all of them
-        raise UserError(f"{name} leaves out layers where there is nothing but text (cross-attention): {INSTEAD}")
+        raise UserError(f"{name} skips layers if there is only text (cross-attention): {INSTEAD}")
     share = difference(torch.cat(hidden[:-1], dim=-2), hidden[-1])
     if not share <= (CLOSE_IN_16_BITS if model.dtype.itemsize < 4 else CLOSE):
         raise UserError(
@@ -133,7 +136,7 @@ def takes_attention(name: str) -> Iterator[None]:
 
 
 def cache_layers(kinds: Sequence[LayerKind], make: Callable[[], AttendingLayer]) -> list[Any]:
-    """A cache layer for each of a model's layers: `make` makes those with keys, the others are transformers' own."""
+    """A cache layer for each of a model's layers: `make` makes layers with keys, the others are transformers' own."""
     layers: list[Any] = []
     for kind in kinds:
         if kind.keeps == "own":
@@ -145,7 +148,7 @@ def cache_layers(kinds: Sequence[LayerKind], make: Callable[[], AttendingLayer])
 
 
 def difference(x: Tensor, reference: Tensor) -> float:
-    """The norm of the difference of two tensors over that of the reference."""
+    """The norm of the difference of two tensors over the norm of the reference."""
     x, reference = x.float(), reference.float()
     return float((x - reference).norm() / reference.norm().clamp_min(torch.finfo(torch.float32).tiny))
 

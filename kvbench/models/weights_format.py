@@ -26,7 +26,7 @@ def weights_format(config: PretrainedConfig) -> str | None:
     return f"{bits}-bit {method}" if bits else method
 
 
-def told(config: PretrainedConfig) -> dict[str, str]:
+def manifest_fields(config: PretrainedConfig) -> dict[str, str]:
     """For the manifest: `weights_format`, if there is one."""
     format = weights_format(config)
     return {"weights_format": format} if format else {}

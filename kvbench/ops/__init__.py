@@ -1,1 +1,1 @@
-"""Tensor functions without state: attention, rotary embeddings, packed bits and codes, the greedy cover."""
+"""Tensor functions without state: attention, rotary embeddings, packed bits and codes, number formats."""

@@ -10,7 +10,7 @@ from kvbench.ops.flex_attention import flexible, flexible_attention
 from kvbench.ops.sdpa import sdpa
 from kvbench.ops.softmax import Scaling, Softmax, capped_, log_sum, plain, weights
 
-TILE = 512  # queries of a sliding window that attend at a time
+TILE = 512  # queries per tile of a sliding window
 MOST_WEIGHTS = 2**24  # float32 attention weights that exist at a time
 
 
@@ -18,8 +18,8 @@ def dense_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Scalin
     """softmax(QKᵀ·scaling)V; causal when there is more than one query: the last query sees the last key.
 
     query [1, num_attention_heads, q, head_dim]; keys, values [1, heads, len, head_dim] with heads either
-    num_key_value_heads or num_attention_heads. This is the call of transformers' own SDPA attention, so a full cache
-    gives the bits of `model.generate`.
+    num_key_value_heads or num_attention_heads. The call is the same as in transformers' SDPA attention, so a full cache
+    gives the results of `model.generate` bit for bit.
     """
     if isinstance(scaling, Softmax):
         return bent_attention(query, keys, values, scaling)
@@ -70,7 +70,7 @@ def bent_attention(
 
 
 def sliding_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling, window: int) -> Tensor:
-    """`dense_attention` in which each query sees its own token and the window - 1 before it.
+    """`dense_attention` in which each query sees its own token and the window - 1 tokens before it.
 
     query [1, num_attention_heads, q, head_dim] of the last q tokens of keys, values [1, num_key_value_heads, len,
     head_dim]. Computed in tiles of queries, so that time and memory depend on the window.
@@ -117,9 +117,9 @@ class Attention(NamedTuple):
 def causal_probabilities(queries: Tensor, keys: Tensor, start: int, scaling: Scaling) -> Attention:
     """Float32 attention of a tile of queries.
 
-    queries [group, t, head_dim] at positions start … start+t-1 and keys [len, head_dim] of one KV head at 0 … len-1, or
-    of several KV heads, both with one more dimension in front.
-    Returns probabilities [group, t, len] and their log-sum-exp [group, t], with that dimension in front.
+    queries [group, t, head_dim] at positions start … start+t-1 and keys [len, head_dim] at 0 … len-1, of one KV head;
+    for several KV heads both have a further first dimension. Returns probabilities [group, t, len] and log-sum-exps of
+    the logits [group, t], with the same first dimension.
     """
     logits = grouped_logits(queries, keys, scaling)  # [.., group, t, len]
     t, length = logits.shape[-2:]

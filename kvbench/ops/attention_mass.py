@@ -9,7 +9,7 @@ from kvbench.ops.softmax import Scaling
 
 
 def attention_mass(queries: Tensor, keys: Tensor, scaling: Scaling, chosen: Tensor) -> Tensor:
-    """Share of their attention that the last w queries give to the keys at positions `chosen` [k].
+    """The share of the last w queries' attention that goes to the keys at positions `chosen` [k].
 
     exp(logsumexp over the chosen visible keys - logsumexp over all visible keys), float32 [num_attention_heads, w]: it
     needs a flash kernel's log-sum-exp but no attention weights.

@@ -9,12 +9,12 @@ MOST = 8  # bits of a code
 def allocate(variances: Tensor, rows: int, side: int, budget: float) -> Tensor:
     """Bits of each component, int64 [components], for float64 `variances` in descending order.
 
-    b bits leave variance / 4^b of a component, and cost b for each of `rows` and, if b > 0, `side` once; all cost at
-    most `budget` bits. For a given number of coded components, the bits with the largest gains are best, since each bit
-    of a component gains a quarter of the bit before it. All numbers are tried.
+    b bits leave an error of variance / 4^b in a component and cost b for each of `rows`, and `side` once if b > 0. The
+    total cost is at most `budget` bits. For a given number of coded components, the bits with the largest gains are
+    best, since each bit of a component gains a quarter of the previous bit. All numbers of components are tried.
     """
     steps = 4.0 ** -torch.arange(MOST, dtype=torch.float64) * 0.75
-    gains = variances.clamp(min=0)[:, None] * steps  # [components, bits], of each further bit
+    gains = variances.clamp(min=0)[:, None] * steps  # [components, bits]: the gain of each further bit
     best, bits = 0.0, torch.zeros(len(variances), dtype=torch.int64)
     for coded in range(1, len(variances) + 1):
         affordable = int((budget - coded * side) // rows)

@@ -16,7 +16,7 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 
     4 bits: byte i has code i in its lower half and code block / 2 + i in its upper half. 5 bits (a block of 32): a word
     with the highest bit of code i at place i, its lowest byte first, then the other bits as above. 6 bits: codes one
-    after the other in groups of three bytes, the lowest bits first. Those of 4 and 5 bits are ggml's.
+    after the other in groups of three bytes, the lowest bits first. The layouts of 4 and 5 bits are ggml's.
     """
     if bits == 8:
         return codes.to(torch.uint8)

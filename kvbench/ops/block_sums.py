@@ -8,8 +8,8 @@ def block_sums(queries: Tensor, keys: Tensor, block: int, filled: bool = False) 
     """Attention per key, summed over the queries of its block: float32 [num_attention_heads, len].
 
     queries [num_attention_heads, len, head_dim] and keys [num_key_value_heads, len, head_dim] of the same tokens. Each
-    `block` of them attends to itself without a mask. Logits are not scaled, as in kvpress. The last block may be
-    shorter, or `filled` up with queries and keys of zeros, which take part. One block's weights exist at a time.
+    block of `block` tokens attends to itself without a mask. Logits are not scaled, as in kvpress. The last block may
+    be shorter, or `filled` with queries and keys of zeros, which take part. Only one block's weights exist at a time.
     """
     heads, length, _ = queries.shape
     group = heads // len(keys)

@@ -1,4 +1,4 @@
-"""The numbers behind packed codes whose blocks have a scale and a minimum each."""
+"""The numbers of packed codes in blocks with a scale and a minimum each."""
 
 from torch import Tensor
 
@@ -14,8 +14,8 @@ def _fake(stored: Tensor, header: int, bits: int, levels: Tensor, scale: Tensor,
 def block_values(stored: Tensor, header: int, bits: int, levels: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
     """scale · levels[code] + minimum for the codes of n blocks: float32 [n, block].
 
-    stored [n, block_bytes] uint8: `header` bytes and the codes of a block, as `kvbench.ops.block_packing` packs them;
-    levels [2^bits], scale and minimum [n]: float32.
+    stored: uint8 [n, block_bytes], `header` bytes and the codes of a block in the layout of
+    `kvbench.ops.block_packing`; levels [2^bits], scale and minimum [n]: float32.
     """
     codes = unpack(stored[:, header:], bits)
     numbers = levels.index_select(0, codes.flatten()).view(codes.shape)

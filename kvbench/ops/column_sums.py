@@ -1,4 +1,4 @@
-"""The attention that every key receives, summed over queries in O(n) memory: H2O's scores; SnapKV's, of few queries."""
+"""The attention that every key receives, summed over queries in O(n) memory: H2O's and, for few queries, SnapKV's."""
 
 from typing import NamedTuple
 
@@ -11,11 +11,12 @@ from kvbench.ops.softmax import Scaling, of_heads
 
 # Query rows per tile of attention weights on the CPU: a constant, so memory stays O(n · heads).
 TILE = 128
-KEYS = 1024  # per tile with known log-sum-exps, which needs no whole rows, so that weights stay in a core's cache
+# Keys per tile if log-sum-exps are known: whole rows are not needed, and weights fit in a core's cache.
+KEYS = 1024
 
 
 class ColumnSums(NamedTuple):
-    sums: Tensor  # float32 [num_attention_heads, len], of every key
+    sums: Tensor  # float32 [num_attention_heads, len], the attention that every key receives
     lse: Tensor  # float32 [num_attention_heads, q], the log-sum-exp of every query
 
 
@@ -29,15 +30,15 @@ def column_sums(
     sums: Tensor | None = None,
     lse: Tensor | None = None,
 ) -> ColumnSums:
-    """Total attention every key receives from the queries, and every query's log-sum-exp.
+    """The total attention that every key receives from the queries, and every query's log-sum-exp.
 
     queries [num_attention_heads, q, head_dim] at positions start … start+q-1, keys [num_key_value_heads, len, head_dim]
     at positions 0 … len-1, both after RoPE. Queries from position `first_causal` on attend to the keys up to their own
-    position, earlier ones to all keys. weights [q] multiply the attention of each query. lse [num_attention_heads, q]
-    are the log-sum-exps if attention has computed them, which saves half of the work.
+    position, earlier queries to all keys. weights [q] multiply the attention of each query. lse [num_attention_heads,
+    q]: log-sum-exps that attention has computed already, which saves half of the work.
 
     Returns float32 sums [num_attention_heads, len] and log-sum-exps [num_attention_heads, q]. Without weights the sums
-    of a head add up to q. Given `sums`, it is added to in place, in its first len columns.
+    of a head add up to q. If `sums` is passed, the result is added to its first len columns in place.
     """
     if sums is None:
         sums = torch.zeros(queries.shape[0], keys.shape[1], device=keys.device)
@@ -49,7 +50,7 @@ def _fake(queries: Tensor, *rest: object) -> Tensor:
     return queries.new_empty(heads, q, dtype=torch.float32)
 
 
-@operator(launches=2, fake=_fake, mutates=("sums",))  # one launch where log-sum-exps are given
+@operator(launches=2, fake=_fake, mutates=("sums",))  # one launch if log-sum-exps are passed
 def add_column_sums(
     queries: Tensor,
     keys: Tensor,
@@ -90,7 +91,7 @@ def add_tiled(
         rows = slice(head * group, (head + 1) * group)
         head_scaling = of_heads(scaling, rows)
         for at, end, seen in tiles:
-            first = length if at < seeing else start + at  # after all keys, so that nothing is masked
+            first = length if at < seeing else start + at  # after all keys, so that no key is masked
             attention, lse[rows, at:end] = causal_probabilities(queries[rows, at:end], key[:seen], first, head_scaling)
             if weights is None:
                 sums[rows, :seen] += attention.sum(dim=1)

@@ -1,9 +1,9 @@
-"""Directions of vectors, with cosine similarities that are exact: the same on every device.
+"""Directions of vectors with exact cosine similarities, which are the same on every device.
 
 The components of unit vectors are rounded to multiples of 2^-25, about float32's precision. Their products are
 multiples of 2^-50 and sum to less than 2, so float64 adds them without rounding in any order. A pair therefore has the
-same similarity whatever tile size, thread count or device computes it. The norms before the rounding are sums of
-squares in one fixed order, for the same reason.
+same similarity for any tile size, thread count or device. For the same reason the norms before the rounding are sums of
+squares in a fixed order.
 """
 
 import math
@@ -31,7 +31,7 @@ def in_steps(x: Tensor) -> Tensor:
 
 
 def square_sums(x: Tensor) -> Tensor:
-    """Sums of squares over the last dimension: its upper half is added to its lower half until one is left."""
+    """Sums of squares over the last dimension: the upper half is added to the lower half until one number is left."""
     width = x.shape[-1]
     squares = F.pad(x * x, (0, 2 ** math.ceil(math.log2(max(width, 1))) - width))
     while squares.shape[-1] > 1:
@@ -41,5 +41,5 @@ def square_sums(x: Tensor) -> Tensor:
 
 
 def bound(theta: float) -> float:
-    """theta as a bound for rounded cosines: infinite for theta = 1, which no true cosine exceeds."""
+    """theta as a bound of rounded cosines: infinity for theta = 1, because no exact cosine exceeds 1."""
     return theta if theta < 1 else math.inf

@@ -1,6 +1,6 @@
 """Attention of a prompt with a soft cap or sinks on a GPU: torch's flex_attention, which makes no weights in memory.
 
-flex_attention and the compiler are imported only when they are needed: most runs need neither.
+flex_attention and the compiler are imported only when they are needed: most runs need neither of them.
 """
 
 import warnings
@@ -17,7 +17,7 @@ from kvbench.ops.softmax import Softmax
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-failures: list[str] = []  # of the compiler; after the first, the reference computes
+failures: list[str] = []  # failures of the compiler; after the first, the reference computes
 BLOCK = 128  # queries, and keys, that are read or skipped together
 
 
@@ -29,11 +29,11 @@ def flexible(query: Tensor) -> bool:
 def flexible_attention(
     query: Tensor, keys: Tensor, values: Tensor, scaling: Softmax, window: int | None = None
 ) -> Tensor | None:
-    """`bent_attention` of the last q tokens of keys, values [rows, num_key_value_heads, len, head_dim]: causal, and
-    with a window each query sees its own token and the window - 1 before it.
+    """`bent_attention` of the last q tokens of keys, values [rows, num_key_value_heads, len, head_dim]: causal; with a
+    window each query sees its own token and the window - 1 tokens before it.
 
-    A sink takes the share exp(sink) / (exp(sink) + exp(log-sum-exp)) of the attention, and leaves the proportions of
-    the rest unchanged. None, with a warning, if torch cannot compile it: the slower reference then computes.
+    A sink takes the share exp(sink) / (exp(sink) + exp(log-sum-exp)) of the attention and does not change the
+    proportions of the rest. Returns None, with a warning, if torch cannot compile it: then the slower reference runs.
     """
     from torch._dynamo.exc import TorchDynamoException
 
@@ -56,7 +56,8 @@ def flexible_attention(
     except TorchDynamoException as error:
         failures.append(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
         warnings.warn(
-            f"flex_attention does not compile here, a slower reference computes: {failures[-1]}", stacklevel=2
+            f"flex_attention does not compile here, a slower reference is used: {failures[-1]}",
+            stacklevel=2,
         )
         return None
     if scaling.sinks is None:
@@ -90,7 +91,7 @@ def causal_blocks(q: int, length: int, window: int | None, device: torch.device)
     low = BLOCK * torch.arange(-(-length // BLOCK), device=device)  # key of a block
     high = low + BLOCK - 1
     visible = (low <= last) & (high > first - window)
-    inside = (first + BLOCK <= length) & (high < length)  # neither queries nor keys of the block are beyond the end
+    inside = (first + BLOCK <= length) & (high < length)  # no query or key of the block is beyond the end
     all_seen = inside & (high <= first) & (low > last - window)
     parts = []
     for blocks in (visible & ~all_seen, all_seen):

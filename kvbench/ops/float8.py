@@ -19,13 +19,13 @@ def to_float8(x: Tensor) -> Tensor:
 def from_float8(x: Tensor) -> Tensor:
     """Contiguous e4m3 numbers, an even count in the last dimension, as float32.
 
-    On a CPU pairs are looked up in a table, several times as fast as torch's own cast there.
+    On a CPU pairs are looked up in a table, which is several times as fast as torch's cast on a CPU.
     """
     return look_up(_pairs(), x.view(torch.uint16).int()) if x.device.type == "cpu" else x.float()
 
 
 @cache
 def _pairs() -> Tensor:
-    """The numbers behind every two bytes, the lower first: float32 [65536, 2]."""
+    """The numbers of every pair of bytes, the lower byte first: float32 [65536, 2]."""
     numbers = torch.arange(256, dtype=torch.uint8).view(E4M3).float()
     return torch.stack([numbers.repeat(256), numbers.repeat_interleave(256)], dim=1)

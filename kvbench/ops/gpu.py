@@ -1,4 +1,4 @@
-"""The capabilities of a GPU and its software, tested once for each device and never taken from a list of models."""
+"""The capabilities of a GPU and its software, tested once per device, not looked up in a list of models."""
 
 from functools import cache
 from importlib import import_module
@@ -6,20 +6,19 @@ from importlib import import_module
 import torch
 
 OLDEST = (8, 0)  # compute capability of the oldest NVIDIA GPUs for which the kernels and flash attention are written
-OLDEST_CDNA = "gfx90a"  # the name of CDNA2's architecture; later ones of AMD's data-centre GPUs have larger names
+OLDEST_CDNA = "gfx90a"  # CDNA2; later architectures of AMD's data-centre GPUs have larger names
 
 
 @cache
 def is_recent(device: torch.device) -> bool:
-    """Whether this is a GPU of NVIDIA from Ampere on. Capabilities of AMD's GPUs mean something else."""
+    """Whether this is an NVIDIA GPU from Ampere on. Capabilities of AMD GPUs have another meaning."""
     return not torch.version.hip and bool(torch.cuda.get_device_capability(device) >= OLDEST)
 
 
 @cache
 def runs_kernels(device: torch.device) -> bool:
-    """Whether the Triton kernels are for this GPU: NVIDIA's from Ampere on, and AMD's from CDNA2 on (wavefronts of 64),
-    for which they compile without scratch memory (`tests/kernels/test_compiled_launches.py`). They have run on neither.
-    """
+    """Whether the Triton kernels support this GPU: NVIDIA from Ampere on, AMD from CDNA2 on (wavefronts of 64). For
+    AMD they compile without scratch memory (`tests/kernels/test_compiled_launches.py`) but have not run."""
     if not torch.version.hip:
         return is_recent(device)
     properties = torch.cuda.get_device_properties(device)
@@ -33,10 +32,10 @@ def multiprocessors(device: torch.device) -> int:
 
 @cache
 def build_error(device: torch.device) -> str | None:
-    """Why Triton cannot build a kernel here, in one line; None if it can.
+    """Why Triton cannot build a kernel on this machine, in one line; None if it can.
 
-    Triton needs a C compiler and Python's headers, which slim images lack, and reports that only at the first launch.
-    So the smallest kernel is built and run, once per process.
+    Triton needs a C compiler and Python's headers, which slim images lack, and reports their absence only at the first
+    launch. So the smallest kernel is built and run, once per process.
     """
     try:
         with torch.cuda.device(device):

@@ -7,7 +7,7 @@ from torch import Tensor
 def ridge_leverage(rows: Tensor, gram: Tensor, ridge: float) -> Tensor:
     """x_jᵀ(G + ridge·I)⁻¹x_j of float64 rows x [heads, n, k] and a Gram matrix G [heads, k, k]: [heads, n].
 
-    Overwrites G. Its factor is not checked, for which the CPU would have to wait: the ridge makes G definite.
+    Overwrites G. The factorisation's status is not checked, which would be a wait: the ridge makes G definite.
     """
     gram.diagonal(dim1=1, dim2=2).add_(ridge)
     factor = torch.linalg.cholesky_ex(gram).L

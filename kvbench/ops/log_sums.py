@@ -1,9 +1,9 @@
 """Attention of a prompt with its queries' log-sum-exps, which torch's kernels compute but usually do not return.
 
-Column sums need them; without them QKᵀ is computed once more. All kernels return the natural logarithm of the
-sum of exp(QKᵀ·scaling), in float32: this is documented for FlashAttention, torch's own context parallelism
-(torch.distributed.tensor.experimental) relies on it for the three kernels on GPUs, and `attention_in_parts` for that on
-CPUs.
+Column sums need the log-sum-exps; without them QKᵀ is computed again. All kernels return the natural logarithm of the
+sum of exp(QKᵀ·scaling), in float32. This is documented for FlashAttention; torch's context parallelism
+(torch.distributed.tensor.experimental) relies on it for the three kernels on GPUs, `attention_in_parts` for the kernel
+on CPUs.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from kvbench.ops.sdpa import sdpa_backend, ungrouped
 from kvbench.ops.softmax import Scaling, Softmax
 
 aten = torch.ops.aten
-ALIGNED = 8  # torch pads a head_dim that is no multiple of this for these kernels
+ALIGNED = 8  # torch pads a head_dim that is not a multiple of 8 for these kernels
 
 
 class AttentionOutput(NamedTuple):
@@ -29,7 +29,7 @@ class AttentionOutput(NamedTuple):
 def attention_and_log_sums(query: Tensor, keys: Tensor, values: Tensor, scaling: Scaling) -> AttentionOutput:
     """`dense_attention`, by the same kernel, and the log-sum-exps of its queries, float32 [1, num_attention_heads, q].
 
-    None instead with a soft cap or sinks, for a single query, and if torch chooses a backend that does not return them.
+    Log-sum-exps are None with a soft cap or sinks, for a single query, and if torch's backend does not return them.
     """
     if isinstance(scaling, Softmax) or query.shape[2] == 1:
         return AttentionOutput(dense_attention(query, keys, values, scaling), None)
@@ -49,7 +49,7 @@ def attention_and_log_sums(query: Tensor, keys: Tensor, values: Tensor, scaling:
 
 
 def backend(query: Tensor, keys: Tensor, values: Tensor) -> str:
-    """The backend of `dense_attention` if it is one of `KERNELS`; after other tokens that is only flash attention."""
+    """The backend of `dense_attention` if it may be one of `KERNELS`; after earlier tokens only flash attention may."""
     if query.shape[2] == keys.shape[2]:
         return sdpa_backend(query, keys, values)
     grouped = query.shape[1] != keys.shape[1]
@@ -59,7 +59,7 @@ def backend(query: Tensor, keys: Tensor, values: Tensor) -> str:
 
 
 class Kernel(NamedTuple):
-    """What a kernel returns."""
+    """The results of a kernel."""
 
     out: Tensor
     log_sums: Tensor
@@ -67,15 +67,15 @@ class Kernel(NamedTuple):
 
 class Parts(NamedTuple):
     out: Tensor  # like the query
-    log_sums: list[Tensor]  # of each part, at least float32 [1, num_attention_heads, q]
+    log_sums: list[Tensor]  # log-sum-exps of each part, at least float32 [1, num_attention_heads, q]
 
 
 def attention_in_parts(query: Tensor, parts: Sequence[tuple[Tensor, Tensor]], scaling: Scaling) -> Parts | None:
     """Attention of query [1, num_attention_heads, q, head_dim] over parts of all keys and values.
 
     A part is keys and values [1, num_key_value_heads, len, head_dim], len > 0. The last part holds the queries' own
-    tokens, to which they attend causally; they see all of every other part. There is no mask, and no work for hidden
-    keys. None if torch's CPU kernel does not compute this.
+    tokens, to which they attend causally; they see all tokens of every other part. There is no mask, and no work for
+    hidden keys. None if torch's CPU kernel does not compute this.
     """
     if isinstance(scaling, Softmax) or query.is_cuda or not all(flash_on_cpu(query, *part) for part in parts):
         return None
@@ -92,7 +92,7 @@ def flash_on_cpu(query: Tensor, keys: Tensor, values: Tensor) -> bool:
 
 
 def cpu(query: Tensor, keys: Tensor, values: Tensor, scaling: float, causal: bool = True) -> Kernel:
-    """Flash attention on a CPU: causal means that the last query sees the last key; else every query sees all keys.
+    """Flash attention on a CPU. causal: the last query sees the last key; otherwise every query sees all keys.
 
     The log-sum-exps of float64 are float64.
     """
@@ -104,7 +104,7 @@ def cpu(query: Tensor, keys: Tensor, values: Tensor, scaling: float, causal: boo
 
 
 def flash(query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Kernel:
-    """Here causal means that the last query sees the last key."""
+    """Causal flash attention on a GPU: the last query sees the last key."""
     call = aten._scaled_dot_product_flash_attention.default
     return Kernel(*call(query, keys, values, 0.0, True, False, scale=scaling)[:2])
 

@@ -4,13 +4,13 @@
     def double(x: Tensor) -> Tensor:
         return 2 * x
 
-registers `torch.ops.kvbench.double`, which `double` then calls for tensors on a GPU: a dispatch counter sees one entry,
-`LAUNCHES` has the number of kernels that it launches, and `torch.compile` traces a call as one node of its graph, whose
-results look like those of `fake`. If an installed Triton compiles it, the function `double` of the module
-`kernels.double` beside the reference's module runs instead; on a CPU that of `compiled.double`, if there is one and
-Numba is installed. `use_kernels` forces torch or Triton. With a `Softmax` in place of a scaling, the reference runs on
-every device. Triton launches on the current device, wherever the arguments are, so their device becomes the current one
-for the call.
+registers `torch.ops.kvbench.double`, and `double` calls it for tensors on a GPU. A dispatch counter sees one entry,
+`LAUNCHES` has the number of kernels that a call launches, and `torch.compile` traces a call as one node of its graph,
+with the shapes and dtypes that `fake` returns. If a suitable Triton is installed, the function `double` of the module
+`kernels.double` beside the reference's module runs instead; on a CPU the function of `compiled.double`, if it exists
+and Numba is installed. `use_kernels` forces torch or Triton. With a `Softmax` instead of a scaling, the reference runs
+on every device. Triton launches on the current device, wherever the arguments are, so a call makes the arguments'
+device the current device.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,18 +46,18 @@ def operator(
     """Register a torch reference, whose kernel launches `launches` GPU kernels a call, under its name.
 
     The schema comes from the annotations of the reference (see `Signature`): tensors, numbers, and named tuples of
-    these. Its first parameter is, or begins with, a tensor. `mutates` names the parameters whose tensors are written.
-    `fake` takes the same arguments and returns contiguous results without their numbers, from shapes, dtypes and
-    devices; only an operator that returns nothing needs none. `torch_first`: whether the reference calls torch's own
-    GPU kernel for a call's arguments; then it runs unless Triton is forced. `takes`: whether the kernel computes such
-    arguments; if not, the reference always runs.
+    these. The first parameter is a tensor, or a tuple that begins with a tensor. `mutates` names the parameters whose
+    tensors are written. `fake` takes the same arguments and returns contiguous empty results, from shapes, dtypes and
+    devices; an operator that returns nothing needs no `fake`. `torch_first(arguments)`: whether the reference calls a
+    GPU kernel of torch; then the reference runs unless Triton is forced. `takes(arguments)`: whether the kernel
+    supports these arguments; if not, the reference always runs.
     """
 
     def register(reference: Function) -> Function:
         signature = Signature(reference, mutates)
         name, returned = signature.name, signature.result
         if fake is None and returned is not NoneType:
-            raise TypeError(f"operator {name} returns something: it needs a `fake`")
+            raise TypeError(f"operator {name} returns a result: it needs a `fake`")
 
         def run(*flat: Any) -> object:
             args, device = signature.grouped(flat), flat[0].device
@@ -89,7 +89,7 @@ def operator(
                 return registered(args)  # one node; the compiled code makes its device the current one
             first = args[0]
             device: torch.device = (first[0] if isinstance(first, tuple) else first).device
-            # without torch's dispatcher, which takes longer than some operators, unless it is watched
+            # skip torch's dispatcher, which takes longer than some operators, unless other code watches it
             if device.type == "cpu" and not watched():
                 return implementation(reference, device)(*args)
             if device.type != "cuda":
@@ -103,12 +103,12 @@ def operator(
 
 
 def like_first(first: torch.Tensor, *rest: object) -> torch.Tensor:
-    """The `fake` of an operator whose result looks like its first argument."""
+    """The `fake` of an operator whose result has the shape and dtype of its first argument."""
     return first.new_empty(first.shape)
 
 
 def of_one_width(keys: torch.Tensor, values: torch.Tensor, *rest: object) -> bool:
-    """The `takes` of an operator whose kernel has one width for its first two arguments, keys and values."""
+    """The `takes` of an operator whose kernel needs keys and values, its first two arguments, of the same width."""
     return keys.shape[-1] == values.shape[-1]
 
 
@@ -118,8 +118,8 @@ def watched() -> bool:
 
 
 def implementation(reference: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """The function that computes an operator for tensors on `device`: its kernel or its torch reference; always the
-    reference while torch compiles, which fuses it."""
+    """The function that computes an operator for tensors on `device`: its kernel or its torch reference. While torch
+    compiles it is always the reference, which torch fuses."""
     if is_dynamo_compiling():
         return reference
     kernels = kernels_on(device)
@@ -131,7 +131,7 @@ def implementation(reference: Callable[..., Any], device: torch.device) -> Calla
 
 
 def kernels_on(device: torch.device) -> Literal["torch", "triton", "numba"]:
-    """The kind of functions that compute operators for tensors on `device`; without one, the torch reference does."""
+    """The kind of functions for tensors on `device`; an operator without one falls back to the torch reference."""
     if _chosen != "auto":
         return _chosen
     if device.type == "cpu":
@@ -163,7 +163,7 @@ def installed(package: str) -> bool:
 
 @cache
 def triton_version() -> str | None:
-    """The version of Triton, under whatever name it was installed; None if it cannot be imported."""
+    """The version of Triton, whatever its distribution is called; None if it cannot be imported."""
     try:
         return getattr(import_module("triton"), "__version__", None)
     except ImportError:
@@ -180,7 +180,7 @@ def has(folder: str, reference: Callable[..., Any]) -> bool:
     """Whether `folder` beside the reference's module has a module of the reference's name."""
     try:
         return find_spec(_module(folder, reference)) is not None
-    except ImportError:  # there is no such folder, or no package around the reference
+    except ImportError:  # the folder does not exist, or the reference is not in a package
         return False
 
 

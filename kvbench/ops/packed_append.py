@@ -16,11 +16,11 @@ def packed_append(
     new_keys: Tensor,
     new_values: Tensor,
 ) -> None:
-    """Write t new tokens behind every segment and add t to its length.
+    """Append t new tokens to every segment and add t to its length.
 
-    keys, values [capacity, head_dim], the values perhaps of another width; starts [segments + 1] and lengths
-    [segments], int32: segment s holds the rows from starts[s] on. new_keys, new_values [rows, num_key_value_heads, t,
-    head_dim]; segment s takes those of head sources[s] among rows · num_key_value_heads.
+    keys, values [capacity, head_dim], where values may have another width; starts [segments + 1] and lengths
+    [segments], int32: segment s has lengths[s] rows from starts[s] on. new_keys, new_values [rows, num_key_value_heads,
+    t, head_dim]; segment s gets the tokens of head sources[s] among rows · num_key_value_heads heads.
     """
     t = new_keys.shape[2]
     places = starts[:-1] + lengths

@@ -22,8 +22,8 @@ ALL = Visible()
 def _torch_has_a_kernel(
     query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: float, visible: Visible = ALL
 ) -> bool:
-    """Whether all segments have a group of query heads, so that torch's kernel splits keys over programs. With one head
-    per segment, or groups of several sizes, a segment would be one program at any length."""
+    """Whether all segments have equal groups of several query heads, so that torch's kernel splits keys over programs.
+    With one head per segment, or groups of different sizes, a segment would be one program at any length."""
     group, heads = segments.group, query.shape[0] * query.shape[1]
     grouped = group > 1 and heads == group * len(segments.lengths)
     return visible.bits is None and grouped and varlen_attends(query, values)
@@ -41,10 +41,10 @@ def _fake(query: Tensor, keys: Tensor, values: Tensor, *rest: object) -> Tensor:
 def packed_attention(
     query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: Scaling, visible: Visible = ALL
 ) -> Tensor:
-    """softmax(QKᵀ·scaling)V of query [rows, num_attention_heads, q, head_dim], each head over its own segment of keys,
-    values [capacity, head_dim], the values perhaps of another width.
+    """softmax(QKᵀ·scaling)V of query [rows, num_attention_heads, q, head_dim], each head over its segment of keys,
+    values [capacity, head_dim], where values may have another width.
 
-    The queries are those of the last q tokens: causal among them. A segment of no tokens gives zeros.
+    The queries are of the last q tokens, and causal among these. A segment without tokens gives zeros.
     """
     if not query.is_cuda or isinstance(scaling, Softmax):
         return _on_cpu(query, keys, values, segments, scaling, visible)
@@ -62,7 +62,7 @@ class Block:
     head: int
     heads: int
     segment: int
-    segments: int  # of a row
+    segments: int  # segments per row
     start: int
     stride: int
     length: int
@@ -105,13 +105,13 @@ def _on_cpu(
     return out
 
 
-@lru_cache(maxsize=8)  # the layers of a model often hold their segments alike
+@lru_cache(maxsize=8)  # the layers of a model often have the same segments
 def _blocks(
     starts: tuple[int, ...], lengths: tuple[int, ...], heads: tuple[int, ...], hidden: tuple[int, ...], num_heads: int
 ) -> list[Block]:
-    """A block for each row of equal heads, joined if rows follow each other; other rows have a block per segment."""
+    """One block for neighbouring rows of equal heads; rows of unequal heads have a block per segment."""
     blocks: list[Block] = []
-    first_of_rows = [s for s, head in enumerate(heads) if head % num_heads == 0]  # and the end
+    first_of_rows = [s for s, head in enumerate(heads) if head % num_heads == 0]  # and the end of the last row
     for row, (first, end) in enumerate(pairwise(first_of_rows)):
         count, length, stride = end - first, lengths[first], starts[first + 1] - starts[first]
         even = not any(hidden[first:end]) and all(other == length for other in lengths[first:end])

@@ -1,4 +1,4 @@
-"""Packed attention by padding, for a GPU without Triton if torch has no kernel for it either."""
+"""Packed attention by padding, for a GPU without Triton and without a kernel of torch."""
 
 import torch
 from torch import Tensor
@@ -10,17 +10,17 @@ from kvbench.ops.segments import Segments, Visible
 def padded_attention(
     query: Tensor, keys: Tensor, values: Tensor, segments: Segments, scaling: float, visible: Visible
 ) -> Tensor:
-    """`packed_attention` with every segment copied to `longest` tokens, for each of its query heads.
+    """`packed_attention` with every segment padded to `longest` tokens, for each of its query heads.
 
-    No wait for the device, but memory for rows · num_attention_heads · longest keys and values.
+    No wait for the device, but it needs memory for rows · num_attention_heads · longest keys and values.
     """
     rows, num_heads, q, _ = query.shape
     starts, lengths, heads, _, longest = segments
     query_heads = torch.arange(rows * num_heads, device=query.device)
-    segment = torch.searchsorted(heads[1:], query_heads, right=True)  # of every query head
+    segment = torch.searchsorted(heads[1:], query_heads, right=True)  # segment of every query head
     count = lengths[segment][:, None]  # [rows · heads, 1]
     place = torch.arange(longest, device=query.device)
-    # numbers after a segment may be NaN, so its last token is repeated instead
+    # numbers after a segment may be NaN, so the segment's last token is repeated as padding
     last = count.clamp(min=1) - 1
     tokens = (starts[segment][:, None] + place.minimum(last)).clamp(max=len(keys) - 1)
     ends = count - q + 1 + torch.arange(q, device=query.device)  # [rows · heads, q] tokens that a query sees
@@ -29,7 +29,7 @@ def padded_attention(
         masked, bit_starts, bits = visible
         assert masked is not None and bit_starts is not None and bits is not None, "they come together"
         bound = masked[segment][:, None]
-        within = query_heads - heads[segment]  # the group
+        within = query_heads - heads[segment]  # index within the group
         byte = bit_starts[segment][:, None] + within[:, None] * ((bound + 7) // 8) + place // 8
         bit = bits[byte.clamp(max=len(bits) - 1)] >> (place % 8).to(torch.uint8) & 1
         seen &= ((place >= bound) | bit.bool())[:, None]

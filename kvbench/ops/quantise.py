@@ -15,8 +15,8 @@ TOKENS, CHANNELS = 1, 2  # the axis of [heads, len, head_dim] along which a grou
 def pack(codes: Tensor, bits: int, dim: int = -1) -> Tensor:
     """Codes below 2^bits, uint8 with `group` elements along `dim`, as uint8 with group · bits / 8 bytes along it.
 
-    A byte holds codes that are so many bytes apart, the first in the lowest bits: with 4 bits, byte j of 16 holds codes
-    j and j + 16 of 32. So a plane, the same bits of consecutive bytes, is a run of codes.
+    With 4 bits and 32 codes, byte j of 16 holds code j in its lowest bits and code j + 16 in its highest. So a plane,
+    the same bits of consecutive bytes, is a run of consecutive codes.
     """
     dim = dim % codes.dim()
     first, *planes = codes.unflatten(dim, (8 // bits, -1)).unbind(dim)
@@ -27,7 +27,7 @@ def pack(codes: Tensor, bits: int, dim: int = -1) -> Tensor:
 
 
 def write_planes(packed: Tensor, bits: int, planes: Sequence[Tensor]) -> None:
-    """The codes of `packed` by their place in a byte, lowest bits first, into uint8 tensors of its shape."""
+    """Write the codes of `packed`, by their place in a byte, lowest bits first, to uint8 tensors of its shape."""
     torch.bitwise_and(packed, 2**bits - 1, out=planes[0])
     for number, plane in enumerate(planes[1:], start=1):
         torch.bitwise_right_shift(packed, number * bits, out=plane)
@@ -63,9 +63,9 @@ class Quantised(NamedTuple):
 class Quantiser:
     """Asymmetric rounding to `bits` bits in groups of `group` elements along `axis`.
 
-    code = round((x - min) / scale), scale = (max - min) / (2^bits - 1). Scale and minimum are kept in the dtype
-    of x, and codes are computed from the kept values. The minimum is an element of x and exact, so an element is off by
-    at most scale / 2 (if scale is a normal number). A constant group has scale 1 and comes back exactly.
+    code = round((x - min) / scale), scale = (max - min) / (2^bits - 1). Scale and minimum have the dtype of x, and
+    codes are computed from these rounded values. The minimum is an element of x and exact, so the error of an element
+    is at most scale / 2 (if scale is a normal number). A constant group has scale 1 and is restored exactly.
     """
 
     bits: int
@@ -82,7 +82,7 @@ class Quantiser:
         return quantise(x, self.bits, self.group, self.axis)
 
     def sizes(self, t: int) -> Sizes:
-        """How many rows codes, scale and minimum of t rows have."""
+        """How many rows the codes, scales and minima of t rows have."""
         if self.axis == CHANNELS:
             return Sizes(t, t, t)
         return Sizes(t * self.bits // 8, t // self.group, t // self.group)
@@ -92,7 +92,7 @@ class Quantiser:
         return dequantise(packed, scale, minimum, self.bits, self.group, self.axis)
 
     def bits_per_element(self, element_bits: int) -> float:
-        """Bits of a code with its part of scale and minimum, which have `element_bits` bits each."""
+        """Bits of a code with its share of scale and minimum, which have `element_bits` bits each."""
         return self.bits + 2 * element_bits / self.group
 
 
@@ -126,7 +126,7 @@ def dequantise(packed: Tensor, scale: Tensor, minimum: Tensor, bits: int, group:
     """The result of `Quantiser.restore`."""
     codes = unpack_groups(packed, bits, group, axis).float()
     scales, minima = (x.float().unsqueeze(axis + 1) for x in (scale, minimum))
-    limit = torch.finfo(scale.dtype).max  # a scale that was rounded up could exceed it
+    limit = torch.finfo(scale.dtype).max  # a restored number could exceed it if the scale was rounded up
     rows = torch.addcmul(minima, codes, scales).clamp_(-limit, limit)
     return rows.to(scale.dtype).flatten(axis, axis + 1)
 

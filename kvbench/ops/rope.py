@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from kvbench.errors import UserError
 
-FULL = "full_attention"  # as configurations call the layers that attend to all tokens
+FULL = "full_attention"  # the name of layers that attend to all tokens in models' configurations
 MOST_MOVES = 256  # tables of one position each
 
 
 class Turns(NamedTuple):
-    """Of positions: float32 [1, len, rotary_dim]."""
+    """Cosines and sines of positions, float32 [1, len, rotary_dim]."""
 
     cos: Tensor
     sin: Tensor
@@ -28,11 +28,11 @@ class Rope:
     """The rotation R(p) of a model's keys. R(-p) undoes R(p), and R(a)R(b) = R(a+b).
 
     `embedding` returns cos and sin times an attention factor f (YaRN), which is divided out here: a cached key is
-    f·R(p)k, and rotating it back gives f·k. `apply` is the modeling file's own `apply_rotary_pos_emb`, so partial and
-    interleaved rotations are the model's. `varies` names what the rotation depends on besides the position ("":
-    nothing), see `fixed_rotation`. A `still` rotation is the identity, of a layer whose keys are not rotated. If only
-    some channels of a head are rotated, they are the first, or the `last` (latent attention). kvbench.models.probe
-    finds the rotation of each layer.
+    f·R(p)k, and rotating it back gives f·k. `apply` is the modeling file's `apply_rotary_pos_emb`, so partial and
+    interleaved rotations are the model's. `varies` names what the rotation depends on besides the position; "" for
+    nothing (see `fixed_rotation`). A `still` rotation is the identity, for a layer whose keys are not rotated. If only
+    some channels of a head are rotated, they are the first channels, or the `last` (latent attention).
+    kvbench.models.probe finds the rotation of each layer.
     """
 
     embedding: nn.Module
@@ -46,19 +46,19 @@ class Rope:
     )  # tables of the latest `move`s
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Rope":
-        """The rotation itself: copies of a cache share it, as a part of the model."""
+        """The same object: copies of a cache share the rotation, which belongs to the model."""
         return self
 
     @classmethod
     def of(cls, model: nn.Module) -> "Rope | None":
         """The rotation of a transformers causal language model, or of its layers of full attention if types of layers
-        have their own; None for a model without rotary embeddings."""
+        have different rotations; None for a model without rotary embeddings."""
         return next(iter(cls.all_of(model)), None)
 
     @classmethod
     def all_of(cls, model: nn.Module) -> "list[Rope]":
-        """Every rotation that a model can compute, that of full attention first: it may have an embedding for each type
-        of layers, several embeddings, or one that no layer reads (Granite-SWA)."""
+        """Every rotation that a model can compute, the rotation of full attention first. A model may have an embedding
+        for each type of layers, several embeddings, or an embedding that no layer reads (Granite-SWA)."""
         base = text_decoder(model)
         apply = getattr(sys.modules[type(base).__module__], "apply_rotary_pos_emb", None)
         if apply is None:
@@ -71,7 +71,7 @@ class Rope:
         ]
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """R(positions) x for x [heads, len, head_dim] and integer positions [len]; negative ones undo a rotation.
+        """R(positions) x for x [heads, len, head_dim], integer positions [len]; negative positions undo a rotation.
 
         Computed in float32 and returned in x's dtype, on x's device.
         """
@@ -80,7 +80,7 @@ class Rope:
         return self._turn(x, *self._tables(x, positions))
 
     def move(self, x: Tensor, by: int) -> Tensor:
-        """R(by) x for x [heads, len, head_dim], the bits of `rotate`. All layers of a step read the same tables."""
+        """R(by) x for x [heads, len, head_dim], equal to `rotate`. All layers of a step read the same tables."""
         if self.still:
             return x
         key = (by, x.device)
@@ -96,7 +96,7 @@ class Rope:
         of_type = {"layer_type": self.layer_type} if self.layer_type else {}
         cos, sin = self.embedding(like, positions[None].to(x.device), **of_type)
         factor = self._of_type("attention_scaling", 1.0)
-        # with several GPUs, the embedding and its results are on one of them
+        # with several GPUs, the embedding and its results are on one GPU
         return Turns(cos.to(x.device) / factor, sin.to(x.device) / factor)
 
     def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -107,18 +107,18 @@ class Rope:
         return (torch.cat(parts, dim=-1) if len(parts) > 1 else rotated)[0].to(x.dtype)
 
     def _split(self, head_dim: int) -> list[int]:
-        """The channels of a head that are rotated, and those that are not."""
+        """How many channels of a head are rotated, and how many are not."""
         turned = 2 * len(self._of_type("inv_freq"))
         return [turned, head_dim - turned]
 
     def _of_type(self, name: str, *default: object) -> Any:
-        """An attribute of the embedding; it has one for each type of layers if these differ."""
+        """An attribute of the embedding, which has one per type of layers if these types differ."""
         return getattr(self.embedding, f"{self.layer_type}_{name}" if self.layer_type else name, *default)
 
 
 @lru_cache(maxsize=8)
 def mean_rotation(rope: Rope, positions: range | tuple[int, ...], head_dim: int, device: torch.device) -> Tensor:
-    """The mean of the rotations of `positions`, to multiply rows by from the right: float32 [head_dim, head_dim].
+    """The mean rotation over `positions`, float32 [head_dim, head_dim], which multiplies rows from the right.
 
     All layers of a prompt share it.
     """
@@ -134,7 +134,7 @@ def of_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def text_decoder(model: nn.Module) -> nn.Module:
-    """The part of a model that has its decoder layers, without an image encoder beside them."""
+    """The part of a model that has the decoder layers, without an image encoder."""
     base = model.base_model
     named = (getattr(base, name, None) for name in ("language_model", "text_model"))
     return next((part for part in named if isinstance(part, nn.Module)), base)
@@ -150,13 +150,13 @@ def embeddings_of(model: nn.Module) -> list[nn.Module]:
 
 
 def types_of(embedding: nn.Module) -> list[str | None]:
-    """The types of layers for which an embedding has frequencies, full attention first; [None]: the same for all."""
+    """The types of layers for which an embedding has frequencies, full attention first; [None]: one set for all."""
     kinds: Any = getattr(embedding, "rope_type", "default")
     return sorted(kinds, key=lambda kind: kind != FULL) if isinstance(kinds, Mapping) else [None]
 
 
 def rope_type(embedding: nn.Module, layer_type: str | None) -> str:
-    """The kind of an embedding's frequencies, in transformers' words: default, dynamic, longrope, …"""
+    """The kind of an embedding's frequencies, as transformers names it: default, dynamic, longrope, …"""
     kinds: Any = getattr(embedding, "rope_type", "default")
     return str(kinds[layer_type] if layer_type else kinds)
 
@@ -165,13 +165,13 @@ def varies_with_length(kind: str) -> str:
     """What a rotation of this rope_type depends on besides the position of a key; "" for nothing.
 
     Dynamic NTK and LongRoPE change the frequencies when a text exceeds the trained length: keys in one cache are then
-    rotated with different frequencies, and those of earlier keys are no longer known.
+    rotated with different frequencies, and the frequencies of earlier keys are not known any more.
     """
     return f"the length of the text (rope_type={kind})" if "dynamic" in kind or kind == "longrope" else ""
 
 
 def fixed_rotation(rope: Rope | None, who: str) -> Rope:
-    """`rope`, for rotating stored keys. Raises UserError if it depends on more than positions, or if there is none."""
+    """`rope`, to rotate stored keys. Raises UserError if it is None or depends on more than positions."""
     if rope is None:
         raise UserError(f"{who} needs a model with rotary position embeddings")
     if rope.varies:

@@ -16,8 +16,8 @@ def rotation(kind: Rotation, width: int, seed: int, device: torch.device) -> Ten
     """An orthogonal matrix float32 [width, width], the same on every device.
 
     haar: uniform over all rotations and reflections, the QR decomposition of a Gaussian matrix. hadamard: two rounds of
-    random signs and Walsh and Hadamard's transform. plain_hadamard: one round without signs, which gathers a constant
-    vector in one channel.
+    random signs and the Walsh-Hadamard transform. plain_hadamard: one round without signs, which maps a constant vector
+    to a single channel.
     """
     generator = torch.Generator().manual_seed(seed)
     if kind == "haar":

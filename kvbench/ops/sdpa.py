@@ -1,4 +1,4 @@
-"""torch's attention, by backends that make no n × n weights of a prompt and no plan for each decoded token."""
+"""torch's attention, without backends that make n × n weights of a prompt or a plan for each decoded token."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,15 +10,15 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 NAMES: dict[int, str] = {int(backend): name.lower() for name, backend in SDPBackend.__members__.items()}
-MATH = NAMES[int(SDPBackend.MATH)]  # makes the weights of all queries at once: n × n of them for a prompt
-TRIED = 128  # tokens of a prompt with which the choice is tried: it depends on heads, head_dim, dtype and device
+MATH = NAMES[int(SDPBackend.MATH)]  # makes the weights of all queries at once: n × n for a prompt
+TRIED = 128  # tokens of the prompt that tests the choice: it depends on heads, head_dim, dtype and device
 
 
 def sdpa(
     query: Tensor, keys: Tensor, values: Tensor, scaling: float, mask: Tensor | None = None, causal: bool = False
 ) -> Tensor:
     """scaled_dot_product_attention of query [rows, num_attention_heads, q, head_dim] over keys, values [rows, heads,
-    len, …], in the form and by the backends that suit a GPU."""
+    len, …], with the grouping of heads and the backends that are fast on a GPU."""
     shape = query.shape[:-1]
     if query.shape[2] > 1:
         query, keys, values = ungrouped(query, keys, values, mask)
@@ -31,8 +31,8 @@ def sdpa(
 
 
 def backends(query: Tensor) -> AbstractContextManager[None]:
-    """All of torch's backends, but not cuDNN for one query per head on a GPU: it makes a plan for each number of keys,
-    so that each decoded token would cost tens of milliseconds of host time."""
+    """All of torch's backends, without cuDNN for one query per head on a GPU: cuDNN makes a plan for each number of
+    keys, so that each decoded token would cost tens of milliseconds of host time."""
     decoding = query.shape[2] == 1 and query.is_cuda and torch.backends.cuda.cudnn_sdp_enabled()
     return without_cudnn() if decoding else nullcontext()
 
@@ -50,7 +50,7 @@ def without_cudnn() -> Iterator[None]:
 def sdpa_backend(query: Tensor, keys: Tensor, values: Tensor) -> str:
     """The backend of `sdpa` for these tensors [rows, heads, len, head_dim], causal for several queries.
 
-    math, flash_attention, efficient_attention, cudnn_attention or overrideable. Reads nothing from the device.
+    math, flash_attention, efficient_attention, cudnn_attention or overrideable. It does not read from the device.
     """
     grouped = query.shape[1] != keys.shape[1]
     causal = query.shape[2] > 1
@@ -78,15 +78,15 @@ class QKV(NamedTuple):
 
 
 def ungrouped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> QKV:
-    """`query`, `keys` and `values` with as many KV heads as query heads, if only that avoids `math`; else unchanged.
+    """`query`, `keys` and `values` with as many KV heads as query heads if only this avoids `math`; else unchanged.
 
-    On GPUs the backend that takes float32, a mask of elements, or half precision before Ampere does not take grouped
-    heads. Each KV head then becomes a row of the batch, [rows · num_key_value_heads, group, len, head_dim], in which
-    its keys and values repeat without a copy.
+    On GPUs the backend for float32, for masks of elements, and for half precision before Ampere does not take grouped
+    heads. Each KV head then becomes a row of the batch, [rows · num_key_value_heads, group, len, head_dim], with its
+    keys and values expanded without a copy.
     """
     if keys.shape[1] == query.shape[1] or not query.is_cuda:
         return QKV(query, keys, values)
-    masked = type(mask) is Tensor  # others, such as `causal_lower_right`, have no elements
+    masked = type(mask) is Tensor  # other masks, such as `causal_lower_right`, have no elements
     if masked or sdpa_backend(query, keys, values) == MATH:
         return as_rows(query, keys, values)
     return QKV(query, keys, values)

@@ -8,13 +8,13 @@ from kvbench.ops.signature import Varying
 
 
 class Segments(NamedTuple):
-    """Segment s holds the rows from starts[s] on, for query heads heads[s] to heads[s + 1] - 1 of all rows' heads."""
+    """Segment s has rows from starts[s] on, for query heads heads[s] to heads[s + 1] - 1 of all rows' heads."""
 
     starts: Tensor  # int32 [segments + 1], ascending
     lengths: Tensor  # int32 [segments]
     heads: Tensor  # int32 [segments + 1], ascending
-    group: Varying  # the most query heads of a segment, known to the host
-    longest: Varying  # no length is larger, known to the host
+    group: Varying  # the largest number of query heads of a segment, known to the host
+    longest: Varying  # upper bound of the lengths, known to the host
 
 
 class Visible(NamedTuple):

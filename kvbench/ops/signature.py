@@ -10,16 +10,16 @@ from torch import Tensor
 
 from kvbench.ops.softmax import Scaling
 
-Varying = Annotated[int, "SymInt"]  # an int that differs from step to step; compiled code takes any
+Varying = Annotated[int, "SymInt"]  # an int that differs from step to step; compiled code accepts any value
 TYPES: dict[Any, str] = {Tensor: "Tensor", Tensor | None: "Tensor?", Varying: "SymInt", int: "int", float: "float"}
-TYPES |= {Scaling: "float"}  # the dispatcher gets no Softmax
+TYPES |= {Scaling: "float"}  # a Softmax never reaches the dispatcher
 
 
 class Signature:
-    """The arguments of a reference: tensors, numbers, and named tuples of these, whose fields the dispatcher takes one
-    by one. Raises TypeError for any other annotation.
+    """The arguments of a reference: tensors, numbers, and named tuples of these, whose fields are separate arguments
+    for the dispatcher. Raises TypeError for any other annotation.
 
-    mutates   written parameters; of a named tuple this means all tensors, `parameter.field` one of them.
+    mutates   written parameters; a named tuple means all its tensors, `parameter.field` means one of them.
     """
 
     def __init__(self, reference: Callable[..., Any], mutates: Iterable[str] = ()):
@@ -46,11 +46,11 @@ class Signature:
         return f"{self.name}({', '.join(parts)}) -> {self._returned()}"
 
     def complete(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments with defaults for those that are missing at the end."""
+        """The arguments of a call, completed by the defaults of missing arguments."""
         return args + self.defaults[len(args) :]
 
     def flat(self, args: Iterable[Any]) -> list[Any]:
-        """The arguments of a call as the dispatcher takes them."""
+        """The arguments of a call in the dispatcher's form, without named tuples."""
         return [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
 
     def grouped(self, flat: Sequence[Any]) -> list[Any]:
@@ -65,7 +65,7 @@ class Signature:
 
     def _torch_type(self, hint: Any, name: str) -> str:
         if hint not in TYPES:
-            raise TypeError(f"operator {self.name}: {name} must be one of a tensor, a number and a tuple of these")
+            raise TypeError(f"operator {self.name}: {name} must be a tensor, a number or a named tuple of these")
         return TYPES[hint]
 
 

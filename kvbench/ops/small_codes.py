@@ -6,7 +6,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-# A row of the table is copied as one number of its size, which is much faster on a CPU than a row of floats.
+# A row of the table is copied as one number of the same size, which is much faster on a CPU than copying floats.
 _AS_ONE = {1: torch.float32, 2: torch.complex64, 4: torch.complex128}
 PER_WORD = {2: 4, 3: 8, 4: 2}  # codes that fill whole bytes
 LOOKED_UP = {2: 4, 3: 4, 4: 2}  # codes that are looked up together
@@ -20,7 +20,7 @@ def look_up(table: Tensor, codes: Tensor) -> Tensor:
 
 
 def pack_codes(codes: Tensor, bits: int) -> Tensor:
-    """Codes below 2^bits, int32 [..., m], as int32 [..., m · bits / 8] with a byte in the lowest eight bits of each.
+    """Codes below 2^bits, int32 [..., m], as bytes in the lowest eight bits of int32 [..., m · bits / 8].
 
     The first code is in the lowest bits of the first byte.
     """
@@ -48,7 +48,7 @@ def code_table(levels: Sequence[float], bits: int, device: torch.device) -> Tens
 
 @lru_cache(maxsize=64)
 def codes_together(bits: int, device: torch.device) -> Tensor:
-    """The codes in each word of those that are looked up together, [2^(bits · together), together]."""
+    """The codes in each word of codes that are looked up together, [2^(bits · together), together]."""
     together = LOOKED_UP[bits]
     words = torch.arange(2 ** (bits * together))[:, None]
     return (words >> bits * torch.arange(together) & (2**bits - 1)).to(device)

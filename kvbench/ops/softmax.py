@@ -1,8 +1,8 @@
-"""Attention weights from the products of queries and keys, in models that do more than scale these.
+"""Attention weights from the products of queries and keys, in models that do more than scale the products.
 
-Most models compute softmax(QKᵀ·scaling), and pass on the number `scaling`. Gemma-2 limits large logits (a soft cap);
-gpt-oss gives each head a learned sink: a logit that takes attention and has no value. Such a model passes on a
-`Softmax` instead of a number, so that code that expects a number fails instead of ignoring the rest.
+Most models compute softmax(QKᵀ·scaling) and pass the number `scaling`. Gemma-2 limits large logits (a soft cap);
+gpt-oss gives each head a learned sink: a logit that takes attention and has no value. Such a model passes a `Softmax`
+instead of a number, so that code that expects a number fails instead of ignoring the cap or the sinks.
 """
 
 from dataclasses import dataclass, replace
@@ -13,18 +13,18 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Softmax:
-    """softmax over the logits cap·tanh(QKᵀ·scaling / cap) and, in each query head, its sink."""
+    """softmax over the logits cap·tanh(QKᵀ·scaling / cap) and the sink of each query head."""
 
     scaling: float
     softcap: float | None = None
-    sinks: Tensor | None = None  # [query heads], one for each head at hand
+    sinks: Tensor | None = None  # [query heads], a sink for each query head
 
 
 Scaling = float | Softmax
 
 
 def plain(scaling: Scaling) -> float:
-    """The number that products of queries and keys are multiplied by."""
+    """The factor of the products of queries and keys."""
     return scaling.scaling if isinstance(scaling, Softmax) else scaling
 
 
@@ -66,14 +66,14 @@ def log_sum(logits: Tensor, scaling: Scaling) -> Tensor:
 
 
 def weights(logits: Tensor, scaling: Scaling) -> Tensor:
-    """The attention weights of capped logits, as `log_sum` takes them; with sinks they add up to less than 1."""
+    """The attention weights of capped logits in a shape that `log_sum` takes; with sinks they sum to less than 1."""
     if not isinstance(scaling, Softmax) or scaling.sinks is None:
         return logits.softmax(dim=-1)
     return (logits - log_sum(logits, scaling)[..., None]).exp()
 
 
 def _like(sinks: Tensor, lse: Tensor) -> Tensor:
-    """Sinks [query heads] in as many of lse's first dimensions as hold the heads."""
+    """Sinks [query heads] in the shape of lse's first dimensions that hold the heads, and 1 in all others."""
     count, dims = 1, 0
     while dims < lse.dim() and count < len(sinks):
         count *= lse.shape[dims]

@@ -10,11 +10,11 @@ from kvbench.ops.softmax import Scaling
 
 
 class WindowMoments(NamedTuple):
-    """Moments of the attention that each query head's last w queries give to the keys.
+    """Moments of the attention of each query head's last w queries to the keys.
 
     mean, variance   over the queries, float32 [num_attention_heads, n]; the sample variance, 0 for one query.
-    entropy          of the weights of the keys before the last w, not normalised again, summed over these keys and the
-                     queries, float32 [num_attention_heads].
+    entropy          entropy of the weights of the keys before the last w, which are not normalised again, summed over
+                     these keys and the queries, float32 [num_attention_heads].
     """
 
     mean: Tensor

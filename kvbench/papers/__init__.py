@@ -1,1 +1,1 @@
-"""The experiments of the papers, their published values and errata, and which records belong to them."""
+"""The papers' experiments, published values and errata, and the records that belong to an experiment."""

@@ -1,11 +1,11 @@
-"""The captions of tables, figures and pages: what was run, on which model, under which protocol, on how much."""
+"""The captions of tables, figures and pages: experiment, benchmark, model, protocol, amount of data."""
 
 from kvbench.configuration import Configuration
 from kvbench.papers.deviations import deviations
 
 
 def title(cfg: Configuration) -> str:
-    """Paper and item, and in words how this run deviates from them; empty for a run of no experiment."""
+    """Paper and item, and this run's deviations from the experiment in words; empty for a run without experiment."""
     experiment = cfg.experiment
     if experiment is None:
         return ""
@@ -16,9 +16,9 @@ def title(cfg: Configuration) -> str:
 
 
 def caption(title: str, benchmark: str, model: str, dtype: str, *rest: str) -> str:
-    """One line: the experiment (empty for none), benchmark and model with its dtype, and what else matters.
+    """One line: the experiment (may be empty), the benchmark, the model with its dtype, and further parts `rest`.
 
-    `dtype` is torch's name or several separated by commas, empty where it is unknown.
+    `dtype` is torch's name, or several names separated by commas; empty if it is unknown.
     """
     dtype = dtype.replace("torch.", "")
     named = f"{model} ({dtype})" if dtype else model

@@ -1,4 +1,4 @@
-"""The columns of a published item: the tasks whose scores make each, and the quantities that are no scores."""
+"""The columns of a published item: each has the scores of some tasks, or a measure of the records."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ ALL = "*"  # the records of every task: a needle's score is the mean over its gr
 
 AVERAGE, NEEDLE = "average", "needle"
 
-# LongBench's abbreviations, and the papers' for RULER. All other columns are printed by their names.
+# LongBench's abbreviations, and the papers' abbreviations for RULER. All other columns have their names as headers.
 SHORT = dict(
     pair.split("=")
     for pair in """
@@ -33,37 +33,37 @@ SHORT = dict(
 
 @dataclass(frozen=True)
 class Column:
-    """One column: the mean over `tasks`, the mean over the columns `of`, or a measure of a row's records.
+    """One column: the mean over `tasks`, the mean over other columns `parts`, or a measure of a row's records.
 
-    name   its name in the published data.
+    name   name in the published data.
     whole  whether it has all tasks of the published column.
     """
 
     name: str
     tasks: tuple[str, ...] = ()
-    of: tuple["Column", ...] = ()
+    parts: tuple["Column", ...] = ()
     measure: Callable[[pd.DataFrame], float] | None = None
     whole: bool = True
 
     @property
     def short(self) -> str:
-        """Its header in a table."""
+        """The header in a table."""
         if self.name == AVERAGE and not self.whole:
-            return f"average of {len(self.of)}"
+            return f"average of {len(self.parts)}"
         return SHORT.get(self.name, self.name)
 
     @property
     def every_task(self) -> list[str]:
-        return [*self.tasks, *(task for column in self.of for task in column.tasks)]
+        return [*self.tasks, *(task for column in self.parts for task in column.tasks)]
 
 
 def kv_compression(records: pd.DataFrame) -> float:
-    """Bytes of FullKV's cache over those of the compressed one."""
+    """Bytes of FullKV's cache over the bytes of the compressed cache."""
     return 1 / served_bytes(records).mean()
 
 
 def layer_compression(records: pd.DataFrame) -> float:
-    """Layers over layers that keep every token, where two that share one store (MiniCache) count as one."""
+    """Layers over layers that keep every token; two layers that share one store (MiniCache) count as one."""
     layers = [
         r2 * fmean(kept >= n for kept in layers)
         for layers, n, r2 in zip(records["kept_per_layer"], records["prompt_tokens"], records["r2"], strict=True)
@@ -79,51 +79,51 @@ MEASURES = {
 
 
 def columns(names: Sequence[str], benchmark: Mapping[str, Any], published_benchmark: Mapping[str, Any]) -> list[Column]:
-    """The columns that `names` (of tasks, task sets, kinds of tasks, measures) stand for.
+    """The columns for `names` of tasks, task sets, kinds of tasks, and measures.
 
-    `benchmark` is the configuration of the records, `published_benchmark` that of the item's file. Columns whose
-    tasks were not requested are left out. Raises UserError for an unknown name.
+    `benchmark` is the configuration of the records, `published_benchmark` the configuration in the item's file. Columns
+    whose tasks were not requested are left out. Raises UserError for an unknown name.
     """
     tasks = requested_tasks(benchmark)
     names = list(dict.fromkeys(name for group in names for name in _expand(group)))
     scored = [_scored(name, tasks) for name in names if name not in (*MEASURES, NEEDLE, AVERAGE)]
-    there = {column.name: column for column in scored if column.tasks}
+    available = {column.name: column for column in scored if column.tasks}
     if scored:
-        average = Column(AVERAGE, of=tuple(there.values()), whole=all(column.whole for column in scored))
-    else:  # the average alone, over all tasks
+        average = Column(AVERAGE, parts=tuple(available.values()), whole=all(column.whole for column in scored))
+    else:  # only the average, over all tasks
         parts = tuple(Column(task, (task,)) for task in tasks)
-        average = Column(AVERAGE, of=parts, whole=set(requested_tasks(published_benchmark)) <= set(tasks))
-    there |= {name: Column(name, measure=measure) for name, measure in MEASURES.items()}
-    there |= {NEEDLE: Column(NEEDLE, (ALL,))} | ({AVERAGE: average} if average.of else {})
-    return [there[name] for name in names if name in there]
+        average = Column(AVERAGE, parts=parts, whole=set(requested_tasks(published_benchmark)) <= set(tasks))
+    available |= {name: Column(name, measure=measure) for name, measure in MEASURES.items()}
+    available |= {NEEDLE: Column(NEEDLE, (ALL,))} | ({AVERAGE: average} if average.parts else {})
+    return [available[name] for name in names if name in available]
 
 
 def _scored(name: str, requested: Sequence[str]) -> Column:
-    """The column of a task, or of a kind of tasks (niah_single: niah_single_1 to 3), with those that were requested."""
+    """The column of a task, or of a kind of tasks (niah_single: niah_single_1 to 3), with its requested tasks."""
     known = [*longbench.TASKS, *ruler.TASKS]
     members = [task for task in known if re.fullmatch(rf"{re.escape(name)}(_\d+)?", task)]
     if not members:
         raise unknown("column in experiment.columns", name, [*MEASURES, NEEDLE, AVERAGE, *longbench.SETS, *known])
-    there = tuple(task for task in members if task in requested)
-    return Column(name, there, whole=len(there) == len(members))
+    tasks = tuple(task for task in members if task in requested)
+    return Column(name, tasks, whole=len(tasks) == len(members))
 
 
 def requested_tasks(benchmark: Mapping[str, Any]) -> list[str]:
-    """The tasks that a benchmark's configuration selects; none for a benchmark without tasks to select."""
+    """The tasks that a benchmark's configuration selects; [] for a benchmark without a selection of tasks."""
     kind = str(benchmark.get("_target_")).rpartition(".")[2]
-    given = benchmark.get("tasks")
-    names: Any = [given] if isinstance(given, str) else given  # the configuration as written: one name or a list
+    tasks = benchmark.get("tasks")
+    names: Any = [tasks] if isinstance(tasks, str) else tasks  # one name or a list
     if kind.startswith("LongBench"):
         return [task.name for task in longbench.select(names)]
     return ruler.select(names) if kind == "Ruler" else []
 
 
 def _expand(name: str) -> tuple[str, ...]:
-    """The tasks of one of LongBench's sets or groups; any other name stands for itself."""
+    """The tasks of one of LongBench's sets or groups; any other name as a set of one."""
     return {**longbench.GROUPS, **longbench.SETS}.get(name, (name,))
 
 
-Scores = dict[str, pd.Series]  # task -> score of each sample in 0 to 1, by sample; ALL -> those of every task
+Scores = dict[str, pd.Series]  # task -> scores from 0 to 1, by sample; ALL -> scores of all tasks
 
 
 def drawn(records: pd.DataFrame) -> dict[str, str]:

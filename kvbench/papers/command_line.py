@@ -1,4 +1,4 @@
-"""The command line that `table` and `figure` share: help, arguments, and the configurations that overrides name."""
+"""The command line of `table` and `figure`: help, arguments, and the configurations of the overrides."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from kvbench.utils.arguments import Parser
 
 
 def parser(command: str, about: str) -> Parser:
-    """The parser of a command that shows an experiment's records; each command adds settings of its own."""
+    """The parser of a command that shows an experiment's records; each command adds its options."""
     arguments = Parser(command, about, _experiments)
     arguments.add_argument("-m", "--multirun", action="store_true", help="allowed, as in the command of the runs")
     arguments.overrides("+experiment=NAME and overrides of its runs: model=smollm2-135m benchmark.tasks=[qasper] ...")
@@ -51,7 +51,7 @@ def configurations(overrides: Sequence[str]) -> list[Configuration]:
 
 
 def jobs(overrides: Sequence[str]) -> list[tuple[str, ...]]:
-    """The override lists of a sweep's jobs, without shards and Hydra's own settings, which change no record."""
+    """The override lists of a sweep's jobs, without shards and Hydra's settings, which do not change records."""
     expanded = [tuple(override for override in job if _matters(override)) for job in sweep_jobs(overrides)]
     return list(dict.fromkeys(expanded))
 

@@ -1,4 +1,4 @@
-"""The command line that stands for a resolved configuration, from a run's manifest."""
+"""A command line for a resolved configuration, from a run's manifest."""
 
 import re
 import shlex
@@ -13,27 +13,27 @@ from kvbench.errors import UserError
 from kvbench.utils.override_text import override_text
 from kvbench.utils.targets import DESCRIBING
 
-# Keys whose value is the name of a file, besides the experiment's.
+# Keys whose value is the name of a file, in addition to the experiment.
 GROUPS = ("model", "benchmark")
-# The key of an override, and nothing else: a manifest may come from anybody.
+# A valid key of an override: a manifest may come from anybody.
 KEY = re.compile(r"[\w.-]+")
 
 
 def command_of(
     config: Mapping[str, Any], compose: Callable[[tuple[str, ...]], dict[str, Any]] = composed
 ) -> tuple[str, bool]:
-    """A short command for the configuration `config`, and whether this version composes exactly that from it.
+    """A short command for the configuration `config`, and whether this version composes exactly `config` from it.
 
-    Texts that describe a node are not compared. The command names the files of conf/ that the configuration comes from,
-    and every key that differs from theirs, up to one that no command can set. `compose` is `composed`, or a function
-    that remembers what it composed for many configurations.
+    Texts that describe a node are not compared. The command names the files of conf/ from which the configuration
+    comes, and every key that differs from these files, up to the first key that no command can set. `compose` is
+    `composed`, or a function that caches its results for many configurations.
     """
     overrides = _files(config, compose)
     ours = _effective(config)
     try:
         overrides += _differences(ours, _effective(compose(tuple(overrides))))
         exact = _effective(compose(tuple(overrides))) == ours
-    except (UserError, HydraException, OmegaConfBaseException):  # keys that this version has not, or of odd letters
+    except (UserError, HydraException, OmegaConfBaseException):  # keys that are unknown to this version or invalid
         exact = False
     return shlex.join(["kvbench", *overrides]), exact
 
@@ -56,9 +56,9 @@ def _files(config: Mapping[str, Any], compose: Callable[[tuple[str, ...]], dict[
 
 
 def _effective(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration without descriptions, so that a version with other words has the same one."""
+    """The configuration without descriptions, so that a version with other descriptions has an equal one."""
     model, experiment = (dict(config.get(group) or {}) for group in ("model", "experiment"))
-    model.pop("parameters", None)  # read by estimates of an experiment's cost alone
+    model.pop("parameters", None)  # only estimates of an experiment's cost read it
     experiment.pop("chosen", None)
     return _without_texts({**config, "model": model, "experiment": experiment or None})
 
@@ -69,7 +69,7 @@ def _without_texts(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """An override for each key that differs. Raises UserError for an invalid key, and for Hydra's own."""
+    """An override for each key that differs. Raises UserError for an invalid key, and for a key of Hydra."""
     for key, value in ours.items():
         if not KEY.fullmatch(key) or f"{path}{key}".partition(".")[0] == "hydra":
             raise UserError(f"{path}{key}: a command cannot set this key")
@@ -82,6 +82,6 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: str =
 
 
 def _built(nodes: Mapping[str, Any], group: str) -> list[str]:
-    """The nodes with a class of which there is a file; `+experiment=… method=…` leaves parameters of others behind."""
+    """The names of nodes with a class and a file; `+experiment=… method=…` leaves nodes without a class."""
     known = choices(group)
     return [name for name, node in nodes.items() if name in known and isinstance(node, Mapping) and "_target_" in node]

@@ -1,4 +1,4 @@
-"""Which published values a run's results are compared with: scores cell by cell, speed quantity by quantity."""
+"""The published values that a run's results are compared with: scores by cell, speed by quantity."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.papers.columns import Column
 from kvbench.papers.published import SCORE_UNITS, agree, published
 
-# Published column of a speed table -> the same quantity of a row of `tables.speed_table.speeds`.
+# Published column of a speed table -> the same quantity in a row of `tables.speed_table.speeds`.
 SPEED_QUANTITIES: dict[str, Callable[[pd.Series], float]] = {
     "tokens_per_s": lambda row: row["decode_tokens_per_s"],
     "latency_s": lambda row: row["latency_seconds"],
@@ -32,8 +32,8 @@ def values_of_row(
 ) -> list[dict[str, Any]]:
     """The published values of one row: a setting on a model, for RULER at one length.
 
-    `value_index` is their index in `values`.
-    A value that is printed for a budget or a ratio belongs only to settings at the same one.
+    `value_index` is their index in `values`. A value that is printed for a budget or a ratio belongs only to settings
+    at the same budget or ratio.
     """
     fields = experiment.rows(setting.name)
     if fields is None:
@@ -45,9 +45,9 @@ def values_of_row(
 
 
 def value_of_column(row: list[dict[str, Any]], column: Column) -> dict[str, Any] | None:
-    """A row's published value in a column; None where the paper prints none, or our column lacks some of its tasks.
+    """A row's published value in a column; None if the paper prints none, or if our column lacks some of its tasks.
 
-    Raises UserError where several values that differ fit, which is a mistake in the experiment's file.
+    Raises UserError if several different values fit, which is a mistake in the experiment's file.
     """
     hits = [
         value for value in row if value["column"] == column.name and (column.measure or value["unit"] in SCORE_UNITS)
@@ -58,13 +58,13 @@ def value_of_column(row: list[dict[str, Any]], column: Column) -> dict[str, Any]
         raise UserError(
             f"several published values of {hits[0]['paper']}'s {hits[0]['item']} fit the method "
             f"{hits[0]['method']!r} in {column.name}: {', '.join(value['printed'] for value in hits)}; in "
-            "experiment.methods, name another column of the published data that selects one, such as setting"
+            "experiment.methods, name another column of the published data that selects one value, such as setting"
         )
     return hits[0]
 
 
 def _at_budget_or_ratio(values: pd.DataFrame, setting: Setting) -> pd.Series:
-    """Mask of the values at the setting's budget or ratio, or at none; FullKV and thresholds have neither."""
+    """Mask of the values with the setting's budget or ratio, or without any; FullKV and thresholds have neither."""
     hit = pd.Series(True, index=values.index)
     if setting.budget is not None or setting.ratio is not None:
         budget, ratio = setting.budget or -1, setting.ratio or -1.0
@@ -82,8 +82,9 @@ def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> Sp
     """A paper's published times and memory beside a run's, and the published rows that were used.
 
     One row per measured setting and published quantity: setting, length, new_tokens, column, unit, published, ours,
-    and the last two over those of the first setting at the same length and number of new tokens. Machines differ, so
-    only these ratios compare. `model` is the run's; the experiment's first model stands in where it has no values.
+    and the last two divided by the first setting's at the same length and number of new tokens. Machines differ, so
+    only these ratios are comparable. `model` is the run's model; if it has no published values, the experiment's first
+    model is used.
     """
     assert experiment.published is not None, "an experiment without published values is not compared"
     values = published(experiment.published)
@@ -122,7 +123,7 @@ def _at_place(values: pd.DataFrame, fields: Mapping[str, str] | None, row: pd.Se
 
 
 def _about_place(setting: str, row: pd.Series) -> bool:
-    """Whether a published setting is about a row's lengths; one that names none is about all."""
+    """Whether a published setting covers a row's lengths; a setting without lengths covers all."""
     match = _PLACE.search(setting)
     if not match:
         return True

@@ -1,4 +1,4 @@
-"""What an experiment costs, from its configurations alone, before any data are read and any model is loaded."""
+"""The cost of an experiment, from its configurations alone, before data are read or a model is loaded."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from kvbench.utils.text import count
 class Cost:
     """The size of an experiment's runs, one for each model.
 
-    runs       the settings (or probes) and samples of each.
-    tokens     the most that all prompts can have, before the chat template; None where it is not known.
-    gpu_hours  estimated, see `kvbench.papers.gpu_estimate`; None where a model or a prompt has no known size.
+    runs       the numbers of settings (or probes) and of samples of each run.
+    tokens     upper bound of the tokens of all prompts, before the chat template; None if it is not known.
+    gpu_hours  estimated, see `kvbench.papers.gpu_estimate`; None if a model or a prompt has no known size.
     gib        estimated memory of the largest run in GiB; None as for gpu_hours.
     """
 
@@ -35,7 +35,7 @@ class Cost:
 
 
 def cost(cfgs: Sequence[Configuration], gpu: GPU = H100) -> Cost | None:
-    """The cost of an experiment's configurations, one for each model; None where the samples are not known."""
+    """The cost of an experiment's configurations, one for each model; None if the samples are not known."""
     samples = [sizes for cfg in cfgs if (sizes := prompt_sizes(cfg)) is not None]
     if len(samples) < len(cfgs):
         return None
@@ -57,7 +57,7 @@ def cost(cfgs: Sequence[Configuration], gpu: GPU = H100) -> Cost | None:
 
 
 def cost_text(cfgs: Sequence[Configuration]) -> str:
-    """The cost in sentences; empty where it is not known."""
+    """The cost in sentences; empty if it is not known."""
     if (total := cost(cfgs)) is None:
         return ""
     text = f"Cost: {count(total.records, 'record')}"

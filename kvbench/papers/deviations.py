@@ -1,4 +1,4 @@
-"""How a run of an experiment deviates from the experiment's file, in words."""
+"""The deviations of a run of an experiment from the experiment's file, in words."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -13,13 +13,13 @@ from kvbench.utils.places import PLACES
 from kvbench.utils.targets import DESCRIBING
 from kvbench.utils.text import count
 
-# Keys of a benchmark that set its size, and words for some of those that say where its data are.
+# Keys of a benchmark that set its size, and words for some of the keys that name the place of its data.
 SIZES = ("tasks", "max_length", "lengths", "depths", "samples")
 SOURCES = {"data_dir": "data from", "haystack_dir": "haystack from", "needle_file": "needle from"}
 
 
 class Deviations(NamedTuple):
-    """A run's changes of its experiment's file: those that make it smaller, and all others."""
+    """A run's changes of its experiment's file: changes that make it smaller, and all other changes."""
 
     smaller: list[str]
     other: list[str]
@@ -52,7 +52,7 @@ def deviations(cfg: Configuration) -> Deviations:
 
 
 def _node_deviations(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Methods, or probes, that only one of two configurations has, and parameters in which they differ."""
+    """The methods (or probes) that only one of two configurations has, and the parameters in which they differ."""
     changes = [f"without {name}" for name in theirs if name not in ours]
     changes += [f"with {name}" for name in ours if name not in theirs]
     for name in ours:
@@ -65,7 +65,7 @@ def _node_deviations(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list
 
 @cache
 def as_published(name: str, model: str) -> Configuration | None:
-    """The configuration of an experiment's file, for `model` where that has a file; None for an unknown experiment."""
+    """The configuration of an experiment's file, for `model` if `model` has a file; None for an unknown experiment."""
     for overrides in ([f"model={model}"], []):
         try:
             return load(name, *overrides)
@@ -75,7 +75,7 @@ def as_published(name: str, model: str) -> Configuration | None:
 
 
 def _source(key: str, value: object) -> str:
-    """Files and folders by their last name alone: the path differs from machine to machine."""
+    """A key and its value in words; files and folders without their path, which differs from machine to machine."""
     return f"{SOURCES.get(key, key)} {Path(str(value)).name}" if key in PLACES else f"{key} {_text(value)}"
 
 

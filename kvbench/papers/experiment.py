@@ -1,4 +1,4 @@
-"""The experiments of conf/experiment by their names, and the one that a configuration names."""
+"""The experiments of conf/experiment by name, and the experiment of a configuration."""
 
 from hydra.errors import MissingConfigException
 
@@ -8,21 +8,21 @@ from kvbench.errors import UserError, unknown
 
 
 def named_by(cfg: Configuration) -> Experiment:
-    """The experiment of a configuration. Raises UserError where there is none."""
+    """The experiment of a configuration. Raises UserError if it has none."""
     if cfg.experiment is None:
         raise UserError(f"name an experiment: +experiment=NAME. Allowed: {', '.join(names())}")
     return cfg.experiment
 
 
 def names() -> list[str]:
-    """Every experiment in conf/experiment, as `+experiment=` takes it."""
+    """The names of all experiments in conf/experiment, as in `+experiment=NAME`."""
     return choices("experiment")
 
 
 def load(name: str, *overrides: str) -> Configuration:
-    """The whole configuration of `+experiment=name` with more overrides; UserError for an unknown one.
+    """The whole configuration of `+experiment=name` with more overrides. Raises UserError for an unknown name.
 
-    While a command runs, the files of its --config-dir count too.
+    While a command runs, the files of its --config-dir count, too.
     """
     try:
         return configured([f"+experiment={name}", *overrides])

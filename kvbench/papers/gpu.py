@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GPU:
-    """A GPU's peak rates (its data sheet) and the share of each that a run is assumed to reach.
+    """A GPU's peak rates by its data sheet, and the share of each that a run is assumed to reach.
 
-    flops in dense bfloat16 operations per second, bandwidth in bytes per second.
+    flops: dense bfloat16 operations per second; bandwidth: bytes per second.
     """
 
     name: str
@@ -17,7 +17,7 @@ class GPU:
     bandwidth_share: float
 
     def seconds(self, flops: float, read_bytes: float) -> float:
-        """The time of prefills of `flops` operations, and of decoding that reads `read_bytes`."""
+        """Seconds for prefills of `flops` operations and decoding that reads `read_bytes` bytes."""
         return flops / (self.flops * self.flops_share) + read_bytes / (self.bandwidth * self.bandwidth_share)
 
     @property

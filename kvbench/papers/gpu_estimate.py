@@ -1,4 +1,4 @@
-"""GPU hours and memory of an experiment, estimated from the shapes of its models; nothing here is measured."""
+"""GPU hours and memory of an experiment, estimated from the shapes of its models without a measurement."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ ITEMSIZE = 2  # bytes of a number in bfloat16
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers of a network, as conf/model has them: `model.shape` and `model.parameters`."""
+    """The sizes of a network in conf/model: `model.shape` and `model.parameters`."""
 
     parameters: int
     num_hidden_layers: int
@@ -26,7 +26,7 @@ class Shape:
 
     @classmethod
     def of(cls, shape: Mapping[str, int] | None, parameters: int | None) -> "Shape | None":
-        """`model.shape` and `model.parameters` as one; None where there is not all of it."""
+        """The shape from `model.shape` and `model.parameters`; None if a number is missing."""
         if not shape or not parameters:
             return None
         names = [name for name in cls.__dataclass_fields__ if name != "parameters"]
@@ -41,32 +41,32 @@ class Shape:
         return token_bytes(self.num_hidden_layers, self.num_key_value_heads, self.head_dim, ITEMSIZE)
 
     def flops(self, n: int) -> float:
-        """Of a prompt of n tokens. Layers with a sliding window count as layers that attend to all tokens."""
+        """Operations for a prompt of n tokens. Layers with a sliding window count as layers with full attention."""
         windows = (None,) * self.num_hidden_layers
         return forward_flops(self.parameters, windows, self.num_attention_heads, self.head_dim, n)
 
 
 class Estimate(NamedTuple):
-    seconds: float  # of a GPU
-    most_bytes: float  # of the largest sample
+    seconds: float  # GPU seconds
+    most_bytes: float  # bytes of the largest sample
 
 
 def estimate(
     shape: Shape, settings: Sequence[Setting], sizes: Iterable[PromptSize], batch: str, gpu: GPU = H100
 ) -> Estimate | None:
-    """GPU seconds, and the bytes of the largest sample; None where a prompt or a batch has no known size.
+    """GPU seconds, and the bytes of the largest sample; None if a prompt or a batch has no known size.
 
-    `batch` is decode.batch. Answers are as long as the benchmark allows. Time is one prefill for each group of settings
-    that share it, and for each decoded token the weights once per pass and every sequence's cache; settings that decode
-    alone have a pass each. Bytes are the most of three moments: the weights with the prompt and the caches made of it
-    so far, beside which FullKV's take nothing; with the cache of one that decodes alone; and with the batch, without
-    the prompt. Compression, observations, activations and the launches of kernels are left out, so that a run takes
-    longer and holds more; `scripts/benchmarks/count_peak_bytes.py` counts the bytes with them.
+    `batch` is decode.batch. Answers are as long as the benchmark allows. Time is one prefill per group of settings that
+    share it, plus, for each decoded token, reading the weights once per pass and every sequence's cache. Settings that
+    decode alone have a pass each. Bytes are the maximum of three moments, each with the weights: the prompt and the
+    caches made of it so far (FullKV's takes no extra bytes); the prompt and the cache of a setting that decodes alone;
+    the batch without the prompt. Compression, observations, activations and launches of kernels are left out, so that a
+    run takes longer and holds more; `scripts/benchmarks/count_peak_bytes.py` counts the bytes with them.
     """
     seconds = most = 0.0
     for size, samples in Counter(sizes).items():
         if size.tokens is None or size.batch is None:
-            return None  # no known length, or as large a batch as fits
+            return None  # unknown length, or a batch as large as fits
         one_by_one = size.batch > 1 or size.repeats > 1
         prompt, answers = size.tokens * shape.token_bytes, size.new_tokens * shape.token_bytes * size.batch
         for work in shared_work(settings, size.tokens, shape.num_hidden_layers, batch, one_by_one):
@@ -86,7 +86,7 @@ def estimate(
 
 
 def _kept(setting: Setting, n: int, new_tokens: int, shape: Shape) -> float:
-    """The most of a prompt's n tokens that the cache has per layer and head: all without a ratio or budget."""
+    """Upper bound of a prompt's n tokens in the cache per layer and head; n for a method without ratio and budget."""
     if not setting.method.takes_budget:
         return n
     return min(n, setting.budget_at(n, shape.num_hidden_layers, new_tokens))

@@ -16,9 +16,9 @@ KVPRESS_RULER = 500  # samples of each task of the data set simonjegou/ruler
 
 @dataclass(frozen=True)
 class PromptSize:
-    """One sample: the most tokens of its prompt and of its answer.
+    """The size of one sample: tokens of its prompt (None: not known), and the largest number of tokens of its answer.
 
-    bounded  whether the prompt never has more tokens, in whatever tokeniser. None: `tokens` is not known at all.
+    bounded  whether the prompt never has more than `tokens` tokens, with any tokeniser.
     batch    sequences that decode the prompt together, in a run of benchmark=speed; None: as many as fit.
     repeats  how often each setting reads and answers it.
     """
@@ -31,9 +31,9 @@ class PromptSize:
 
 
 def prompt_sizes(cfg: Configuration) -> list[PromptSize] | None:
-    """Every sample of a configuration; None for a benchmark that no experiment has, and for data of one's own.
+    """The size of every sample of a configuration; None for a benchmark that no experiment has, and for data_dir.
 
-    With limit= each task has its longest prompts, since it is not known which come first.
+    With limit= each task has its longest prompts, since the order of the samples is not known.
     """
     groups = _groups(cfg.benchmark)
     if groups is None:
@@ -54,7 +54,7 @@ def _groups(benchmark: Mapping[str, Any]) -> dict[str, list[PromptSize]] | None:
 
 
 def _whole(value: object) -> list[int]:
-    """Numbers of tokens as a configuration writes them."""
+    """Numbers of tokens in any form that a configuration may have."""
     return [int(number) for number in integers(value)]
 
 
@@ -74,7 +74,7 @@ def _ruler(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list[Pro
 
 
 def _kvpress_ruler(benchmark: Mapping[str, Any], names: list[str]) -> dict[str, list[PromptSize]]:
-    """Its length is in tokens of Llama-3.1-8B, so other models may have more."""
+    """Lengths are in tokens of Llama-3.1-8B, so other models may have more tokens."""
     return {
         task: [PromptSize(benchmark["length"], ruler.TASKS[task].max_new_tokens, bounded=False)] * KVPRESS_RULER
         for task in ruler.select(names)

@@ -1,4 +1,4 @@
-"""The values that the four papers print, as data, and the known errors in them."""
+"""The values that the four papers print, and the known errors in them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,9 +27,9 @@ def items(folder: Path = PUBLISHED) -> list[str]:
 def published(item: str, folder: Path = PUBLISHED) -> pd.DataFrame:
     """One row per printed value of `item`, in the paper's order; columns COLUMNS and `printed`.
 
-    `printed` is the value's text, `value` the same as a number (nan where it is illegible), `budget` in tokens per
-    layer and head (integer or missing), `ratio` a fraction of FullKV (nan where there is none); all others are text,
-    empty where they do not apply. Raises UserError for an unknown item or a damaged file.
+    `printed` is the value's text, `value` the value as a number (nan if it is illegible), `budget` in tokens per layer
+    and head (integer or missing), `ratio` a fraction of FullKV (nan without one). All other columns are text, empty if
+    they do not apply. Raises UserError for an unknown item or a damaged file.
     """
     if item not in items(folder):
         raise unknown("published item", item, items(folder))
@@ -45,15 +45,15 @@ def published(item: str, folder: Path = PUBLISHED) -> pd.DataFrame:
 
 
 def errata(item: str, folder: Path = PUBLISHED) -> pd.DataFrame:
-    """The known errors of `item`: one row per erratum, all text; `concerns` selects the values it is about."""
+    """The known errors of `item`: one row per erratum, all text; `concerns` selects the values of an erratum."""
     values = published(item, folder)
     every = _read(folder / f"{ERRATA}.csv", ERRATA_COLUMNS)
-    here = (every["paper"] == values["paper"].iloc[0]) & (every["item"] == values["item"].iloc[0])
-    return every[here].reset_index(drop=True)
+    of_item = (every["paper"] == values["paper"].iloc[0]) & (every["item"] == values["item"].iloc[0])
+    return every[of_item].reset_index(drop=True)
 
 
 def concerns(erratum: pd.Series, values: pd.DataFrame) -> pd.Series:
-    """Mask of the published values that agree with all of an erratum's fields that are not empty."""
+    """Mask of the published values that agree with all fields of an erratum that are not empty."""
     return agree(values, {field: erratum[field] for field in _SELECTS if erratum[field]})
 
 
@@ -94,6 +94,6 @@ def _read(path: Path, columns: list[str]) -> pd.DataFrame:
 
 
 def _natural(name: str) -> tuple[str, int]:
-    """Table 2 before table 10."""
+    """A key that sorts table 2 before table 10."""
     word = name.rstrip("0123456789")
     return word, int(name[len(word) :] or 0)

@@ -1,4 +1,4 @@
-"""The costs of kvbench's own experiments as a file: to compute them all takes too long for a line of help."""
+"""The costs of kvbench's experiments in a file: computing all of them takes too long for a line of help."""
 
 import csv
 from functools import cache
@@ -13,7 +13,7 @@ COLUMNS = ("experiment", "records", "gpu_hours", "gib")
 
 @cache
 def costs() -> dict[str, dict[str, str]]:
-    """The rows of COSTS by experiment; cells are empty where there is no estimate."""
+    """The rows of COSTS by experiment; cells without an estimate are empty."""
     with COSTS.open(encoding="utf-8", newline="") as file:
         return {row["experiment"]: row for row in csv.DictReader(file)}
 

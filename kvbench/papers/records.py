@@ -1,4 +1,4 @@
-"""The records that belong to an experiment: those of its models, benchmark, protocol and settings, and no others."""
+"""The records of an experiment: records with its models, benchmark, protocol and settings."""
 
 import json
 from collections import Counter
@@ -28,8 +28,8 @@ SETTING_FIELDS = ["method", "parameters", "ratio", "budget"]
 class ModelRecords:
     """The records of one model that belong to an experiment.
 
-    cfg       the requested configuration, with the benchmark and the limit that the runs had.
-    baseline  FullKV, the reference of differences even where it is no row of the table.
+    cfg       the requested configuration, with the benchmark and the limit of the runs.
+    baseline  FullKV, the reference of differences even if the table has no row for it.
     records   one row per sample and setting, sorted; the setting's key is the column `setting_key`.
     """
 
@@ -44,17 +44,17 @@ class ModelRecords:
 
     @property
     def lengths(self) -> list[int | None]:
-        """RULER's context lengths in tokens, each of which has its own rows; [None] for any other benchmark."""
+        """RULER's context lengths in tokens, each with separate rows; [None] for any other benchmark."""
         ruler = set(self.records["benchmark"]) == {"ruler"}
         return list(self.cfg.benchmark["lengths"]) if ruler else [None]
 
     def of(self, setting: Setting, length: int | None = None) -> pd.DataFrame:
-        """The records of a setting, at one context length where that is given."""
+        """The records of a setting; with `length` only those at this context length."""
         rows = self.records[self.records["setting_key"] == setting.key]
         return rows if length is None else rows[rows["length"] == length]
 
     def incomplete(self) -> Iterator["Incomplete"]:
-        """Each setting with fewer samples than another one."""
+        """The settings with fewer samples than another setting."""
         counts = Counter(self.records["setting_key"])
         for setting in self.settings:
             if counts[setting.key] < (most := max(counts.values())):
@@ -62,7 +62,7 @@ class ModelRecords:
 
 
 class Incomplete(NamedTuple):
-    """A setting with its number of samples, and the largest number of another one."""
+    """A setting with its number of samples, and the largest number of any setting."""
 
     setting: Setting
     samples: int
@@ -70,9 +70,9 @@ class Incomplete(NamedTuple):
 
 
 def select(cfg: Configuration, folders: Sequence[str | Path]) -> ModelRecords | None:
-    """The records of one composed configuration of an experiment, from runs below `folders`; None without any.
+    """The records of one composed configuration of an experiment, from runs below `folders`; None without records.
 
-    Findings about them are printed as warnings. Raises UserError where runs that differ in runs.SHARED match.
+    Findings about them are printed as warnings. Raises UserError if matching runs differ in runs.SHARED.
     """
     settings = settings_of(cfg)
     full = next(filter(is_full, settings), None) or _full_kv()
@@ -91,7 +91,7 @@ def select(cfg: Configuration, folders: Sequence[str | Path]) -> ModelRecords | 
 
 
 def select_probes(cfg: Configuration, folders: Sequence[str | Path]) -> tuple[Configuration, pd.DataFrame]:
-    """The configuration of an experiment of probes as run, and its records, if any, in the order of its probes."""
+    """The configuration of the runs of an experiment of probes, and its records in the order of its probes."""
     records, runs = _records(cfg, folders)
     if records.empty:
         return cfg, records
@@ -106,7 +106,7 @@ def select_probes(cfg: Configuration, folders: Sequence[str | Path]) -> tuple[Co
 
 
 def _records(cfg: Configuration, folders: Sequence[str | Path]) -> tuple[pd.DataFrame, Runs]:
-    """All records of the runs that match the configuration, and those runs."""
+    """All records of the runs that match the configuration, and these runs."""
     runs = matching_runs(cfg, find_runs(folders))
     if not runs:
         return pd.DataFrame(), runs
@@ -117,7 +117,7 @@ def _records(cfg: Configuration, folders: Sequence[str | Path]) -> tuple[pd.Data
 
 
 def _as_runs(cfg: Configuration, records: pd.DataFrame, runs: Runs) -> Configuration:
-    """The configuration as the runs of `records` had it. Raises UserError where those differ in provenance."""
+    """The configuration of the runs of `records`. Raises UserError if these differ in provenance."""
     require_one_provenance(records, cfg)
     return as_run(cfg, [manifest for folder in dict.fromkeys(records["folder"]) for manifest in runs[Path(folder)]])
 
@@ -130,7 +130,8 @@ def _full_kv() -> Setting:
 def _one_per_cell(records: pd.DataFrame) -> pd.DataFrame:
     """One record per setting and sample, in an order that does not depend on the files.
 
-    The same data read from two places make two folders; their records must have the same scores.
+    The same data read from two places make two folders, whose records must have the same scores. Raises UserError if
+    they differ.
     """
     cell = ["setting_key", "sample"]
     records = records.sort_values([*cell, "folder"], kind="stable", ignore_index=True)

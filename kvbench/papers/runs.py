@@ -1,4 +1,4 @@
-"""The runs that made the records of an experiment's configuration, among all runs below some folders."""
+"""The runs of an experiment's configuration among all runs below some folders."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ Runs = Mapping[Path, list[dict[str, Any]]]  # folder -> the manifests of its run
 
 
 def searched_folders(runs: Sequence[str], cfg: Configuration) -> Sequence[str]:
-    """The folders to search: those after runs=, which must exist, or the configuration's output_dir."""
+    """The folders to search: the folders in runs=, which must exist, or the configuration's output_dir."""
     for top in runs:
         if not Path(top).is_dir():
             raise UserError(f"runs={top} is not a folder")
@@ -34,7 +34,7 @@ def searched_folders(runs: Sequence[str], cfg: Configuration) -> Sequence[str]:
 
 
 def find_runs(folders: Sequence[str | Path]) -> Runs:
-    """The folders of records below `folders`."""
+    """The folders with records below `folders`, and the manifests in each."""
     runs: dict[Path, list[dict[str, Any]]] = {}
     for top in folders:
         for below in sorted(Path(top).rglob("manifests")):
@@ -45,9 +45,9 @@ def find_runs(folders: Sequence[str | Path]) -> Runs:
 
 
 def matching_runs(cfg: Configuration, runs: Runs) -> Runs:
-    """The runs of this configuration, and those that read the same data, by their hash, from other places.
+    """The runs of this configuration, and runs that read the same data (by hash) from other places.
 
-    Where no run read its data from the configuration's places, the runs that read theirs elsewhere.
+    If no run read its data from the configuration's places, the runs that read data elsewhere.
     """
     differing = {folder: differing_keys(cfg, recorded(manifests[-1])) for folder, manifests in runs.items()}
     places = {f"benchmark.{key}" for key in PLACES}
@@ -58,7 +58,7 @@ def matching_runs(cfg: Configuration, runs: Runs) -> Runs:
 
 
 def differing_keys(cfg: Configuration, other: Recorded) -> set[str]:
-    """The keys, besides those of methods, in which a run with the configuration `other` made different records."""
+    """The keys, except methods' keys, whose difference from the configuration `other` makes different records."""
     a, b = _identity(Recorded.of(cfg.plain)), _identity(other)
     return {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)}
 
@@ -77,7 +77,7 @@ def _identity(config: Recorded) -> dict[str, object]:
 
 
 def as_run(cfg: Configuration, manifests: Sequence[Mapping[str, Any]]) -> Configuration:
-    """The configuration with the benchmark, the limit and the model's folder that its runs had, as far as known."""
+    """The configuration with the benchmark, the limit and the model's folder of its runs, as far as known."""
     if not manifests:
         return cfg
     limits = [recorded(manifest).limit for manifest in manifests]
@@ -89,7 +89,7 @@ def as_run(cfg: Configuration, manifests: Sequence[Mapping[str, Any]]) -> Config
 
 
 def require_one_provenance(records: pd.DataFrame, cfg: Configuration) -> None:
-    """Raise UserError, naming the folders and how to choose one, where records differ in a column of SHARED."""
+    """Raise UserError, with the folders and the way to choose one, if records differ in a column of SHARED."""
     distinct = records.drop_duplicates(["folder", *SHARED])
     differing = [name for name in SHARED if distinct[name].nunique(dropna=False) > 1]
     if not differing:
@@ -111,7 +111,7 @@ def _short(value: object) -> str:
 def no_records(
     experiment: Experiment, cfg: Configuration, overrides: Sequence[str], folders: Sequence[str]
 ) -> UserError:
-    """The error that there are no records: the nearest run, and the command that makes them."""
+    """The error for missing records, with the nearest run and the command that makes the records."""
     several = len(experiment.models) > 1 and not any(override.startswith("model=") for override in overrides)
     command = shlex.join(["python", "-m", "kvbench", *["-m"] * several, *overrides])
     near = _nearest_run(cfg, folders)
@@ -123,7 +123,7 @@ def no_records(
 
 
 def _nearest_run(cfg: Configuration, folders: Sequence[str | Path]) -> str:
-    """The folder of the run that differs least from the configuration, and in which keys; empty without any run."""
+    """The folder of the run that differs least from the configuration, with the differing keys; empty without runs."""
     differing = {folder: sorted(differing_keys(cfg, recorded(runs[-1]))) for folder, runs in find_runs(folders).items()}
     if not differing:
         return ""

@@ -145,7 +145,7 @@ class EvictingLayer(AttendingLayer):
         )
 
     def drop(self, kept: Tensor) -> None:
-        """Drop all tokens except those at kept [1 or num_key_value_heads, k]."""
+        """Drop all tokens except the tokens at kept [1 or num_key_value_heads, k]."""
         assert self.keys is not None and self.values is not None and self.positions is not None, "there are tokens"
         kept = kept.expand(len(self.positions), -1)
         self.positions = self.positions.gather(1, kept)

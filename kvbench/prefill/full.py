@@ -181,7 +181,7 @@ class PromptLayers:
         return out.logits[0, -1]
 
     def state(self, logits: Tensor, similarities: Sequence[float]) -> PrefillState:
-        """The state after the whole prompt. `similarities` are those of the capturing layers, or empty."""
+        """The state after the whole prompt. `similarities` are of the capturing layers, or empty."""
         states = [layer.state for layer in self.captures if layer.state is not None]
         if similarities and states:  # released layers have no states
             for state, similarity in zip(states, similarities, strict=True):

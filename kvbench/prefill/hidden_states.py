@@ -26,7 +26,7 @@ def mean_cosine(before: Tensor, added: Tensor) -> float:
 @contextmanager
 def hidden_similarities(model: nn.Module, places: Sequence[int]) -> Iterator[list[float]]:
     """A list that a forward pass fills with one number for each layer of `places`: the mean cosine similarity between
-    the hidden state that enters it and the one after its attention was added (SqueezeAttention, Wang et al. 2024).
+    the hidden state before it and the hidden state after its attention was added (SqueezeAttention, Wang et al. 2024).
 
     The decoder layers must add the output of `self_attn` to their input, as in Llama, Mistral and Qwen, or its norm, as
     in Gemma-2 and 3. Raises UserError for a model without such layers. The hooks are removed when the context ends.

@@ -28,7 +28,7 @@ class QueryMoments:
     def add(self, queries: Tensor) -> None:
         """Add queries [num_attention_heads, t, head_dim], without losing digits to a mean far from zero.
 
-        Source: Chan, Golub and LeVeque 1979, the update of a mean and a sum of squares by those of another sample.
+        Source: Chan, Golub and LeVeque 1979, the update of a mean and a sum of squares by another sample's.
         """
         queries = queries.float()
         t = queries.shape[1]

@@ -32,7 +32,7 @@ class Factors(NamedTuple):
     keys: Tensor  # [num_attention_heads, len]
 
 
-# From values [num_key_value_heads, len, head_dim], those of the scored keys, to the factors of a pass.
+# From values [num_key_value_heads, len, head_dim] of the scored keys, to the factors of a pass.
 Weighing = Callable[[Tensor], Factors]
 
 # The request for the first chunk, and that for the others, which ends with the last tokens of the chunk before.
@@ -126,7 +126,7 @@ def largest_attention(
 
     queries [num_attention_heads, q, head_dim] belong to the last q of the keys [num_key_value_heads, len, head_dim],
     both after RoPE; each attends to the keys up to its own, and no query comes before one of the scored keys. `factors`
-    are those of these queries and of the scored keys; without them results are in [0, 1]. float32; about `tile` logits
+    are of these queries and of the scored keys; without them results are in [0, 1]. float32; about `tile` logits
     exist at a time.
     """
     heads, q, _ = queries.shape

@@ -76,11 +76,11 @@ class LayerState:
     reconstruction: dict[Reconstruction, ContextScores] = field(default_factory=dict)  # by second pass
     context: Span | None = None  # where it begins and ends in the prompt, without the chat template
     marks: Marks = ()  # positions in the prompt between which kept tokens are counted, if it has marked spans
-    index: int = 0  # of the layer, from the lowest, among those that are compressed
-    num_layers: int = 1  # of the model that are compressed: those that keep keys and values of all tokens
+    index: int = 0  # of the layer, from the lowest, among compressed layers
+    num_layers: int = 1  # number of compressed layers: layers that keep keys and values of all tokens
     window: int | None = None  # the layer's sliding window, which holds the whole prompt
     scores: Tensor | None = None  # [heads, n - window] of one method, if a cascade has dropped tokens of the layer
-    latents: Latents | None = None  # what the model stores in place of keys and values, [1, 1, n, …] each
+    latents: Latents | None = None  # stored instead of keys and values, [1, 1, n, …] each
     headless: bool = False  # whether keys and values are rotated keys and latents, which all heads share
     _cached: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -169,9 +169,9 @@ class LayerState:
 class PrefillState:
     """The state after one pass over a prompt of n tokens. Methods read `layers`, and compress nothing else."""
 
-    layers: list[LayerState]  # those that are compressed; empty if they were released during the pass
+    layers: list[LayerState]  # the compressed layers; empty if they were released during the pass
     logits: Tensor  # [vocab_size] of the last prompt position, which give the first new token
-    peak_bytes: int = 0  # of the pass, if it compressed by itself
+    peak_bytes: int = 0  # of the pass, if the pass compressed
     # all other layers by their number in the model: sliding windows, states of fixed size, layers that store nothing
     others: dict[int, StoredLayer] = field(default_factory=dict)
     readers: Sequence[int] = ()  # of each layer of the model: how many later ones attend to its keys and values

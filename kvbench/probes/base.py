@@ -39,7 +39,7 @@ class Probe(Versioned, ABC):
     @property
     @abstractmethod
     def quantity(self) -> str:
-        """What the values are, with their unit: the axis label of a plot."""
+        """The quantity of the values, with their unit: the axis label of a plot."""
 
     @abstractmethod
     def observe(self, layer: LayerState, prompt: int) -> Tensor:
@@ -48,7 +48,7 @@ class Probe(Versioned, ABC):
 
 @dataclass(frozen=True)
 class Observation:
-    """A probe with its parameters: what a setting is to a run of methods."""
+    """A probe with its parameters, like a setting in a run of methods."""
 
     name: str
     probe: Probe
@@ -60,7 +60,7 @@ class Observation:
 
     @property
     def key(self) -> str:
-        """What the values depend on besides sample and model, and the name, by which plots select them."""
+        """The parameters of the values besides sample and model, and the name, by which plots select them."""
         return json.dumps(["probe", self.name, self.parameters])
 
 

@@ -16,7 +16,7 @@ class AttentionMap(Probe):
     """Attention of intervals of queries to intervals of tokens, mean over heads, [min(bins, n), min(bins, n)].
 
     The n tokens are divided into min(bins, n) intervals whose lengths differ by at most one. A value is the share of
-    attention that a query in the row's interval gives to the column's, mean over those queries: rows sum to 1.
+    attention of a query in the row's interval to the column's interval, mean over the queries: rows sum to 1.
 
     answer   true: a pass over the prompt and FullKV's answer; false: over the prompt alone.
     layers   layers to observe, counted from 0; null for all.

@@ -31,7 +31,7 @@ class SimilarPairs(Probe):
     """Share of the pairs of two tokens whose vectors have a cosine above theta, [num_key_value_heads].
 
     of="keys" before RoPE (the paper's theta: 0.9), of="values" (0.6). SpindleKV reports the number of pairs; the share
-    can be compared between prompts of different lengths. Cosines are those of its codebook, exact to 2^-25.
+    can be compared between prompts of different lengths. Cosines are from its codebook, exact to 2^-25.
     """
 
     of: Vectors = "keys"

@@ -1,6 +1,6 @@
 """Parquet files of unknown origin, read within limits on the numbers in their metadata.
 
-A few kilobytes can stand for billions of values: repeated values, empty rows and compressed pages cost nothing. So
+A few kilobytes can encode billions of values: repeated values, empty rows and compressed pages cost nothing. So
 rows, values and bytes are compared with the file's size and with each other before a page is decompressed. Rows are
 decoded a few at a time, so that a long text which many rows repeat is counted before memory holds it that often.
 """
@@ -16,10 +16,10 @@ from kvbench.errors import UserError, on_disk
 
 ROW_ON_DISK = 8  # bytes of the smallest compressed row: its key is a hash of 64 bits
 MOST_BYTES, BYTES_A_ROW = 2**25, 2**15  # decompressed: the larger of the two limits holds
-MOST_VALUES, VALUES_A_ROW = 2**22, 2**14  # the same for the values of all columns, those in lists included
+MOST_VALUES, VALUES_A_ROW = 2**22, 2**14  # the same for the values of all columns, including values in lists
 BATCH_BYTES = 2**26  # of rows decoded together
 BATCH_ROWS = 1024
-# Types of a pack's columns; a timestamp, an extension or a nested list is none of them.
+# Types of a pack's columns; timestamps, extensions and nested lists are not allowed.
 PLAIN = (
     pa.types.is_null,
     pa.types.is_boolean,

@@ -27,7 +27,7 @@ findings, one line each; ! marks problems:
   manifest   a manifest is damaged or missing, so that the origin of records is unknown
   duplicate  records that exist twice with the same outcome; one is kept
   outcome    records that exist twice and contradict each other; nothing is exported
-  data       several data sets have samples of the same names: each is a table of its own
+  data       several data sets have samples of the same names: each is a separate table
   conflict   several rows for one sample and setting: other weights, data, dtype, device, code or parameters
   mixed      one table's settings come from other code, machines or weights
 

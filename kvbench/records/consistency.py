@@ -40,7 +40,7 @@ class Finding:
 def check(records: pd.DataFrame) -> list[Finding]:
     """Conflicts and mixtures of provenance in a frame of `load`, or in any part of it.
 
-    data: samples of several data sets have the same names, which is only noted: each set is a table of its own.
+    data: samples of several data sets have the same names, which is only noted: each set is a separate table.
     conflict: cells with several rows, and the columns in which they differ; an average would count them as samples.
     mixed: a table whose cells come from different weights, chat templates, dtypes or devices, which is wrong, or from
     different code or machines, which is only noted.
@@ -128,7 +128,7 @@ class Copies:
     )
 
     def add(self, first: dict[str, Any], first_file: Path, again: dict[str, Any], file: Path) -> None:
-        """Count a further copy; an equal one in a pack is what a pack is for."""
+        """Count a further copy; an equal copy in a pack is expected."""
         if fields := differences(first, again):
             self.unequal[first_file, file, fields].append((again.get("sample"), again.get("setting")))
         elif PACK not in (first_file.name, file.name):

@@ -1,4 +1,4 @@
-"""The evidence of a sample: the passages of its prompt in which an expected answer stands word for word."""
+"""The evidence of a sample: the passages of its prompt that contain an expected answer word for word."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 AROUND = 160  # characters on either side of an answer
 PLACES, PASSAGES = 3, 9  # the most places of one answer, and passages of a sample
-SHORTEST = 3  # characters of an answer: the letter of a choice stands everywhere
+SHORTEST = 3  # characters of an answer: the letter of a choice is everywhere
 
 
 def passages(text: str, answers: Sequence[str]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What identifies records: their folder, their setting, and the prefill that several share."""
+"""The identity of records: their folder, their setting, and the prefill that several share."""
 
 import json
 from collections.abc import Mapping
@@ -46,5 +46,5 @@ def setting_hash(record: Mapping[str, Any]) -> str:
 
 
 def prefill_of(record: Mapping[str, Any]) -> float | None:
-    """What identifies the prefill that records share: its seconds, to the last digit."""
+    """The identity of the prefill that records share: its seconds, to the last digit."""
     return record.get("prefill_seconds") or None

@@ -38,7 +38,7 @@ PROPERTIES = ("task", "group", "language", "bucket", "length", "depth", "seed")
 def load(*folders: str | Path) -> pd.DataFrame:
     """All whole records below the folders (of runs, or of folders of runs), one row each, in the order of writing.
 
-    The columns are those of the records, then `folder`, `started`, `checkpoint_dtype` and PROVENANCE from the manifest
+    The columns are the records' fields, then `folder`, `started`, `checkpoint_dtype` and PROVENANCE from the manifest
     of a record's run. Records of older versions get r_bytes_16 where other fields determine it.
     Raises UserError where a folder holds no records, or one record has two outcomes. Duplicates, several data sets with
     samples of the same names, and all else that `gather` or `check` finds to be wrong, become warnings.

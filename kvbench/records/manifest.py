@@ -56,7 +56,7 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
-    """Write a manifest in place of the run's earlier one. Raises UserError where the disk refuses it."""
+    """Write a manifest instead of the run's earlier one. Raises UserError where the disk refuses it."""
     with on_disk(f"write {path}"):
         path.parent.mkdir(exist_ok=True)  # but not a run's folder that was removed
         with replacing(path) as work:

@@ -28,7 +28,7 @@ KEPT = frozenset(
 ) | {*IDENTIFYING}
 # Keys of the configuration that name places on the machine, or accounts.
 PLACES_OF_CONFIG = PLACES | {"output_dir", "wandb", "path", "command"}
-LEFT_OUT = "left out"  # in place of a value
+LEFT_OUT = "left out"  # instead of a value
 # Fields of a record: the stretches of the prompt that each layer kept, most of a pack's bytes once compressed.
 DROPPED = frozenset({"kept_positions"})
 # Fields of the hardware: the operating system's build, which can name a cluster.
@@ -39,7 +39,7 @@ SWITCHES = re.compile(r"[\d.,:{} ]+|true|false|yes|no|on|off", re.IGNORECASE)
 
 
 def write_pack(folder: Path, target: Path) -> list[str]:
-    """Write the pack of a run's folder to the new folder `target`; the names of what it leaves out.
+    """Write the pack of a run's folder to the new folder `target`; Returns the names of left out files and fields.
 
     Raises UserError where the folder holds no records or damaged lines, where a record's parameters name a path, and
     where `target` exists.

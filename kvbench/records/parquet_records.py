@@ -47,7 +47,7 @@ def write_records(path: Path, records: Sequence[dict[str, Any]]) -> None:
 
 
 def read_records(path: Path) -> Read:
-    """The whole records of a file, and lines for what does not fit its checksum or is no record.
+    """The whole records of a file, and lines for rows that do not fit their checksum or are no records.
 
     Raises UserError for a file that `write_records` did not write.
     """

@@ -28,7 +28,7 @@ PROVENANCE = (
     "kernels",  # torch or triton
     "sdpa",  # torch's backend of a prompt's attention
     "data_sha256",
-    "versions",  # above 1, of the benchmark and its metrics, as JSON; those of methods are in `parameters`
+    "versions",  # above 1, of the benchmark and its metrics, as JSON; versions of methods are in `parameters`
 )
 
 

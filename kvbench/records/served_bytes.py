@@ -14,7 +14,7 @@ COUNTED = (
 
 
 def with_16_bits(records: pd.DataFrame) -> pd.DataFrame:
-    """Records, with r_bytes_16 for those of versions without it where it is certain.
+    """Records with r_bytes_16, which is added to records of versions without it if it is certain.
 
     It is in a run in 16 bits, and for raw vectors, whose share of FullKV's bytes is the same in any dtype.
     """
@@ -54,5 +54,5 @@ def note_of(records: pd.DataFrame) -> str | None:
 
 
 def _published_in_16(records: pd.DataFrame) -> bool:
-    """Whether checkpoints are published in 16 bits, as is assumed of those whose runs did not record it."""
+    """Whether checkpoints are published in 16 bits, as is assumed if their runs did not record it."""
     return "checkpoint_dtype" not in records or not records["checkpoint_dtype"].isin(WIDE).any()

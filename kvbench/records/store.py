@@ -95,7 +95,7 @@ def parse(line: bytes) -> dict[str, Any]:
     Raises ValueError or RecursionError if the line holds no record, Edited if the record does not fit its checksum.
     """
     if not line.endswith(b"\n"):
-        raise ValueError("cut short")  # even if what is left reads as JSON
+        raise ValueError("cut short")  # even if the remaining line is JSON
     record = without_checksum(check_record(json.loads(line)), line)
     return record if "kind" in record else {"key": record["key"], "kind": kind_of(record), **record}
 
@@ -116,7 +116,7 @@ class Read(NamedTuple):
 
 
 def read_records(path: Path) -> Read:
-    """What a file of records holds."""
+    """The contents of a file of records."""
     records, torn = [], []
     for line, record in read_lines(path) if path.exists() else ():
         torn.append(line) if record is None else records.append(record)

@@ -14,13 +14,13 @@ EQUAL = "equal answers"
 DIVERGENCES = ("kl", "kl_at_least")
 BOUNDS = {EQUAL: OF_SCORES, **{name: MEASURES[name].bounds for name in ("top1", *DIVERGENCES)}}
 READ = ("kind", "sample", "setting", "method", "key", "scores", "prediction", "tokens", "baseline")
-DRAWN = ("sample", "task", "context_id", "unit")  # what a sample belongs to
+DRAWN = ("sample", "task", "context_id", "unit")  # the task, context and unit of a sample
 
 
 class Agreement(NamedTuple):
-    """The mean of a measure over the samples that both settings have, its 95 % interval, and how many there are."""
+    """The mean of a measure over the samples of both settings, its 95 % interval, and the number of samples."""
 
-    mean: float  # over tasks, where there are several
+    mean: float  # over tasks, if there are several
     interval: Interval
     total: float  # over samples
     samples: int
@@ -54,7 +54,7 @@ def agreements(records: pd.DataFrame, baseline: str) -> Agreements:
 
 
 def _measures(row: Mapping[str, Any], reference: Mapping[str, Any]) -> dict[str, float]:
-    """Of one record beside the baseline's."""
+    """The measures of one record and the baseline's record of the same sample."""
     measured = from_baseline(row, reference)
     distances = {name: row["scores"][name] for name in BOUNDS if measured and name in row["scores"]}
     answered = "nll" not in row["scores"]
@@ -62,11 +62,11 @@ def _measures(row: Mapping[str, Any], reference: Mapping[str, Any]) -> dict[str,
 
 
 def from_baseline(row: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
-    """Whether a record's distance is one from the baseline's answer."""
+    """Whether a record's distance is from the baseline's answer."""
     if row["kind"] != "engine":
         return bool(reference["method"] == FULL)
-    told = row.get("baseline")
-    return isinstance(told, str) and told.endswith(f" {answer_hash(reference)}")
+    compared_with = row.get("baseline")
+    return isinstance(compared_with, str) and compared_with.endswith(f" {answer_hash(reference)}")
 
 
 def _agreement(rows: pd.DataFrame, bounds: Interval) -> Agreement:
@@ -80,12 +80,15 @@ def _agreement(rows: pd.DataFrame, bounds: Interval) -> Agreement:
 
 def cells(agreed: Agreements, settings: Sequence[str]) -> dict[str, list[str]]:
     """A table's columns, a cell for each setting."""
-    return {measure: [_cell(measure, found.get(one)) for one in settings] for measure, found in agreed.items()}
+    return {
+        measure: [_cell(measure, of_setting.get(setting)) for setting in settings]
+        for measure, of_setting in agreed.items()
+    }
 
 
-def _cell(measure: str, one: Agreement | None) -> str:
-    if one is None:
+def _cell(measure: str, agreement: Agreement | None) -> str:
+    if agreement is None:
         return MISSING
     if measure == EQUAL:
-        return f"{one.total:,.0f} of {one.samples:,}"
-    return f"{one.mean:.2g}" if measure in DIVERGENCES else number(one.mean)
+        return f"{agreement.total:,.0f} of {agreement.samples:,}"
+    return f"{agreement.mean:.2g}" if measure in DIVERGENCES else number(agreement.mean)

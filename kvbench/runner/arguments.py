@@ -43,7 +43,7 @@ def without_config_dir(arguments: Sequence[str]) -> tuple[Path | None, list[str]
 
 
 def check_slips(arguments: Sequence[str]) -> None:
-    """Raise UserError for `ratio = 0.2` and for a list without its key; the message says what to write."""
+    """Raise UserError for `ratio = 0.2` and for a list without its key; the message has the correction."""
     first, second, third = [*arguments, "", "", ""][:3]
     if second.startswith("=") and first in keys():
         value = second.removeprefix("=") or third or "VALUE"
@@ -52,7 +52,7 @@ def check_slips(arguments: Sequence[str]) -> None:
         raise UserError(f"{first!r} is a list without a key: write 'method={first.rstrip(']')}]', in quotes")
 
 
-# Options of a run. Those in EXCLUSIVE exclude each other, and all of them but -m make Hydra answer in place of a run.
+# Options of a run. Those in EXCLUSIVE exclude each other, and all of them but -m make Hydra answer instead of a run.
 EXCLUSIVE: dict[tuple[str, ...], dict[str, Any]] = {
     ("-m", "--multirun"): {"action": "store_true"},
     ("-c", "--cfg"): {"choices": ("job", "hydra", "all")},
@@ -73,7 +73,7 @@ class Typed(NamedTuple):
 
     options: Namespace
     overrides: list[str]
-    for_hydra: list[str]  # options, with their values, that Hydra answers in place of a run
+    for_hydra: list[str]  # options, with their values, that Hydra answers instead of a run
 
 
 def typed(arguments: Sequence[str]) -> Typed:

@@ -11,7 +11,7 @@ class Command:
 
     module: str
     about: str
-    overrides: bool = False  # whether it takes those of the configuration, as a run does
+    overrides: bool = False  # whether it takes keys of the configuration, as a run does
 
 
 COMMANDS = {
@@ -59,7 +59,7 @@ COMMANDS = {
 
 
 def commands() -> dict[str, Command]:
-    """COMMANDS and those of plug-ins."""
+    """COMMANDS and the commands of plug-ins."""
     return COMMANDS | {
         name: Command(one["module"], one["about"]) for name, one in declared("command", COMMANDS).items()
     }

@@ -1,29 +1,28 @@
 """`kvbench compare RUN…`: settings of one or several runs beside a baseline, on the same samples."""
 
-from argparse import ArgumentTypeError
-from collections.abc import Callable, Sequence
-from math import inf, nextafter
+from collections.abc import Sequence
+from math import nextafter
 from pathlib import Path
 
 from kvbench.runner import latency_gate
 from kvbench.runner.verdicts import worst
-from kvbench.utils.arguments import Parser
+from kvbench.utils.arguments import Parser, number
 from kvbench.utils.console import out, warn
 
 EPILOG = """\
 --margin, --min-equal, --min-top1 and --max-kl each set a limit. A setting's verdict is by 95 % intervals:
-  within           all of every interval is on the right side of its limit
-  within by score  as within, but most answers are not the baseline's, and no --min-equal says how many may differ
-  broken           all of an interval is on the wrong side of its limit: the exit code is 1
-  undecided        an interval contains its limit, there is none, or the baseline's score is so low that nothing can
-                   lose more than the margin: not passed. The exit code is 3 where nothing is broken
+  within           every interval is on the right side of its limit
+  within by score  as within, but most answers differ from the baseline's, and --min-equal is not set
+  broken           an interval is on the wrong side of its limit: the exit code is 1
+  undecided        an interval contains its limit or is missing, or the baseline's score is so low that no setting can
+                   lose more than the margin: not passed. The exit code is 3 if no setting is broken
                    (--allow-undecided: 0)
 
-"units for M" is how many units (texts or problems drawn independently) decide about --margin M: so many show a
-difference of M with a probability of 0.8 at the 5 % level, and no fewer than those whose equal scores show that M is
-not lost. Without --margin, "units needed" is for a difference of the size that was found.
+"units for M" is the number of units (texts or problems drawn independently) that decide about --margin M: enough to
+show a difference of M with a probability of 0.8 at the 5 % level, and to show by equal scores that M is not lost.
+Without --margin, "units needed" is for a difference of the measured size.
 
-Settings of several runs are named RUN: SETTING, and are compared over the samples that both have.
+Settings of several runs are named RUN: SETTING, and are compared over the samples of both.
 """
 
 
@@ -57,21 +56,6 @@ def main(arguments: Sequence[str]) -> int:
     return worst(code, latency_gate.latencies(runs.loads, baseline, latency, options.allow_undecided))
 
 
-def _number(low: float, high: float, why: str = "") -> Callable[[str], float]:
-    """What reads an option's number between two bounds."""
-
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = -inf
-        if not low <= value <= high:
-            raise ArgumentTypeError(f"{text} {why}")
-        return value
-
-    return read
-
-
 def _parser() -> Parser:
     parser = Parser(
         "compare",
@@ -79,13 +63,13 @@ def _parser() -> Parser:
         "p-value with Holm's correction, wins, ties and losses; equal answers, and distances where they were measured.",
         more=EPILOG + "\n" + latency_gate.EPILOG,
     )
-    share = _number(0, nextafter(1, 0), "must be a number from 0 to below 1: no number of samples shows that all agree")
+    share = number(0, nextafter(1, 0), "must be a number from 0 to below 1: no number of samples shows that all agree")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or a folder of runs")
     parser.add_argument("--baseline", metavar="SETTING", help="the setting to compare with (default: FullKV)")
     parser.add_argument("--metric", metavar="NAME", help="the score to compare (default: the benchmark's first)")
     parser.add_argument(
         "--margin",
-        type=_number(0, 1, "must be a number from 0 to 1"),
+        type=number(0, 1, "must be a number from 0 to 1"),
         metavar="M",
         help="the most that a score may be below the baseline's, 0 to 1",
     )
@@ -93,7 +77,7 @@ def _parser() -> Parser:
     parser.add_argument("--min-top1", type=share, metavar="SHARE", help="of equal next tokens, where distances are")
     parser.add_argument(
         "--max-kl",
-        type=_number(0, 1e6, "must be a number of nats, at least 0"),
+        type=number(0, 1e6, "must be a number of nats, at least 0"),
         metavar="NATS",
         help="divergence per token, where distances are; a lower bound of it for other engines",
     )
@@ -102,7 +86,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--latency-margin",
-        type=_number(0, 100, "must be a number from 0 to 100: 0.1 allows a tenth more"),
+        type=number(0, 100, "must be a number from 0 to 100: 0.1 allows a tenth more"),
         metavar="L",
         help="the largest share by which a server's latencies may grow",
     )

@@ -21,16 +21,17 @@ def compared_with(
     """
     if metric is None:
         if not agreed:
-            raise UserError("the runs share no metric of which more is better, and no answers to compare")
-        return pd.DataFrame({"setting": list(dict.fromkeys(name for found in agreed.values() for name in found))})
+            raise UserError("the runs share no metric whose larger values are better, and no answers to compare")
+        names = dict.fromkeys(name for of_setting in agreed.values() for name in of_setting)
+        return pd.DataFrame({"setting": list(names)})
     compared = against(pairs(records, metric), baseline)
     if compared.empty:
         raise UserError(f"no other setting has a sample of {baseline!r}")
     measured = list(zip(compared["error"], compared["units"], compared["difference"], strict=True))
     if margin is None:
         return compared.assign(needed=[units_needed(*one) for one in measured])
-    of = bounds(metric)
-    return compared.assign(needed=[units_for_margin(error, units, margin, of) for error, units, _ in measured])
+    limits = bounds(metric)
+    return compared.assign(needed=[units_for_margin(error, units, margin, limits) for error, units, _ in measured])
 
 
 def table(
@@ -41,7 +42,7 @@ def table(
     verdicts: Mapping[str, str],
     margin: float | None,
 ) -> TextTable:
-    """Differences of scores, what is known of the answers, the units needed, and verdicts where there are any."""
+    """Differences of scores, agreement of answers, the units needed, and verdicts if there are any."""
     names = compared["setting"].tolist()
     columns = cells(agreed, names)
     if metric is not None:
@@ -51,5 +52,5 @@ def table(
         columns["verdict"] = [verdicts[name] for name in names]
     if metric is not None:
         return difference_table(compared, metric, columns, margin or 0.0)
-    rows = [[titled(name), *found] for name, *found in zip(names, *columns.values(), strict=True)]
+    rows = [[titled(name), *texts] for name, *texts in zip(names, *columns.values(), strict=True)]
     return TextTable(["setting", *columns], rows, f"answers beside those of {titled(baseline)}")

@@ -33,8 +33,8 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
         if said := unfinished(folder):
             warn(f"{folder}: {said}")
         records, distances = with_distances(with_labels(records))
-        own = dict.fromkeys(one for scores in records["scores"] for one in scores if one not in distances)
-        scored.append([one for one in (*own, *distances) if one not in SMALLER_IS_BETTER])
+        scores_of = dict.fromkeys(one for scores in records["scores"] for one in scores if one not in distances)
+        scored.append([one for one in (*scores_of, *distances) if one not in SMALLER_IS_BETTER])
         run = name if names.count(name) == 1 else str(folder)
         prefix = f"{run}: " if len(folders) > 1 else ""
         frames.append(records.assign(setting=prefix + records["label"]))
@@ -62,12 +62,12 @@ def named(text: str, settings: Sequence[str]) -> str:
         run, colon, rest = one.rpartition(": ")
         if colon:
             known |= {rest.lower(), titled(rest).lower(), f"{run}: {titled(rest)}".lower()}
-    found = [one for one, known in forms.items() if text.lower() in known]
-    if not found:
+    matching = [one for one, known in forms.items() if text.lower() in known]
+    if not matching:
         raise unknown("--baseline", text, settings)
-    if len(found) > 1:
-        raise UserError(f"--baseline {text!r} is in several runs: {quoted(found)}")
-    return found[0]
+    if len(matching) > 1:
+        raise UserError(f"--baseline {text!r} is in several runs: {quoted(matching)}")
+    return matching[0]
 
 
 def quoted(settings: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Completion of kvbench's commands in a shell, beside that of overrides, which is Hydra's."""
+"""Completion of kvbench's commands in a shell; Hydra completes overrides."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a setting is to keep by the options of `kvbench compare`: a margin of its score, and limits of its agreement."""
+"""The conditions that the options of `kvbench compare` set: a margin of the score, and limits of the agreement."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ from kvbench.utils.text import count
 
 
 def asked(options: Namespace, compared: pd.DataFrame, metric: str | None, agreed: Agreements) -> list[Condition]:
-    """A condition for each option that was given. Raises UserError where no record has what it is about."""
+    """A condition for each option that is set. Raises UserError if no record has its score or measure."""
     conditions = []
     if options.margin is not None:
         if metric is None:
-            raise UserError("--margin is about a score, and the runs share no metric of which more is better")
+            raise UserError("--margin is about a score, and the runs share no metric whose larger values are better")
         conditions.append(of_margin(compared, metric, options.margin))
     divergence = next((name for name in DIVERGENCES if name in agreed), DIVERGENCES[0])
-    for option, limit, measure, of in (
+    for option, limit, measure, condition_of in (
         ("--min-equal", options.min_equal, EQUAL, at_least),
         ("--min-top1", options.min_top1, "top1", at_least),
         ("--max-kl", options.max_kl, divergence, at_most),
@@ -33,7 +33,7 @@ def asked(options: Namespace, compared: pd.DataFrame, metric: str | None, agreed
                 raise UserError(
                     f"{option}: no record has {measure} from the baseline (distance=true measures distances)"
                 )
-            conditions.append(of(measure, limit, agreed[measure]))
+            conditions.append(condition_of(measure, limit, agreed[measure]))
     return conditions
 
 
@@ -48,42 +48,44 @@ def _by_score(row: pd.Series, metric: str, margin: float) -> Judged:
     if at_floor(row["baseline_score"], metric, margin):
         floor = f"whose baseline has a {metric} of {row['baseline_score']:.3f}"
         return Judged(UNDECIDED, f"{floor}: nothing can lose more than {margin:g}")
-    found = verdict(row["low"], row["high"], margin)
-    if found != UNDECIDED:
-        return Judged(found)
+    decided = verdict(row["low"], row["high"], margin)
+    if decided != UNDECIDED:
+        return Judged(decided)
     if row["low"] != row["low"]:
-        return Judged(found, f"whose difference over {units} has no interval")
+        return Judged(decided, f"whose difference over {units} has no interval")
     if row["needed"] > row["units"]:
-        return Judged(found, f"over {units}: a margin of {margin:g} takes about {row['needed']:,.0f}")
-    return Judged(found, f"whose difference of {row['difference']:+.3f} is too near to -{margin:g} to be told from it")
+        return Judged(decided, f"over {units}: a margin of {margin:g} takes about {row['needed']:,.0f}")
+    difference = f"{row['difference']:+.3f}"
+    return Judged(decided, f"whose difference of {difference} cannot be distinguished from -{margin:g}")
 
 
-def at_least(measure: str, limit: float, found: Mapping[str, Agreement]) -> Condition:
+def at_least(measure: str, limit: float, agreements: Mapping[str, Agreement]) -> Condition:
     """A share of at least `limit`, which is below 1."""
     judged = {}
-    for setting, one in found.items():
-        decided = verdict(one.interval.low, one.interval.high, -limit)
+    for setting, agreement in agreements.items():
+        decided = verdict(agreement.interval.low, agreement.interval.high, -limit)
         needed = equal_pairs_needed(1 - limit) or 0
-        few = f": {limit:g} takes at least {needed:,}" * (needed > one.units)
-        judged[setting] = Judged(decided, _near(measure, one, limit) + few)
+        few = f": {limit:g} takes at least {needed:,}" * (needed > agreement.units)
+        judged[setting] = Judged(decided, _near(measure, agreement, limit) + few)
     return Condition(f"the share of {measure} of {limit:g}", judged, of_answers=measure == EQUAL)
 
 
-def at_most(measure: str, limit: float, found: Mapping[str, Agreement]) -> Condition:
+def at_most(measure: str, limit: float, agreements: Mapping[str, Agreement]) -> Condition:
     """A divergence of at most `limit`."""
     judged = {}
-    for setting, one in found.items():
-        decided = verdict(-one.interval.high, -one.interval.low, limit)
+    for setting, agreement in agreements.items():
+        decided = verdict(-agreement.interval.high, -agreement.interval.low, limit)
         # values that do not vary have no interval; a divergence of 0 throughout is the same computation
-        same = one.mean == 0 and one.units > 1
-        judged[setting] = Judged(WITHIN) if same else Judged(decided, _near(measure, one, limit))
+        same = agreement.mean == 0 and agreement.units > 1
+        judged[setting] = Judged(WITHIN) if same else Judged(decided, _near(measure, agreement, limit))
     return Condition(f"the limit of {measure} of {limit:g}", judged)
 
 
-def _near(measure: str, one: Agreement, limit: float) -> str:
+def _near(measure: str, agreement: Agreement, limit: float) -> str:
     """Why an agreement is undecided."""
-    units = count(one.units, "unit")
-    if one.interval.low != one.interval.low:
+    units = count(agreement.units, "unit")
+    if agreement.interval.low != agreement.interval.low:
         return f"whose {measure} over {units} has no interval"
-    low, high = one.interval
-    return f"whose {measure} of {one.mean:.3g} ({low:.3g} to {high:.3g}) over {units} cannot be told from {limit:g}"
+    low, high = agreement.interval
+    mean = f"{agreement.mean:.3g} ({low:.3g} to {high:.3g})"
+    return f"whose {measure} of {mean} over {units} cannot be distinguished from {limit:g}"

@@ -1,4 +1,4 @@
-"""The engines that a configuration with `engine=` requests in place of methods."""
+"""The engines that a configuration with `engine=` requests instead of methods."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -66,12 +66,12 @@ def check_conversations(samples: Sequence[Sample], settings: Sequence[EngineSett
         raise UserError("these samples continue from the model's own answers, which engine=… does not send back")
     if any(setting.engine.chats for setting in settings) and not all(map(is_chat, samples)):
         raise UserError(
-            "engine.mode=chat sends messages alone, and these samples are raw text, begin the answer or score a text: "
+            "engine.mode=chat sends only messages, but these samples are raw text, begin the answer or score a text: "
             "engine.mode=completions, or another benchmark"
         )
     drawn = any(sample.sampling for sample in samples)
     if drawn and (greedy := [setting.label for setting in settings if not setting.engine.draws]):
-        raise UserError(f"the answers to these samples are drawn, and {greedy[0]!r} gives the likeliest tokens alone")
+        raise UserError(f"the answers to these samples are sampled, but {greedy[0]!r} decodes greedily")
     if distance and drawn:
         raise UserError("distance=true follows a greedy answer, but the answers to these samples are sampled")
 

@@ -1,4 +1,4 @@
-"""How long a run takes: predicted from prompt lengths, settings and a short probe, corrected by finished samples."""
+"""How long a run takes: finished samples give the seconds of the work that prompts and settings are predicted to be."""
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -7,7 +7,6 @@ from functools import partial
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-import torch
 from transformers import PreTrainedModel
 
 from kvbench.benchmarks import Sample, Speed
@@ -17,27 +16,26 @@ from kvbench.evaluation.prompts import together
 from kvbench.evaluation.record import AnyRun, Choice, ModelRun
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.shared_work import shared_work
-from kvbench.evaluation.speed.measure import measure
-from kvbench.methods import FullKV
 from kvbench.models.flops import forward_flops
 from kvbench.models.layer_kinds import kinds_of
 from kvbench.models.token_numbers import heads_of
 from kvbench.records.identity import prefill_of
 
-PROBE, WARM, STEPS = 256, 16, 4  # tokens of the timed prompt, of the one before it, and decoded
-# Work of fewer floating-point operations ends before an estimate is of use: the model is not timed.
-WORTH = 1e12
+UNIT = 256  # predicted work is in prefills of so many tokens
+# The time of a decoded token in the same unit, on a CPU. It counts only if records have no time of their prefill:
+# otherwise finished samples give prefill and decoding a factor each.
+STEP = 0.05
+WORTH = 1e12  # floating-point operations from which a run is announced; fewer end before an estimate is of use
 # A setting in a batch takes this share of the time that it takes alone: on two CPUs, twelve settings decode 3.9 to 6.0
 # times as fast in a batch as one after the other.
 IN_BATCH = 0.3
-# The range of the other samples' time, as factors of the predicted time, when one sample is finished. Before that
-# nothing is predicted: methods take time to compress, and FullKV was timed for a moment only.
+# The range of the other samples' time, as factors of the predicted time, when one sample is finished.
 AFTER_ONE = (0.6, 1.7)
 SURE = 0.15  # a range narrower than this, on either side, is shown as one number
 
 
 class Factors(NamedTuple):
-    """Measured over predicted time."""
+    """Measured seconds per unit of predicted work."""
 
     prefill: float
     rest: float
@@ -45,42 +43,25 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True)
 class Cost:
-    """Predicted seconds of one sample under all settings that lack its record."""
+    """The work of one sample under all settings that lack its record: predicted in UNITs, or measured in seconds."""
 
     prefill: float
     rest: float  # compressing, decoding, scoring
     records: int
 
     @property
-    def seconds(self) -> float:
+    def total(self) -> float:
         return self.prefill + self.rest
 
 
 class Finished(NamedTuple):
-    """What a finished sample was predicted to take, and what it took."""
+    """The work of a finished sample."""
 
     predicted: Cost
     measured: Cost
 
 
 _NOTHING = (Cost(0.0, 0.0, 0), Cost(0.0, 0.0, 0))
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Seconds of a model on this machine for a prompt of PROBE tokens, and for one decoded token."""
-
-    prefill: float = 1.0
-    step: float = 0.05
-
-    @classmethod
-    def of(cls, model: PreTrainedModel) -> "Pace":
-        """Measured with FullKV, after a shorter prompt that warms up."""
-        setting = Setting("full", FullKV(), "")
-        for tokens in (WARM, PROBE):
-            ids = torch.arange(tokens) % model.config.get_text_config().vocab_size
-            measured = measure(model, ids, setting, 1, 1 + STEPS)
-        return cls(measured.prefill_seconds, measured.decode_seconds / measured.decode_steps)
 
 
 def prompt_tokens(run: AnyRun, samples: Sequence[Sample]) -> dict[str, int]:
@@ -100,11 +81,7 @@ def prompt_flops(model: PreTrainedModel) -> Callable[[int], float]:
 
 
 def costs(
-    run: ModelRun,
-    samples: Sequence[Sample],
-    missing: Mapping[str, Sequence[Choice]],
-    tokens: Mapping[str, int],
-    pace: Pace,
+    run: ModelRun, samples: Sequence[Sample], missing: Mapping[str, Sequence[Choice]], tokens: Mapping[str, int]
 ) -> dict[str, Cost]:
     """The cost of each sample that lacks records under the settings `missing`.
 
@@ -115,19 +92,24 @@ def costs(
         group = [sample for sample in group if missing.get(sample.id)]
         for place, sample in enumerate(group):
             n, records = tokens[sample.id], len(missing[sample.id])
-            prefill = pace.prefill * flops(n) / flops(PROBE)
-            if isinstance(run.benchmark, Speed):  # every setting by itself, again and again
-                rounds, batch = run.benchmark.warmup + run.benchmark.repeats, sample.meta["batch"]
-                decode = pace.step * sample.max_new_tokens * _together(batch if isinstance(batch, int) else 1)
-                cost = Cost(0.0, records * rounds * (prefill + decode), records)
+            prefill = flops(n) / flops(UNIT)
+            if isinstance(run.benchmark, Speed):  # every setting alone, several times
+                times, batch = records * rounds(run), sample.meta["batch"]
+                decode = STEP * sample.max_new_tokens * _together(batch if isinstance(batch, int) else 1)
+                cost = Cost(times * prefill, times * decode, records)
             else:
                 settings = [choice for choice in missing[sample.id] if isinstance(choice, Setting)]
                 works = shared_work(settings, n, max(num_layers(run.loaded.model, n), 1), run.batch)
                 steps = sum(_together(sequences) for work in works for sequences in work.passes)
                 prefills = (len(works) or 1) if place == 0 else 0
-                cost = Cost(prefills * prefill, pace.step * sample.max_new_tokens * steps, records)
+                cost = Cost(prefills * prefill, STEP * sample.max_new_tokens * steps, records)
             by_sample[sample.id] = cost
     return by_sample
+
+
+def rounds(run: AnyRun) -> int:
+    """How often a record's prompt is prefilled."""
+    return run.benchmark.warmup + run.benchmark.repeats if isinstance(run.benchmark, Speed) else 1
 
 
 def _together(sequences: int) -> float:
@@ -136,17 +118,14 @@ def _together(sequences: int) -> float:
 
 
 def estimate_of(run: ModelRun, samples: Sequence[Sample], done: Container[str], part: str = "") -> "Estimate":
-    """The estimate for the records of `samples` that are not done; if they take long, the model is timed first.
-
-    `part` names the run if a command has several.
-    """
+    """The estimate for the records of `samples` that are not done; `part` names the run if a command has several."""
     missing = {s.id: [setting for setting in run.settings if run.key(s, setting) not in done] for s in samples}
     samples = [sample for sample in samples if missing[sample.id]]
     tokens = prompt_tokens(run, samples)
     flops = prompt_flops(run.loaded.model)
     work = sum(flops(tokens[sample.id] + sample.max_new_tokens * len(missing[sample.id])) for sample in samples)
-    pace = Pace.of(run.loaded.model) if work >= WORTH else None
-    return Estimate(costs(run, samples, missing, tokens, pace or Pace()), tokens, known=pace is not None, part=part)
+    predicted = costs(run, samples, missing, tokens)
+    return Estimate(predicted, tokens, long=work >= WORTH, part=part, rounds=rounds(run))
 
 
 class Estimate:
@@ -158,14 +137,16 @@ class Estimate:
         self,
         costs: Mapping[str, Cost],
         tokens: Mapping[str, int],
-        known: bool = True,
+        long: bool = True,
         clock: Callable[[], float] = time.perf_counter,
         part: str = "",
+        rounds: int = 1,
     ):
+        """long: whether the run is announced. rounds: prefills of which a record has the (median) time of one."""
         self.left_of = {sample: cost.records for sample, cost in costs.items()}
         self.costs, self.tokens, self.clock, self.part = costs, tokens, clock, part
         self.warned = False  # whether a dominant setting was named
-        self.known = known  # whether the costs are in seconds of this machine yet
+        self.long, self.rounds = long, rounds
         self.since = clock()  # when the last sample was finished, or the run began
         self.finished: list[Finished] = []
         self.passes: set[float] = set()  # passes of finished samples, see `prefill_of`
@@ -183,15 +164,15 @@ class Estimate:
         now = self.clock()
         passes = self.unfinished.pop(sample) - self.passes
         self.passes |= passes
-        elapsed, prefill = now - self.since, sum(passes)
-        self.since, self.known = now, True
+        elapsed, self.since = now - self.since, now
+        prefill = min(self.rounds * sum(passes), elapsed)
         cost = self.costs[sample]
         self.finished.append(Finished(cost, Cost(prefill, elapsed - prefill, cost.records)))
         return True
 
     @property
     def measuring(self) -> bool:
-        """Whether no sample is finished yet: what is predicted may be several times too little or too much."""
+        """Whether no sample is finished yet, so that the seconds of the predicted work are unknown."""
         return not self.finished
 
     @property
@@ -205,11 +186,11 @@ class Estimate:
 
     @property
     def ahead(self) -> list[Cost]:
-        """The costs of unfinished samples, as they were predicted."""
+        """The predicted costs of unfinished samples."""
         return [cost for sample, cost in self.costs.items() if self.left_of[sample] > 0]
 
     def left(self) -> float:
-        """Seconds until the last record; the time that the current sample has already taken is subtracted."""
+        """Seconds until the last record, minus the current sample's seconds so far; in UNITs while `measuring`."""
         factors = self._factors()
         ahead = [factors.prefill * cost.prefill + factors.rest * cost.rest for cost in self.ahead]
         if not ahead:
@@ -219,7 +200,7 @@ class Estimate:
 
     def span(self) -> Seconds:
         """The range of `left` in seconds, from how much the ratio of measured to predicted time varies over samples."""
-        ratios = [one.measured.seconds / one.predicted.seconds for one in self.counted if one.predicted.seconds]
+        ratios = [one.measured.total / one.predicted.total for one in self.counted if one.predicted.total]
         left, count, ahead = self.left(), len(ratios), len(self.ahead)
         if count < 2 or not ahead:
             low, high = AFTER_ONE if ahead else (1.0, 1.0)
@@ -233,7 +214,7 @@ class Estimate:
         predicted, measured = (_sum(costs) for costs in zip(*self.counted, strict=True)) if self.finished else _NOTHING
         if predicted.prefill and measured.prefill and predicted.rest:
             return Factors(measured.prefill / predicted.prefill, measured.rest / predicted.rest)
-        factor = measured.seconds / predicted.seconds if predicted.seconds else 1.0
+        factor = measured.total / predicted.total if predicted.total else 1.0
         return Factors(factor, factor)
 
 

@@ -21,7 +21,7 @@ from kvbench.utils.own_code import own_line, raised_in
 from kvbench.utils.signals import Stopped
 from kvbench.utils.yaml_files import yaml_fault
 
-# Read before the command line sets it, which makes Hydra raise errors in place of printing them.
+# Read before the command line sets it, which makes Hydra raise errors instead of printing them.
 TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR", "0") != "0"
 
 NEARLY = 0.7  # difflib's ratio above which a word is a typing error
@@ -93,8 +93,8 @@ def hint_elsewhere(key: str, section: str) -> str:
         return f"It is a method that is not chosen: add method={key}, or 'method=[…,{key}]'."
     if section != "benchmark":
         return ""
-    found = [name for name in choices(section) if key in stated_keys(section, name)]
-    return f"It is a key of {' or '.join(f'{section}={name}' for name in found[:3])}." if found else ""
+    with_key = [name for name in choices(section) if key in stated_keys(section, name)]
+    return f"It is a key of {' or '.join(f'{section}={name}' for name in with_key[:3])}." if with_key else ""
 
 
 def paths_of(node: DictConfig) -> Iterator[str]:

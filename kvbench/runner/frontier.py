@@ -3,12 +3,13 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from math import nextafter
 
 from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
 from kvbench.runner.next_commands import next_commands, print_next
 from kvbench.runner.prerequisites import check_machine, check_measure, check_typed
-from kvbench.utils.arguments import Parser
+from kvbench.utils.arguments import Parser, number
 from kvbench.utils.signals import stoppable
 
 ABOUT = (
@@ -21,6 +22,7 @@ ABOUT = (
 def main(arguments: Sequence[str]) -> None:
     parser = Parser("frontier", ABOUT)
     parser.overrides("as for kvbench: method=[snapkv,h2o] model=llama3-8b benchmark=jsonl benchmark.path=FILE ...")
+    share = number(nextafter(0, 1), 1, "must be a number above 0 and at most 1")
     parser.setting("quality=0.95", "share of FullKV's mean score to keep", share, 0.95)
     parser.setting(
         "measure=NAME",
@@ -55,16 +57,6 @@ def main(arguments: Sequence[str]) -> None:
         folder, scored = search(cfg, names, options.quality, options.measure, options.passes)
     report(folder, scored, options.quality, speed)
     print_next(next_commands(cfg, folder, ["report"], sys.argv))
-
-
-def share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise UserError(f"quality={text} must be a number above 0 and at most 1")
-    return value
 
 
 def passes(text: str) -> int:

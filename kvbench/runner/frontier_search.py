@@ -37,7 +37,7 @@ class Scored:
     """The frontiers of a run's methods, and the records behind them."""
 
     frontiers: dict[str, Frontier]  # by method
-    records: pd.DataFrame  # FullKV's and those of the settings tried, on the same samples
+    records: pd.DataFrame  # of FullKV and the settings tried, on the same samples
     measure: str
     full: float  # FullKV's score: mean over tasks of their means
 
@@ -148,7 +148,7 @@ def chosen(measure: str | None, records: pd.DataFrame, distances: Sequence[str])
 def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | None = None) -> None:
     """Print and write the frontiers: a table, one sentence, and the figure.
 
-    speed  records of speed; None: those in the folder
+    speed  records of speed; None: the records in the folder
     """
     first = scored.records.iloc[0]
     samples = count(scored.records["sample"].nunique(), "sample")

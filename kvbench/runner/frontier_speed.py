@@ -26,7 +26,7 @@ def speed_records(folder: str, model: str) -> pd.DataFrame:
 def decoding(records: pd.DataFrame, scored: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
     """The speeds of the settings in `scored` (see `speeds`) at one place and on one machine, which a text names.
 
-    The place has the most of these settings, then a prompt nearest to the mean of those scored, then the smallest
+    The place has the most of these settings, then a prompt nearest to the mean of the scored prompts, then the smallest
     batch. None: `records` has no speed of these settings and this model.
     """
     records = records[records["kind"] == "speed"].merge(scored[SETTING].drop_duplicates(), on=SETTING)

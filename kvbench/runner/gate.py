@@ -15,11 +15,11 @@ class Judged(NamedTuple):
     """Whether a setting keeps a condition."""
 
     verdict: str  # WITHIN, UNDECIDED or BROKEN
-    lacks: str = ""  # what an undecided setting lacks, behind its name
+    lacks: str = ""  # the reason of an undecided verdict, after the setting's name
 
 
 class Condition(NamedTuple):
-    """What settings are to keep."""
+    """A condition on settings, with its verdicts."""
 
     name: str  # "the margin of 0.02"
     judged: Mapping[str, Judged]  # by setting
@@ -73,6 +73,6 @@ class Gate:
             )
 
     def exit_code(self, pass_undecided: bool) -> int:
-        """0 where all are within, 1 where one is broken, else 3; 0 where what is undecided passes."""
+        """0 if all settings are within, 1 if one is broken, else 3 (0 if undecided settings pass)."""
         worst = max(self.verdicts.values(), key=WORSE.index, default=WITHIN)
         return 0 if worst == UNDECIDED and pass_undecided else CODES[worst]

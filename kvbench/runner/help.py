@@ -38,8 +38,8 @@ def help_text(section: str | None = None, *words: str) -> str:
     if section in WORDS:
         return f"  {escape(section)} is {escape(WORDS[section])}"
     slip = difflib.get_close_matches(section, SECTIONS, n=1, cutoff=0.8)
-    if not slip and (found := _keys_of_files(section) or _search((*GROUPS, *PARTS), (section, *words))):
-        return "\n".join(found)
+    if not slip and (lines := _keys_of_files(section) or _search((*GROUPS, *PARTS), (section, *words))):
+        return "\n".join(lines)
     raise unknown("section of --help", section, SECTIONS)
 
 
@@ -48,36 +48,36 @@ def _keys_of_files(name: str) -> list[str]:
     group, _, key = name.partition(".")
     if group not in GROUPS or not key:
         return []
-    found = {}
+    texts = {}
     for choice in choices(group):
         file = CONF / group / f"{choice}.yaml"
         comments = commented(file.read_text(encoding="utf-8")) if file.is_file() else {}
         if key in comments:
-            found[f"{choice}: {comments[key].value}"] = comments[key].about
+            texts[f"{choice}: {comments[key].value}"] = comments[key].about
     title = f"[bold]{escape(name)}=[/]  of each {group} that has it, with its default"
-    return [title, *described(found)] if found else []
+    return [title, *described(texts)] if texts else []
 
 
 def _search(groups: Iterable[str], words: Sequence[str]) -> list[str]:
     """Every choice that has all words in its name or description, by group."""
     lines = []
     for group in groups:
-        if found := _having(about(group), words):
-            lines += ["", f"[bold]{group}[/]", *described(found)]
+        if matching := _having(about(group), words):
+            lines += ["", f"[bold]{group}[/]", *described(matching)]
     return lines[1:]
 
 
 def _with_words(section: str, words: Sequence[str]) -> list[str]:
-    """What a section has with all words. Raises UserError where nothing has them."""
+    """The lines of a section with all words. Raises UserError without any."""
     if section == "settings":
-        found = described(_having(settings(), words))
+        lines = described(_having(settings(), words))
     elif section == "commands":
-        found = described(_having({name: command.about for name, command in commands().items()}, words))
+        lines = described(_having({name: command.about for name, command in commands().items()}, words))
     else:
-        found = _search((*GROUPS, *PARTS) if section == "all" else (section,), words)
-    if not found:
+        lines = _search((*GROUPS, *PARTS) if section == "all" else (section,), words)
+    if not lines:
         raise UserError(f"nothing in --help {section} has {' and '.join(map(repr, words))} in its name or description")
-    return found
+    return lines
 
 
 def _having(texts: Mapping[str, str], words: Sequence[str]) -> dict[str, str]:
@@ -86,7 +86,7 @@ def _having(texts: Mapping[str, str], words: Sequence[str]) -> dict[str, str]:
 
 
 def _keys(name: str) -> list[str]:
-    """What a key is, or each key of a section; empty for any other name."""
+    """The description of a key, or of each key of a section; empty for any other name."""
     comments = commented((CONF / "config.yaml").read_text(encoding="utf-8"))
     if not any(key == name or key.startswith(f"{name}.") for key in comments):
         return []

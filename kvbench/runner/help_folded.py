@@ -9,7 +9,7 @@ from operator import itemgetter
 def folded(names: Iterable[str]) -> dict[str, str]:
     """What names have in front of their last "_", and how they go on: "paper_…" → "fig2, table1 to table4".
 
-    A name that begins like no other stands whole, with nothing behind it.
+    A name with a unique begin is unchanged.
     """
     endings: dict[str, list[str]] = {}
     for name in names:
@@ -36,5 +36,5 @@ def _in_runs(names: list[str]) -> list[str]:
 def _series(placed: tuple[int, str]) -> tuple[str, int]:
     """What is the same for names whose numbers grow with their places; different for those without a number."""
     place, name = placed
-    found = re.fullmatch(r"(\D+)(\d+)", name)
-    return (found[1], int(found[2]) - place) if found else (name, place)
+    parts = re.fullmatch(r"(\D+)(\d+)", name)
+    return (parts[1], int(parts[2]) - place) if parts else (name, place)

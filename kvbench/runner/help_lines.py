@@ -7,16 +7,16 @@ from textwrap import wrap
 from rich.markup import escape
 
 _JOINED = "\xa0"  # a space at which no line ends
-LEAST = 40  # characters of a line that a description gets; names that leave it less stand on lines of their own
+LEAST = 40  # characters of a line that a description gets; longer names have separate lines
 
 
 def columns() -> int:
-    """Characters of a line: the terminal's, or 120 where there is none."""
+    """Characters of a line: the terminal's, or 120 if there is none."""
     return get_terminal_size((120, 24)).columns
 
 
 def described(about: Mapping[str, str], width: int = 0) -> list[str]:
-    """Each name and what it is, in two columns; the first has at least `width` characters."""
+    """Each name and its description, in two columns; the first has at least `width` characters."""
     width = min(max(width, 0, *map(len, about)), max(columns() - LEAST - 4, 16))
     lines = []
     for name, text in about.items():
@@ -28,14 +28,14 @@ def described(about: Mapping[str, str], width: int = 0) -> list[str]:
 
 
 def listed(names: Iterable[str], before: str = "") -> list[str]:
-    """Names alone, behind each other; none is broken at a space of its own."""
+    """Names in lines, which are not broken at a name's own space."""
     whole = (name.replace(" ", _JOINED) for name in names)
     lines = wrapped(before + ", ".join(whole), min(columns(), 100) - 2)
     return [f"  [cyan]{escape(line.replace(_JOINED, ' '))}[/]" for line in lines]
 
 
 def sentences(*texts: str) -> list[str]:
-    """Texts, each from a line of its own."""
+    """Texts, each starting a new line."""
     return [escape(line) for text in texts for line in wrapped(text, columns())]
 
 

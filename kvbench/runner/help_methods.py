@@ -29,7 +29,7 @@ def grouped() -> dict[str, list[Row]]:
     """Group → the methods whose files state it as their `help_group`.
 
     A file without one is a preset of the method with whose name its own begins, or else from whose file it is made. A
-    user's file that is made from one of kvbench's is a method of its own.
+    user's file that is made from one of kvbench's is a separate method.
     """
     groups = {name: group for name, group in stated("method", "help_group").items() if group}
     rows: dict[str, dict[str, Row]] = {group: {} for group in (*GROUPS, *groups.values(), OTHERS)}
@@ -64,7 +64,7 @@ def _bundled(name: str) -> bool:
 
 
 def _method_of(name: str, described: dict[str, str]) -> str:
-    """The described method that a choice belongs to: itself, where there is none."""
+    """The described method that a choice belongs to: itself, if there is none."""
     if name in described:
         return name
     if names := [other for other in described if name.startswith(f"{other}_")]:

@@ -63,7 +63,7 @@ def _experiments() -> list[str]:
 
 
 def _names(group: str) -> list[str]:
-    """The names of a group's choices, those of a plug-in behind its name."""
+    """The names of a group's choices, a plug-in's choices after its name."""
     by_owner: dict[str, list[str]] = {owner: [] for owner in ("", *(plugin.distribution for plugin in plugins()))}
     for name in choices(group):
         by_owner[brought_by(group, name)].append(name)

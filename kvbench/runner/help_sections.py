@@ -79,7 +79,7 @@ def _methods() -> list[str]:
 
 
 def _experiments() -> list[str]:
-    """The group with what each experiment costs, and what the estimates assume."""
+    """The group with the cost of each experiment, and the estimates' assumptions."""
     costs = {name: short_cost(name) for name in choices("experiment")}
     texts = {name: f"{text} ({costs[name]})" if costs[name] else text for name, text in options("experiment").items()}
     return [

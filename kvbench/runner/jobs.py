@@ -1,4 +1,4 @@
-"""Jobs of Hydra: a run, or those of a sweep (`-m`), which Hydra's launcher makes in this process or on a cluster."""
+"""Jobs of Hydra: a run, or the jobs of a sweep (`-m`), which Hydra's launcher makes in this process or on a cluster."""
 
 import os
 import sys
@@ -76,7 +76,7 @@ class SweepJob(Job):
 
 
 def let_go(error: BaseException | None) -> None:
-    """Free what the frames of a failed job hold, such as its model: the next job needs the memory."""
+    """Free the objects of a failed job's frames, such as its model: the next job needs the memory."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
@@ -132,7 +132,7 @@ def _loaded(loader: ConfigLoader, overrides: Sequence[str], mode: RunMode) -> An
 
 
 def ask_hydra(options: Sequence[str], overrides: Sequence[str]) -> None:
-    """Have Hydra print what its own options ask for. Its errors are raised, not printed."""
+    """Have Hydra answer its own options. Its errors are raised, not printed."""
     os.environ["HYDRA_FULL_ERROR"] = "1"
     before, sys.argv = sys.argv, [sys.argv[0], *options, *overrides]
     try:

@@ -15,9 +15,7 @@ from kvbench.evaluation import evaluate, probes, speed
 from kvbench.evaluation.check_samples import OURS, check_turns
 from kvbench.evaluation.prompts import AnyModel
 from kvbench.evaluation.record import Failure
-from kvbench.models import ModelSpec
-from kvbench.models.probe import told
-from kvbench.models.weights_format import told as told_of_weights
+from kvbench.models import ModelSpec, probe, weights_format
 from kvbench.records.schema import EngineRecord, ServeRecord
 from kvbench.records.store import Store
 from kvbench.runner.engines import check_conversations, connected, described_engines
@@ -47,7 +45,7 @@ class Kind(ABC):
     def made_by(self, run: Any) -> dict[str, Any]:
         """For the manifest: the code that computes the records, and properties of the model that a probe measured."""
         model = run.loaded.model
-        return computed_by(model) | told(model) | told_of_weights(model.config)
+        return computed_by(model) | probe.manifest_fields(model) | weights_format.manifest_fields(model.config)
 
     def check(self, samples: Sequence[Sample], settings: Sequence[Any], distance: bool) -> None:
         """Raise UserError for samples that are not defined for the settings."""

@@ -11,7 +11,7 @@ from kvbench.utils.console import print_line, warn
 if TYPE_CHECKING:
     import pandas as pd
 
-# What decides, with its name: means over answers, which vary less from repeat to repeat than their tails.
+# The latencies that decide, with their names: means over answers vary less from repeat to repeat than tails.
 DECIDING = {"first_token_ms_mean": "first token", "inter_token_ms_mean": "time between tokens"}
 EPILOG = """\
 With --latency-margin L the runs of benchmark=serve among RUN have verdicts, too: the mean time to the first token and
@@ -26,7 +26,7 @@ between tokens of each load, over the baseline's under the same load, with its 9
 class Verdict(NamedTuple):
     setting: str
     load: str
-    what: str  # of DECIDING's names
+    what: str  # a name of DECIDING
     ratio: float
     low: float  # nan without an interval
     high: float
@@ -39,7 +39,7 @@ class Runs(NamedTuple):
 
 
 def split(runs: Sequence[Path]) -> Runs:
-    """The folders of runs by what they have."""
+    """The folders of runs, by their kind."""
     from kvbench.report.page.run_data import find_runs, kind_of
 
     folders = find_runs(runs)
@@ -48,7 +48,7 @@ def split(runs: Sequence[Path]) -> Runs:
 
 
 def loads_of(folders: Sequence[Path]) -> "pd.DataFrame":
-    """The records of servers under load in these folders; what is wrong with them is said."""
+    """The records of servers under load in these folders; prints a warning for each fault of their files."""
     from kvbench.records import gather
     from kvbench.records.load import refuse
 
@@ -65,48 +65,47 @@ def verdicts(loads: "pd.DataFrame", baseline: str, margin: float) -> list[Verdic
     from kvbench.report.tables.serve_table import load_text
 
     rows = {(row["setting"], load_text(row["profile"], row["rate"])): row["repeats"] for _, row in loads.iterrows()}
-    found = []
+    made = []
     for (setting, load), repeats in rows.items():
         beside = rows.get((baseline, load))
         if setting == baseline or beside is None:
             continue
         for name, what in DECIDING.items():
             if over := ratio(repeats.get(name, []), beside.get(name, [])):
-                found.append(Verdict(setting, load, what, *over, verdict(over.low, over.high, margin)))
-    return found
+                made.append(Verdict(setting, load, what, *over, verdict(over.low, over.high, margin)))
+    return made
 
 
 def verdict(low: float, high: float, margin: float) -> str:
-    """By the interval of a ratio; nan is none."""
+    """The verdict by the interval of a ratio; nan if there is no interval."""
     if high <= 1 + margin:
         return WITHIN
     return BROKEN if low > 1 + margin else UNDECIDED
 
 
-def judged(found: Sequence[Verdict], margin: float, pass_undecided: bool) -> int:
-    """Say which latencies do not keep the margin and which are undecided; the exit code."""
-    for one in found:
-        interval = "no interval" if one.low != one.low else f"{one.low:.2f} to {one.high:.2f}"
-        place = f"{one.setting}, {one.load}: {one.what} × {one.ratio:.2f} ({interval})"
-        if one.verdict == BROKEN:
+def judged(made: Sequence[Verdict], margin: float, pass_undecided: bool) -> int:
+    """Print the latencies that do not keep the margin or are undecided. Returns the exit code."""
+    for latency in made:
+        interval = "no interval" if latency.low != latency.low else f"{latency.low:.2f} to {latency.high:.2f}"
+        place = f"{latency.setting}, {latency.load}: {latency.what} × {latency.ratio:.2f} ({interval})"
+        if latency.verdict == BROKEN:
             print_line(f"the latency margin of {margin:g} is not kept by {place}")
-        elif one.verdict == UNDECIDED:
+        elif latency.verdict == UNDECIDED:
             print_line(f"undecided, which is not passed: {place}")
-    codes = {CODES[one.verdict] for one in found if one.verdict != UNDECIDED or not pass_undecided}
+    codes = {CODES[latency.verdict] for latency in made if latency.verdict != UNDECIDED or not pass_undecided}
     return worst(*codes)
 
 
 def latencies(folders: Sequence[Path], baseline: str, margin: float, pass_undecided: bool) -> int:
-    """The exit code of the runs of servers under load in `folders`. Raises UserError without any such run, and where
-    nothing is compared."""
+    """The exit code of the runs of servers under load in `folders`. Raises UserError without such runs."""
     from kvbench.runner.compared_records import named
 
     if not folders:
         raise UserError("--latency-margin needs a run of benchmark=serve among the runs")
     records = loads_of(folders)
     its = named(baseline.rpartition(": ")[2], list(records["setting"].unique()))  # without the run of its answers
-    if not (found := verdicts(records, its, margin)):
+    if not (made := verdicts(records, its, margin)):
         raise UserError(f"no other setting has a load of {its!r}")
-    kept = sum(one.verdict == WITHIN for one in found)
-    print_line(f"latencies within {margin:g} of {its}'s: {kept} of {len(found)}")
-    return judged(found, margin, pass_undecided)
+    kept = sum(latency.verdict == WITHIN for latency in made)
+    print_line(f"latencies within {margin:g} of {its}'s: {kept} of {len(made)}")
+    return judged(made, margin, pass_undecided)

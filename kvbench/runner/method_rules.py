@@ -51,7 +51,7 @@ class Trial:
 
     def __init__(self, setting: Setting):
         self.setting, self.method = setting, setting.method
-        # prompts are longer than what the method always keeps
+        # prompts are longer than the tokens that the method always keeps
         self.n = max(TOKENS, 3 * self.method.minimum_budget)
 
     @cached_property

@@ -29,7 +29,7 @@ def next_commands(cfg: Configuration, folder: Path, commands: Sequence[str], pro
 
 
 def _overrides(arguments: Sequence[str]) -> list[str] | None:
-    """What was typed, without -m; None where this is no run's command line."""
+    """The typed command line without -m; None if it is not a run's."""
     folder, rest = without_config_dir(arguments)
     rest = [one for one in rest if one not in ("-m", "--multirun")]
     if any(one.startswith("-") or "=" not in one for one in rest):

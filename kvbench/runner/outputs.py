@@ -1,4 +1,4 @@
-"""The outputs of a run: tables and figures of all records in its folder, those of earlier runs included.
+"""The outputs of a run: tables and figures of all records in its folder, including those of earlier runs.
 
 All files are written before anything is printed, so that a closed terminal or pipe costs none of them.
 """
@@ -13,7 +13,7 @@ from kvbench.configuration import Configuration, Experiment
 from kvbench.evaluation.check_templates import SWITCH
 from kvbench.evaluation.record import AnyRun
 from kvbench.metrics.aggregate import with_distances
-from kvbench.models.weights_format import told as told_of_weights
+from kvbench.models import weights_format
 from kvbench.papers.captions import caption, title
 from kvbench.papers.comparison import compare_speed
 from kvbench.papers.runs import as_run
@@ -48,7 +48,7 @@ SHOWN = ("top1", "kl", "kl_at_least", "bits_per_byte", "perplexity")
 
 
 def report(run: AnyRun, folder: Path) -> Outputs:
-    """The table of settings, the one by task where there are tasks, and the benchmark's figures."""
+    """The table of settings, the table by task if there are tasks, and the benchmark's figures."""
     records, title = records_of(run, folder)
     caption = stamped(run, folder, protocol_caption(run, records, title, "when compressing"))
     tasks = run.benchmark.breakdown(records)
@@ -100,7 +100,7 @@ def write_below(table: TextTable, folder: Path) -> None:
 
 
 def report_probes(run: AnyRun, folder: Path) -> Outputs:
-    """The figures of what was observed, layer by layer."""
+    """The figures of the observations, layer by layer."""
     records, title = records_of(run, folder)
     caption = stamped(run, folder, protocol_caption(run, records, title, "while observed"))
     written = run_figures.probes(records, folder, caption)
@@ -179,13 +179,13 @@ def protocol_caption(run: AnyRun, records: pd.DataFrame, title: str, when: str) 
 
 
 def run_caption(run: AnyRun, title: str, *rest: str) -> str:
-    """The caption of a run: the experiment where there is one, benchmark and model, and `rest`.
+    """The caption of a run: the experiment if there is one, benchmark and model, and `rest`.
 
     The folder of model.path is named: by the title, or else beside the model.
     """
     spec = run.loaded.spec
     model = f"{spec.name} from {Path(spec.path).resolve().name}" if spec.path and not title else spec.name
-    weights = {"dtype": str(run.loaded.dtype)} | told_of_weights(run.loaded.config)
+    weights = {"dtype": str(run.loaded.dtype)} | weights_format.manifest_fields(run.loaded.config)
     return caption(title, run.benchmark.name, model, dtype(weights) or "", *rest)
 
 

@@ -18,7 +18,7 @@ OURS = "kvbench."  # begins the _target_ of kvbench's own benchmarks, whose keys
 
 
 def check_typed(arguments: Sequence[str]) -> None:
-    """Check a command's overrides, each by itself, before Hydra composes the configuration, which takes a second."""
+    """Check a command's overrides, each separately, before Hydra composes the configuration, which takes a second."""
     values = typed_values(arguments)
     check_some(values)
     check_places({key.removeprefix("benchmark."): values[key] for key in values if key.startswith("benchmark.")})

@@ -44,7 +44,7 @@ def with_progress(
     estimate: Estimate,
     group: Group | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield `records` and show how many of all requested records exist, those of earlier runs included.
+    """Yield `records` and show how many of all requested records exist, including those of earlier runs.
 
     `estimate` is for this process's records. Failures are reported as they come, collected in `failures`, and not
     yielded. In a `group` the records of all processes count, and the first process waits for the others.
@@ -114,8 +114,8 @@ def about(estimate: Estimate) -> str:
 
 
 def announce(estimate: Estimate) -> None:
-    """Print a line about the whole run, or its part, before it starts, if the model was timed."""
-    if not (estimate.known and estimate.costs):
+    """Print a line about the whole run, or its part, before it starts, if it takes long."""
+    if not (estimate.long and estimate.costs):
         return
     tokens = sorted(estimate.tokens.values())
     length = f"{tokens[0]:,}" if tokens[0] == tokens[-1] else f"{tokens[0]:,} to {tokens[-1]:,}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvbench.errors import UserError
 from kvbench.runner.latency_gate import loads_of, split
-from kvbench.utils.arguments import Parser
+from kvbench.utils.arguments import Parser, number
 from kvbench.utils.console import out, print_line, warn
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MARGIN = 0.02
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse(arguments)
-    margin = _margin(options.margin)
+    margin = MARGIN if options.margin is None else options.margin
 
     # behind the parser: this brings pandas, which --help need not wait for
     from kvbench.report.tables.serve_table import capacity_notes
@@ -117,16 +117,6 @@ def _concat(frames: "list[pd.DataFrame]") -> "pd.DataFrame":
     return pd.concat(frames, ignore_index=True)
 
 
-def _margin(text: str | None) -> float:
-    try:
-        value = MARGIN if text is None else float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise UserError(f"--margin {text} must be a number from 0 to 1")
-    return value
-
-
 def _parser() -> Parser:
     parser = Parser(
         "served",
@@ -137,7 +127,10 @@ def _parser() -> Parser:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or a folder of runs")
     parser.add_argument("--baseline", metavar="SETTING", help="the setting to compare with (default: the first)")
     parser.add_argument("--metric", metavar="NAME", help="the score (default: the benchmark's first)")
-    parser.add_argument("--margin", metavar="M", help=f"the loss that the advice allows (default: {MARGIN:g})")
+    margin = number(0, 1, "must be a number from 0 to 1")
+    parser.add_argument(
+        "--margin", type=margin, metavar="M", help=f"the loss that the advice allows (default: {MARGIN:g})"
+    )
     parser.add_argument(
         "--report", action="append", default=[], metavar="SETTING=FILE", help="a report that another tool made"
     )

@@ -23,7 +23,7 @@ COLUMNS = ("folder", "settings", "shard", "records", "state", "when (UTC)", "job
 
 @dataclass(frozen=True)
 class Row:
-    """One shard of what was requested of a run folder, as a line of the table."""
+    """One shard of a request for a run's folder, as a line of the table."""
 
     folder: str
     settings: str
@@ -40,17 +40,17 @@ def rows(folder: Path) -> list[Row]:
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder")
     runs = [path.parent for path in sorted(folder.rglob("manifests"))]
-    found = [row for path in runs if not is_pack(path) for row in run_rows(path)]
-    found += [note_row(path) for path in sorted(folder.rglob(f"{STARTING}/*.json"))]
-    if not found and any(map(is_pack, runs)):
-        raise UserError(f"{folder} has packs alone, which are of runs that have ended: kvbench records {folder}")
-    if not found:
+    every = [row for path in runs if not is_pack(path) for row in run_rows(path)]
+    every += [note_row(path) for path in sorted(folder.rglob(f"{STARTING}/*.json"))]
+    if not every and any(map(is_pack, runs)):
+        raise UserError(f"{folder} has only packs, and their runs have ended: kvbench records {folder}")
+    if not every:
         raise UserError(f"{folder} has no runs (neither manifests nor jobs that are starting)")
-    return found
+    return every
 
 
 def is_pack(folder: Path) -> bool:
-    """Whether a folder is one of `kvbench pack`, which leaves out what tells of a run's progress."""
+    """Whether a folder is from `kvbench pack`, which leaves out the files of a run's progress."""
     return (folder / PACK).is_file() and not record_files(folder)
 
 
@@ -61,7 +61,7 @@ def run_rows(folder: Path) -> list[Row]:
 
 
 def note_row(path: Path) -> Row:
-    """A job that has not come to a folder of its own."""
+    """A job that has no folder yet."""
     try:
         return row(str(path), read_note(path), "0/?", held(lock_of(path)))
     except (OSError, ValueError, KeyError, RecursionError):
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
         "folders", metavar="FOLDER", nargs="*", default=["runs"], help="a folder of runs, or of one run; default: runs"
     )
     options = parser.parse(arguments)
-    found = [row for folder in options.folders for row in rows(Path(folder))]
-    for line in lines(found):
+    all_rows = [row for folder in options.folders for row in rows(Path(folder))]
+    for line in lines(all_rows):
         out.print(line, highlight=False, soft_wrap=True)
-    return exit_code(found)
+    return exit_code(all_rows)

@@ -1,4 +1,4 @@
-"""Processes that torchrun started on one command: each makes a shard of the samples on a GPU of its own.
+"""Processes that torchrun started on one command: each makes a shard of the samples on its own GPU.
 
 torchrun sets RANK, WORLD_SIZE and LOCAL_RANK, which name the process. Process 0 shows the progress of the whole folder,
 waits for the others, reports their failures, and makes the table. Processes communicate through torchrun's key-value

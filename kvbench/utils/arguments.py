@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import nan
 from textwrap import fill
 from typing import Any, NoReturn
 
@@ -67,7 +68,10 @@ class Parser(argparse.ArgumentParser):
                 others.append(argument)
         options = self.parse_intermixed_args(others)
         for name, setting in self.settings.items():
-            setattr(options, name, setting.value(texts[name]))
+            try:
+                setattr(options, name, setting.value(texts[name]))
+            except argparse.ArgumentTypeError as error:
+                raise UserError(f"{name}={error}") from error
         return options
 
     def format_help(self) -> str:
@@ -78,8 +82,26 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} ({self.prog} --help)")
 
 
+def number(low: float, high: float, rule: str) -> Callable[[str], float]:
+    """A reader of numbers from `low` to `high`, both included, as `type=` of an argument or `read` of a setting.
+
+    It raises ArgumentTypeError for any other text; `rule` completes the message ("must be a number from 0 to 1").
+    """
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = nan
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text} {rule}")
+        return value
+
+    return read
+
+
 def word(text: str) -> str:
-    """An argument that is not KEY=VALUE. Raises ValueError for one that is."""
+    """An argument without "=". Raises ArgumentTypeError for KEY=VALUE."""
     if "=" in text:
         raise argparse.ArgumentTypeError(f"{text!r} is KEY=VALUE, which comes later")
     return text

@@ -17,7 +17,7 @@ from kvbench.errors import UserError
 from kvbench.utils.tokenizer import Tokenizer
 
 LARGEST = 1_000_000  # characters
-STEPS = 5_000_000  # lines of the compiled template and of what it calls; real ones take some thousands
+STEPS = 5_000_000  # lines of the compiled template and of its calls; real ones take some thousands
 FACTOR = 1_000_000  # largest in a multiplication, which may repeat a text
 ROOM = 2**30  # bytes for one prompt: a text that doubles itself needs few steps
 PAGES = Path("/proc/self/statm")

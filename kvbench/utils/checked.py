@@ -34,7 +34,7 @@ def _as_names(value: object) -> list[str]:
     return list(names)
 
 
-# A single name becomes a list. As here, a validator's ValueError names what is allowed.
+# A single name becomes a list. As here, a validator's ValueError names the allowed values.
 Names = Annotated[list[str], BeforeValidator(_as_names)]
 
 _CONFIG = ConfigDict(strict=True, arbitrary_types_allowed=True, extra="forbid")
@@ -127,7 +127,7 @@ def explained(mistakes: Sequence[Any], form: type[Any], prefix: str = "") -> Use
 
 
 def _named(form: type[Any], loc: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The place of an error, with a field's name in place of a positional argument's index."""
+    """The place of an error, with a field's name instead of a positional argument's index."""
     fields = _fields(form)
     return (fields[loc[0]], *loc[1:]) if loc and isinstance(loc[0], int) and loc[0] < len(fields) else loc
 
@@ -167,7 +167,7 @@ def _allowed(error: dict[str, Any], form: type[Any]) -> str:
 
 
 def _annotations(form: type[Any], loc: tuple[Any, ...]) -> list[Any]:
-    """The field's annotation and all its parts, those of unions and lists included."""
+    """The field's annotation and all its parts, including those of unions and lists."""
     field = form.__dataclass_fields__.get(loc[0]) if loc else None
     parts, todo = [], [] if field is None else [field.type]
     while todo:

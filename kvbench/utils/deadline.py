@@ -18,7 +18,7 @@ class TooLong(OSError):
 
 @dataclass(frozen=True)
 class _Raised:
-    """The call's error, in place of a result."""
+    """The call's error, instead of a result."""
 
     error: BaseException
 

@@ -65,7 +65,7 @@ def hardware() -> dict[str, Any]:
 def git_commit() -> str | None:
     """Commit of the checkout that this code runs from, with `-dirty` for uncommitted changes; None elsewhere.
 
-    It is that of the first call in this process: later changes are not in the code that was imported.
+    It is from the first call in this process: later changes are not in the code that was imported.
     """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():

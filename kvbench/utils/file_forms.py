@@ -1,4 +1,4 @@
-"""What a file is that was to have one JSON object per line: said where its first row cannot be read."""
+"""The format of a file that should have one JSON object per line, for the error about its first row."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kvbench.utils.regular_files import read_bytes
 
-LARGEST = 2**28  # bytes of a file that is read as a whole to say what it is
+LARGEST = 2**28  # bytes of a file that is read as a whole to recognise its format
 TABLES = {".csv": "a table with commas", ".tsv": "a table with tabs"}
 MAGIC = {b"PAR1": "a Parquet file", b"PK\x03\x04": "a ZIP or Excel file", b"\x1f\x8b": "a compressed file"}
 CONVERTED = (
@@ -15,25 +15,25 @@ CONVERTED = (
 
 
 def other_form(path: Path) -> str:
-    """What the file is in place of one JSON object per line, and how to convert it; "" where that is not clear."""
+    """The file's format instead of one JSON object per line, and its conversion; "" if it is unknown."""
     try:
         data = read_bytes(path, LARGEST)
     except (OSError, ValueError):
         return ""
-    found = next((name for magic, name in MAGIC.items() if data.startswith(magic)), "") or TABLES.get(path.suffix, "")
+    form = next((name for magic, name in MAGIC.items() if data.startswith(magic)), "") or TABLES.get(path.suffix, "")
     kind = {".csv": "csv", ".tsv": "table"}.get(path.suffix, "")
-    if not found:
+    if not form:
         try:
             whole = json.loads(data.decode("utf-8-sig"))
         except (ValueError, RecursionError):
             return ""
         if isinstance(whole, list) and any(isinstance(one, dict) for one in whole):
-            found, kind = "one JSON array", "json"
+            form, kind = "one JSON array", "json"
         elif isinstance(whole, dict) and b"\n" in data.strip():
-            found = "one JSON object over several lines"
+            form = "one JSON object over several lines"
         else:
             return ""
     target = re.sub(r"\.\w+$", "", path.name) + ".jsonl"
     convert = CONVERTED.format(kind=kind, path=path, target=path.with_name(target)) if kind else ""
     # a file is never converted into itself
-    return f"{found}: {convert}" if convert and target != path.name else found
+    return f"{form}: {convert}" if convert and target != path.name else form

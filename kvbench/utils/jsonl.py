@@ -58,7 +58,7 @@ def checked_rows(
         if unique is not None and row[unique] is not None:
             first = first_rows.setdefault(str(row[unique]), number)
             if first != number:
-                raise UserError(f"{path}, row {number}: {unique} {_short(row[unique])} is also that of row {first}")
+                raise UserError(f"{path}, row {number}: {unique} {_short(row[unique])} is also in row {first}")
         rows.append(row)
     if not rows:
         raise UserError(f"{path} holds no rows")

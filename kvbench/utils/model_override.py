@@ -26,7 +26,7 @@ OmegaConf.register_new_resolver("model_name", model_name, replace=True)
 
 
 def expanded(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with keys of model=hf in place of a short form."""
+    """The overrides, with keys of model=hf instead of a short form."""
     return [part for override in overrides for part in _expanded(override)]
 
 

@@ -11,7 +11,7 @@ CLOSING = {"[": "]", "{": "}", "(": ")"}
 
 
 def check_overrides(overrides: Sequence[str], experiments: Collection[str] = (), several: bool = True) -> None:
-    """Raise UserError for the first override that Hydra cannot read, or that would not do what it seems to.
+    """Raise UserError for the first override that Hydra cannot read, or that would not have its apparent effect.
 
     `experiments`: names that may be typed without their key. `several`: a key may have several values, a run for each.
     """

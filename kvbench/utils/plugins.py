@@ -1,4 +1,4 @@
-"""Plug-ins: installed packages that add names to those of conf/, and classes that a configuration may name.
+"""Plug-ins: installed packages that add names to conf/, and classes that a configuration may name.
 
 A distribution declares its package as an entry point of GROUP. The package's folder conf/ names all that it adds, so
 that kvbench can list it without importing the package.

@@ -65,7 +65,7 @@ def imported(name: str) -> object:
 
 
 def named_classes(node: object) -> Iterator[str]:
-    """The classes that a node and all nodes inside it name, those of an experiment's patches included."""
+    """The classes that a node and all nodes inside it name, including those of an experiment's patches."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             if str(key).startswith(TARGET):
@@ -119,7 +119,7 @@ def part_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = impor
 
 
 def _parsed(value: object, what: str, bases: list[type], find: Find) -> object:
-    """A parameter's value, with a part in place of each node that names a class."""
+    """A parameter's value, with a part instead of each node that names a class."""
     if isinstance(value, Mapping):
         if TARGET in value:
             return part_of({key: one for key, one in value.items() if key not in DESCRIBING}, what, *bases, find=find)

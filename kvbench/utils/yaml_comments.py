@@ -17,7 +17,7 @@ class Commented(NamedTuple):
 def commented(text: str) -> dict[str, Commented]:
     """Every key that has a comment by its dotted path, in the order of the lines; keys of `defaults` are top-level.
 
-    Blocks may be two deep. A comment of several lines stands above its key; a blank line ends it.
+    Blocks may be two deep. A comment of several lines is above its key; a blank line ends it.
     """
     comments: dict[str, Commented] = {}
     above, parent = [], ""

@@ -11,7 +11,7 @@ from kvbench.verify.materials import Materials
 from kvbench.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
 
 
-def answers_fit(folder: Folder, here: Materials) -> Check:
+def answers_fit(folder: Folder, materials: Materials) -> Check:
     """Tokens against predictions, passes and close calls, and each setting's answer against FullKV's."""
     findings, unread = Findings(), 0
     full = {record["sample"]: record for record in folder.methods if is_full_record(record)}
@@ -21,10 +21,10 @@ def answers_fit(folder: Folder, here: Materials) -> Check:
             findings.collect(named(record), _counted, record)
         if record["tokens"] is None:
             findings.missing.append(f"{named(record)}: it has no tokens")
-        elif here.tokenizer is None:
+        elif materials.tokenizer is None:
             unread += 1
         else:
-            findings.collect(named(record), _read, record, here.tokenizer)
+            findings.collect(named(record), _read, record, materials.tokenizer)
         if record["kind"] != "method":
             findings.missing.append("another engine's answers have no FullKV beside them")
         elif (other := full.get(record["sample"])) is None:
@@ -32,7 +32,7 @@ def answers_fit(folder: Folder, here: Materials) -> Check:
         elif other is not record:
             findings.collect(named(record), _beside_full, record, other)
     if unread:
-        findings.missing += here.missing
+        findings.missing += materials.missing
     if not answered:
         findings.missing.append("there are no predictions")
     return findings.judged("answers", "tokens against predictions, passes and FullKV's answers", Verdict.PROVEN)
@@ -106,5 +106,5 @@ def _beside_full(record: Mapping[str, Any], full: Mapping[str, Any]) -> Iterator
 
 
 def _ends(record: Mapping[str, Any]) -> list[int]:
-    """The tokens, with -1 for the one that ended them."""
+    """The tokens, with -1 for the token that ended them."""
     return [*record["tokens"], *([-1] if record["decode_steps"] == len(record["tokens"]) else [])]

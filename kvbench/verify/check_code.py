@@ -46,7 +46,7 @@ def one_code(folder: Folder) -> Check:
 
 
 def one_model(folder: Folder, places: Places) -> Check:
-    """The model's name and configuration are those of a preset, and its files those that are here."""
+    """The model's name and configuration are a preset's, and its files are the files on this machine."""
     wrong, missing, proven = [], [], True
     for manifest in folder.manifests.values():
         config = recorded(manifest).model

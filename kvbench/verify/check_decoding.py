@@ -28,7 +28,7 @@ def _figures(record: Mapping[str, Any]) -> Iterator[Note]:
     if (steps := record["decode_steps"]) is None or record.get("window_bytes"):
         yield missing("its passes, or what its windows held in each, are not in its record")
         return
-    # a pass reads the question, where there is one, and each other pass a token; caches that take no blocks read the
+    # a pass reads the question, if there is one, and each other pass a token; caches that take no blocks read the
     # question in a pass for each token
     question, total = record["question_tokens"], record["decode_byte_steps"]
     first, passes = question or 1, steps + (question > 0)

@@ -11,7 +11,7 @@ from kvbench.verify.folder import Folder, named
 from kvbench.verify.materials import Materials
 from kvbench.verify.verdict import Check, Findings, Note, missing, wrong
 
-# What a configuration may call the benchmarks whose records are of a kind of their own.
+# Names in configurations of the benchmarks whose records have their own kind.
 OF_KIND = {
     f"{place}.{one.__qualname__}": kind
     for one, kind in ((Speed, "speed"), (Serve, "serve"))
@@ -19,12 +19,12 @@ OF_KIND = {
 }
 
 
-def fields_fit(folder: Folder, here: Materials) -> Check:
+def fields_fit(folder: Folder, materials: Materials) -> Check:
     """A missing field would turn a check off, and a field that kvbench never writes is an unchecked claim."""
     findings = Findings()
     for run, manifest in folder.manifests.items():
         findings.collect(f"run {run}", _lacks, manifest, Manifest.always())
-    samples = {sample.id: {*sample.meta} for sample in here.samples or ()}
+    samples = {sample.id: {*sample.meta} for sample in materials.samples or ()}
     for record, manifest in folder.with_manifests():
         findings.collect(named(record), _of_record, record, manifest, samples.get(record["sample"]))
     return findings.judged("fields", "fields of records and manifests against those that kvbench writes")

@@ -14,7 +14,7 @@ LONGEST = 200  # characters of a name
 
 
 def names_fit(folder: Folder) -> Check:
-    """The letters of names, and names of presets, labels and settings against what they stand for."""
+    """The letters of names, and names of presets, labels and settings against the objects that they name."""
     findings = Findings()
     labels: dict[str, set[str]] = {}
     methods: dict[str, set[str]] = {}
@@ -49,26 +49,28 @@ def _letters(record: Mapping[str, Any]) -> Iterator[Note]:
 
 
 def _preset(name: str, text: str, model: str) -> Iterator[Note]:
-    """A preset's name stands for its parameters, and its parameters for no other name."""
-    theirs = {key: value for key, value in json.loads(text).items() if key != "versions"}  # of its classes, in the key
-    ours = parameters_of(name, model)
-    if ours is not None and not (other := different(ours, theirs)):
+    """A preset's name fits its parameters, and its parameters fit no other name."""
+    recorded = {
+        key: value for key, value in json.loads(text).items() if key != "versions"
+    }  # of its classes, in the key
+    preset = parameters_of(name, model)
+    if preset is not None and not (other := different(preset, recorded)):
         return
-    if same := same_as(theirs, model):
+    if same := same_as(recorded, model):
         yield wrong(f"its parameters are those of {same!r}")
-    elif ours is not None and theirs.get("_target_") != ours["_target_"]:
-        yield wrong(f"the preset of this name is {ours['_target_']}, not {theirs.get('_target_')}")
-    elif ours is not None:
+    elif preset is not None and recorded.get("_target_") != preset["_target_"]:
+        yield wrong(f"the preset of this name is {preset['_target_']}, not {recorded.get('_target_')}")
+    elif preset is not None:
         yield missing(f"it has other parameters than the preset of this name: {', '.join(other)}")
     elif name in presets():
         yield missing("the preset of this name cannot be composed here")
 
 
-def different(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+def different(preset: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[str]:
     """The values that differ from the preset's; files are the user's own."""
-    ours, theirs = flat(ours), flat(theirs)
+    preset, recorded = flat(preset), flat(recorded)
     return [
-        f"{key}={theirs.get(key)} for {ours.get(key)}"
-        for key in dict.fromkeys([*ours, *theirs])
-        if ours.get(key) != theirs.get(key) and not key.endswith("_file")
+        f"{key}={recorded.get(key)} for {preset.get(key)}"
+        for key in dict.fromkeys([*preset, *recorded])
+        if preset.get(key) != recorded.get(key) and not key.endswith("_file")
     ]

@@ -11,15 +11,17 @@ from kvbench.verify.prompts import Prompts
 from kvbench.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
 
 
-def prompts_fit(folder: Folder, here: Materials) -> Check:
+def prompts_fit(folder: Folder, materials: Materials) -> Check:
     """Every prompt and question counted again under the protocol of the run's configuration."""
     findings = Findings()
-    if here.samples is None or here.prompts is None:
-        findings.missing += here.missing or ("the model's configuration describes no prompts",)
+    if materials.samples is None or materials.prompts is None:
+        findings.missing += materials.missing or ("the model's configuration describes no prompts",)
     else:
-        samples = {sample.id: sample for sample in here.samples}
+        samples = {sample.id: sample for sample in materials.samples}
         for record, manifest in folder.with_manifests():
-            findings.collect(named(record), _lengths, record, manifest, samples.get(record["sample"]), here.prompts)
+            findings.collect(
+                named(record), _lengths, record, manifest, samples.get(record["sample"]), materials.prompts
+            )
     return findings.judged("prompts", "the tokens of every prompt and question, counted again", Verdict.PROVEN)
 
 

@@ -15,18 +15,18 @@ from kvbench.verify.materials import Materials
 from kvbench.verify.verdict import Check, Verdict, judged
 
 
-def samples_fit(folder: Folder, here: Materials) -> Check:
+def samples_fit(folder: Folder, materials: Materials) -> Check:
     """Hashes of data and rows, answers and properties, and which samples were run."""
     wrong: list[str] = []
     missing: list[str] = []
-    about = "samples against the benchmark" if here.samples else "samples against their file"
+    about = "samples against the benchmark" if materials.samples else "samples against their file"
     if not folder.samples:
         missing.append("the samples are not listed")
-    if here.samples is None:
-        (wrong if here.other_data else missing).extend(here.missing)
+    if materials.samples is None:
+        (wrong if materials.other_data else missing).extend(materials.missing)
         wrong += _against_rows(folder)
         return judged("samples", about, wrong, missing)
-    samples = {sample.id: sample for sample in here.samples}
+    samples = {sample.id: sample for sample in materials.samples}
     for name, row in folder.samples.items():
         fit = _row_fits(folder.packed, samples[name], row) if name in samples else None
         if fit is None:
@@ -43,7 +43,7 @@ def samples_fit(folder: Folder, here: Materials) -> Check:
             wrong += [f"{named(record)}: {line}" for line in _drawn_with(record, sample)]
             if len(record["tokens"] or []) > sample.max_new_tokens:
                 wrong.append(f"{named(record)}: its answer is longer than {sample.max_new_tokens} tokens")
-    wrong += _chosen(folder, here.samples)
+    wrong += _chosen(folder, materials.samples)
     return judged("samples", about, wrong, missing, Verdict.PROVEN)
 
 
@@ -95,12 +95,12 @@ def _against_rows(folder: Folder) -> list[str]:
 def _chosen(folder: Folder, samples: Sequence[Sample]) -> list[str]:
     """Samples that are not among the first `limit` of each task, or are missing from them."""
     runs = [recorded(manifest) for manifest in folder.manifests.values()]
-    wanted = {sample.id for limit in {run.limit for run in runs} for sample in first_of_each_task(samples, limit)}
+    requested = {sample.id for limit in {run.limit for run in runs} for sample in first_of_each_task(samples, limit)}
     covered = {record["sample"] for record in folder.records}
     finished = any(manifest.get("status") == "finished" for manifest in folder.manifests.values())
     splits = Counter(shards for shards, _ in {(run.shards, run.shard) for run in runs})
     all_shards = all(present == shards for shards, present in splits.items())
-    wrong = [f"sample {name!r} is not among the first ones that the run requested" for name in sorted(covered - wanted)]
+    wrong = [f"sample {name!r} is not among the first that the run requested" for name in sorted(covered - requested)]
     if finished and all_shards:
-        wrong += [f"sample {name!r} of the benchmark was left out" for name in sorted(wanted - covered)]
+        wrong += [f"sample {name!r} of the benchmark was left out" for name in sorted(requested - covered)]
     return wrong

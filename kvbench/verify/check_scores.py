@@ -13,7 +13,7 @@ EQUAL = 1e-9
 
 
 def scores_fit(folder: Folder) -> Check:
-    """Each record's scores are those of its prediction and answers, whatever its kind.
+    """Each record's scores follow from its prediction and answers, whatever its kind.
 
     A distance from FullKV compares logits, which are in no record: only the model computes it again.
     """

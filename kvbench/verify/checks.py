@@ -42,26 +42,26 @@ def verify(path: Path, places: Places | None = None, draw: Draw | None = None) -
 def checks_of(folder: Folder, places: Places, draw: Draw | None = None) -> list[Check]:
     """`verify` for a folder that was read."""
     manifest = next(iter(folder.manifests.values()), None)
-    here = materials(manifest, places) if manifest else Materials(None, None, ("its manifest",))
+    its_materials = materials(manifest, places) if manifest else Materials(None, None, ("its manifest",))
     checks: dict[str, Callable[[], Check]] = {
-        "fields": partial(fields_fit, folder, here),
+        "fields": partial(fields_fit, folder, its_materials),
         "manifests": partial(runs_agree, folder),
         "keys": partial(keys_fit, folder),
         "names": partial(names_fit, folder),
         "completeness": partial(complete, folder),
         "model": partial(one_model, folder, places),
         "code": partial(one_code, folder),
-        "samples": partial(samples_fit, folder, here),
-        "prompts": partial(prompts_fit, folder, here),
+        "samples": partial(samples_fit, folder, its_materials),
+        "prompts": partial(prompts_fit, folder, its_materials),
         "scores": partial(scores_fit, folder),
-        "answers": partial(answers_fit, folder, here),
+        "answers": partial(answers_fit, folder, its_materials),
         "bytes": partial(bytes_fit, folder, places),
         "decoding": partial(decoding_fits, folder),
         "times": partial(times_fit, folder),
         "copies": partial(no_copies, folder),
     }
     if draw:
-        checks["rerun"] = partial(made_again, folder, here, places, draw)
+        checks["rerun"] = partial(made_again, folder, its_materials, places, draw)
     return [files_are_whole(folder), *(guarded(name, check) for name, check in checks.items())]
 
 

@@ -13,10 +13,10 @@ from kvbench.utils.places import PLACES
 from kvbench.verify.rerun_draw import Draw
 
 EPILOG = """\
-verdicts: proven (recomputed here), plausible (the folder agrees with itself and with what is possible), unproven
+verdicts: proven (recomputed here), plausible (the folder is consistent, and its values are possible), unproven
 (something that the check needs is not here), wrong (a contradiction, or something impossible).
 
-Without --rerun no answer is made again: "recomputed" is what follows from the folder's own tokens, texts and bytes.
+Without --rerun no answer is made again: "recomputed" means from the folder's own tokens, texts and bytes.
 --rerun K loads the model and makes K samples again under all settings of the folder: about K samples' share of the time
 that the run took, and at most four times that, where answers differ. If 60 % of the samples have forged answers, one of
 them is among 3 drawn ones with a probability of 94 % (1 - 0.4**3, or a little more). The folder's records and a nonce,
@@ -24,7 +24,7 @@ which is printed, decide which samples are drawn; --nonce TEXT draws the same on
 before.
 
 Nothing is downloaded, and no code that a folder names is imported. model.path=FOLDER and benchmark.data_dir=FOLDER (or
-another place of the benchmark's data) say where this machine has what the run read.
+another place of the benchmark's data) give this machine's paths of the files that the run read.
 
 exit code: 0, 1 if something is wrong, or 2 for a mistake in the command
 """

@@ -41,7 +41,7 @@ class Folder:
 
     @property
     def methods(self) -> list[dict[str, Any]]:
-        """The records of kind `method`: those with predictions and bytes."""
+        """The records of kind `method`: the records with predictions and bytes."""
         return [record for record in self.records if record["kind"] == "method"]
 
     def with_manifests(self) -> Iterator[Described]:

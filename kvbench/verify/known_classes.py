@@ -28,7 +28,7 @@ def targets() -> frozenset[str]:
 def known(name: str) -> object:
     """A class that conf/ or a plug-in names. Raises UserError for any other name, without importing it."""
     if name not in targets():
-        raise UserError(f"{name} is no class of kvbench's configuration, nor of an installed plug-in's")
+        raise UserError(f"{name} is not a class of the configuration of kvbench or an installed plug-in")
     return imported(name)
 
 

@@ -84,12 +84,12 @@ def tokenizer_of(manifest: Mapping[str, Any], places: Places) -> PreTrainedToken
 
 
 def model_folder_of(manifest: Mapping[str, Any], places: Places) -> Path:
-    """This machine's folder of the model's files. Raises an error where there is none."""
+    """This machine's folder of the model's files. Raises an error if there is none."""
     model, config = manifest.get("model") or {}, recorded(manifest).model
     if path := places.get("model.path"):
         return Path(path)
     if config.get("path") is not None:
-        raise ValueError("the run's model lies in a folder: model.path=FOLDER says where that is here")
+        raise ValueError("the run's model lies in a folder: model.path=FOLDER gives its path here")
     if (package := config.get("embedded")) in PACKAGES:
         return embedded_folder(package)
     return Path(
@@ -119,7 +119,7 @@ def benchmark_of(manifest: Mapping[str, Any], places: Places) -> Benchmark:
         if place := places.get(f"benchmark.{key}"):
             config[key] = place
         elif config[key] not in (None, PUBLISHED):
-            raise ValueError(f"the run read a file: benchmark.{key}=PATH says where that is here")
+            raise ValueError(f"the run read a file: benchmark.{key}=PATH gives its path here")
     if config.get("metric") is not None and not has_name(config["metric"]):
         raise ValueError(f"the metric {config['metric']!r} is a function that kvbench does not have")
     benchmark: Benchmark = build(config, "benchmark", Benchmark, known)

@@ -16,7 +16,7 @@ ANY_LENGTH = 2**40  # tokens: the run checked whether prompts fit the model
 
 
 class Lengths(NamedTuple):
-    """Tokens of a prompt that are compressed, and those read between compression and answer."""
+    """Tokens of a prompt that are compressed, and tokens read between compression and answer."""
 
     context: int
     question: int

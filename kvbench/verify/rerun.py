@@ -19,8 +19,8 @@ from kvbench.verify.verdict import Check, Verdict, shortened
 NAME = "rerun"
 
 
-def made_again(folder: Folder, here: Materials, places: Places, draw: Draw) -> Check:
-    """The drawn samples' answers, tokens, bytes and scores, made again and compared with those of the folder.
+def made_again(folder: Folder, materials: Materials, places: Places, draw: Draw) -> Check:
+    """The drawn samples' answers, tokens, bytes and scores, made again and compared with the folder's.
 
     WRONG for a difference that rounding cannot explain; UNPROVEN where it may, or where this machine lacks something.
     """
@@ -28,7 +28,7 @@ def made_again(folder: Folder, here: Materials, places: Places, draw: Draw) -> C
     samples = {record["sample"] for record in folder.methods}
     about = f"{len(names)} of {count(len(samples), 'sample')} made again here, drawn with --nonce {draw.nonce}"
     try:
-        return _made_again(folder, here, places, names, about)
+        return _made_again(folder, materials, places, names, about)
     except NotHere as reason:
         return _none(str(reason))
     except Exception as error:  # a stranger's configuration can raise anything in classes and libraries
@@ -39,12 +39,12 @@ def _none(reason: str) -> Check:
     return Check(NAME, Verdict.UNPROVEN, "samples made again here: none was", (reason,))
 
 
-def _made_again(folder: Folder, here: Materials, places: Places, names: Sequence[str], about: str) -> Check:
+def _made_again(folder: Folder, materials: Materials, places: Places, names: Sequence[str], about: str) -> Check:
     manifest, settings = the_manifest(folder), the_settings(folder)
     drawn = [record for record in folder.methods if record["sample"] in names]
     chosen = {key: settings[key] for key in dict.fromkeys(map(setting_hash, drawn)) if key in settings}
-    run = the_run(manifest, list(chosen.values()), here, places, any(record.get("distance") for record in drawn))
-    samples = [sample for sample in here.samples or () if sample.id in names]
+    run = the_run(manifest, list(chosen.values()), materials, places, any(record.get("distance") for record in drawn))
+    samples = [sample for sample in materials.samples or () if sample.id in names]
     wrong, missing, same, compared = [], [], 0, 0
     try:
         with use_kernels(how_of(manifest).kernels), out_of_memory("making answers again"):

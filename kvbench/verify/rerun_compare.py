@@ -27,7 +27,7 @@ SLACK = 4.0  # times the largest change by different rounding on this machine
 
 
 class Differences(NamedTuple):
-    """A line for each field that differs: impossible differences, and those that rounding can explain."""
+    """A line for each field that differs: impossible differences, and differences that rounding can explain."""
 
     wrong: list[str]
     open: list[str]
@@ -53,7 +53,7 @@ def judge(record: Record, again: Record, others: Sequence[Record]) -> Difference
         rounding = (close is not None and close <= place) or any(other["tokens"] != again["tokens"] for other in others)
         (unsure if rounding else wrong).append(line)
         if rounding and record["compress_at"] not in BEFORE_ANSWERS:
-            return Differences(wrong, unsure)  # what its caches hold of the prompt depends on the tokens
+            return Differences(wrong, unsure)  # the prompt's bytes in its caches depend on the tokens
     for name in sorted(differ - {"tokens"}):
         most = max((apart(other.get(name), again[name]) for other in others), default=0.0)
         line = f"{name} is {_short(record[name])}, and {_short(again[name])} when made again"

@@ -24,7 +24,7 @@ class Draw:
         if self.count < 1:
             raise UserError(f"--rerun {self.count} must be at least 1: how many samples are made again")
         if not self.nonce.isascii() or not self.nonce.isprintable() or not self.nonce:
-            raise UserError(f"--nonce {self.nonce!r} must be some printable ASCII characters")
+            raise UserError(f"--nonce {self.nonce!r} must be printable ASCII characters")
 
     def of(self, records: Iterable[Mapping[str, Any]]) -> list[str]:
         """The drawn samples, at most `count`.

@@ -58,13 +58,13 @@ def the_manifest(folder: Folder) -> dict[str, Any]:
     protocols = {digest(identity_of(manifest), how_of(manifest)) for manifest in manifests}
     if len(manifests) < len(runs) or len(protocols) != 1:
         raise NotHere("its runs are of different models, data or protocols, or have no manifest")
-    here = {plugin.distribution: plugin.version for plugin in plugins()}
+    installed = {plugin.distribution: plugin.version for plugin in plugins()}
     for manifest in manifests:
         if manifest.get("kvbench") != __version__:
             raise NotHere(f"kvbench {manifest.get('kvbench')} made it, and this is {__version__}")
         for name, release in (manifest.get("plugins") or {}).items():
-            if here.get(name) != release:
-                raise NotHere(f"the plug-in {name} {release} made it, and here is {here.get(name, 'none')}")
+            if installed.get(name) != release:
+                raise NotHere(f"the plug-in {name} {release} made it, and here is {installed.get(name, 'none')}")
     manifest = manifests[0]
     if str(manifest.get("dtype")) not in DTYPES:
         raise NotHere(f"the dtype {manifest.get('dtype')!r} is none that models are loaded in")
@@ -94,11 +94,11 @@ def the_settings(folder: Folder) -> dict[str, Setting]:
 
 
 def the_run(
-    manifest: Mapping[str, Any], settings: Sequence[Setting], here: Materials, places: Places, distance: bool
+    manifest: Mapping[str, Any], settings: Sequence[Setting], materials: Materials, places: Places, distance: bool
 ) -> MethodRun:
     """A run that makes records like the folder's, with the model loaded. Raises NotHere where it cannot."""
-    if here.samples is None:
-        raise NotHere("; ".join(here.missing))
+    if materials.samples is None:
+        raise NotHere("; ".join(materials.missing))
     config = recorded(manifest)
     chunk, batch, engine, kernels = how_of(manifest)
     if not (chunk is None or (isinstance(chunk, int) and chunk > 0)) or not (batch in ("auto", "all") or _count(batch)):
@@ -135,9 +135,10 @@ def the_run(
         batch=str(batch),
         decode_engine=str(engine),
     )
-    theirs, ours = (manifest.get("versions") or {}).get("benchmark") or {}, all_versions(run)["benchmark"]
-    if theirs != ours:
-        raise NotHere(f"versions of benchmark and metrics are {ours} here, and {theirs} there")
+    recorded_versions = (manifest.get("versions") or {}).get("benchmark") or {}
+    versions = all_versions(run)["benchmark"]
+    if recorded_versions != versions:
+        raise NotHere(f"versions of benchmark and metrics are {versions} here, and {recorded_versions} there")
     return run
 
 

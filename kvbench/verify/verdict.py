@@ -16,7 +16,7 @@ class Verdict(StrEnum):
 
     # recomputed here from the folder's predictions, the benchmark, the model's files or kvbench itself
     PROVEN = "proven"
-    PLAUSIBLE = "plausible"  # the folder agrees with itself and with what is possible
+    PLAUSIBLE = "plausible"  # the folder is consistent, and its values are possible
     UNPROVEN = "unproven"  # something that the check needs is not here
     WRONG = "wrong"  # a contradiction, or something impossible
 
@@ -27,7 +27,7 @@ class Check:
 
     name: str
     verdict: Verdict
-    about: str  # what was compared with what
+    about: str  # the two sides of the comparison
     notes: tuple[str, ...] = ()
     again: int = 0  # answers that were made again here
 

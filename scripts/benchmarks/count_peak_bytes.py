@@ -132,9 +132,14 @@ def read_sizes(covered: Sequence[coding.Covered]) -> None:
         union = min(int(UNION * each), n - window) if queries > 1 else each
         entries = int(ENTRIES * union * streams / books)
         sizes = Sizes(
-            [each] * (streams * queries), [union] * heads, [window] * heads, [entries] * books, [entries] * books,
-            [1] * streams, [0] * (streams - 1),
-        )  # fmt: skip
+            [each] * (streams * queries),
+            [union] * heads,
+            [window] * heads,
+            [entries] * books,
+            [entries] * books,
+            [1] * streams,
+            [0] * (streams - 1),
+        )
         group.sizes = [sizes] * count
 
 

@@ -22,9 +22,12 @@ COMMANDS = [
     *(f"python {HERE}.released_code_parity {name}=CHECKOUTS/{name} --out {RELEASED}" for name in PROJECTS),
     *(f"python {HERE}.benchmark_parity {name}=CHECKOUTS/{name}" for name in BENCHMARKS),
     f"python {HERE}.kvpress_parity prompts FOLDER",
-    *(f"{python} {HERE}.{name} {step} FOLDER"
-      for name in KVPRESS for python, step in (("KVPRESS_PYTHON", "press"), ("python", "compare"))),
-]  # fmt: skip
+    *(
+        f"{python} {HERE}.{name} {step} FOLDER"
+        for name in KVPRESS
+        for python, step in (("KVPRESS_PYTHON", "press"), ("python", "compare"))
+    ),
+]
 
 if __name__ == "__main__":
     sys.exit(main(__doc__, COMMANDS))

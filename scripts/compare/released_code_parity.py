@@ -157,8 +157,10 @@ def table(rows: list[dict]) -> None:
             counts[at] += row[key] + (row["rounding"] if key == "ties" else 0)
         line["different"] += row["different"]
     for (name, method, unit), line in lines.items():
-        wide, short = (f"{', '.join(f'{c:,}' for c in cs[1:])} of {cs[0]:,}" if cs[0] else "" for cs in
-                       (line["wide"], line["short"]))  # fmt: skip
+        wide, short = (
+            f"{', '.join(f'{c:,}' for c in cs[1:])} of {cs[0]:,}" if cs[0] else ""
+            for cs in (line["wide"], line["short"])
+        )
         print(f"| {name} | {method} | {unit} | {wide} | {short} | {line['different']:,} |")
 
 

@@ -103,7 +103,7 @@ def test_its_command_counts_words(ran):
 
 def test_verify_accepts_its_records(ran):
     printed = ran[1]["verify"]
-    assert " wrong " not in printed and "is no class" not in printed
+    assert " wrong " not in printed and "is not a class" not in printed
     assert printed.count("proven     scores") == 3 and printed.count("plausible  bytes") == 2
     assert printed.count("proven     samples") == 2  # the engine's are in a file
 

@@ -87,7 +87,7 @@ def test_a_server_that_tells_no_flags_needs_a_name(tiny_folder, tmp_path, monkey
     with engine.running() as url:
         arguments = command(tiny_folder, tmp_path, url)
         with pytest.raises(
-            UserError, match=r"does not say how its cache is stored.*engine\.flags=.*engine\.label=NAME"
+            UserError, match=r"does not report how its cache is stored.*engine\.flags=.*engine\.label=NAME"
         ):
             run(*arguments)
         one = run(*arguments, "engine.flags=f16")
@@ -128,7 +128,7 @@ def test_a_setting_that_computes_something_else_is_told_of_after_its_first_answe
     with first.running() as a, second.running() as b:
         run(*command(tiny_folder, tmp_path, f"[{a},{b}]", "engine.label=[bf16,odd]"))
     said = told(capsys)
-    assert "odd: none of its first 3 answers begins as the baseline's" in said and "bf16: none" not in said
+    assert "odd: none of its first 3 answers begins like the baseline's" in said and "bf16: none" not in said
 
 
 @pytest.mark.heavy
@@ -152,7 +152,7 @@ def test_messages_are_sent_as_they_are_and_the_template_is_the_servers(tiny_fold
     [
         ("error in 200", "the answer is an error"),
         ("refused", "maximum context length is 64 tokens"),
-        ("no choices", "none of OpenAI's chat completions"),
+        ("no choices", "not an OpenAI chat completion"),
         ("no content", "the answer's 6 tokens have no text"),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_chat_that_goes_wrong_is_one_line(kind, message, tiny_folder, tmp_path
 
 def test_a_prompt_that_is_no_chat_is_refused_before_samples_are_asked(tiny_folder, tmp_path):
     engine = FakeEngine()
-    with engine.running() as url, pytest.raises(UserError, match=r"engine\.mode=chat sends messages alone"):
+    with engine.running() as url, pytest.raises(UserError, match=r"engine\.mode=chat sends only messages"):
         run(*command(tiny_folder, tmp_path, url, "engine.mode=chat", "engine.flags=a"), "benchmark=niah_base")
     assert len(engine.asked) == 1
 

@@ -38,7 +38,7 @@ def test_without_the_engine_the_line_that_installs_it_is_shown(embedded, monkeyp
         UserError, match=r"make engine-llama.*\.venv-llama/bin/pip install 'llama-cpp-python==0\.3\.36'"
     ):
         LlamaCpp().connect(embedded)
-    with pytest.raises(UserError, match=r"engine\.python=/nowhere is no Python"):
+    with pytest.raises(UserError, match=r"engine\.python=/nowhere is neither a Python"):
         LlamaCpp(python="/nowhere").connect(embedded)
 
 

@@ -51,7 +51,7 @@ def test_a_server_that_does_not_start_is_one_line(tiny_folder, tmp_path):
         run(*command(tiny_folder, tmp_path, "refuses", url, start))
     with pytest.raises(UserError, match=r"engine\.command: no-such-program cannot be started: No such file"):
         run(*command(tiny_folder, tmp_path, "f16", url, "no-such-program --port 1"))
-    with FakeEngine().running() as other, pytest.raises(UserError, match="a server answers there already"):
+    with FakeEngine().running() as other, pytest.raises(UserError, match="another server answers there already"):
         run(*command(tiny_folder, tmp_path, "f16", other, start))
 
 

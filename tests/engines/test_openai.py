@@ -54,7 +54,7 @@ def test_a_server_of_the_bare_protocol_is_asked_in_it(reader):
         ({"models": ["a", "b"]}, {}, r"serves 'a', 'b', not .*engine.served_model=NAME"),
         ({"key": "right"}, {}, r"status 401.*engine.key_env=NAME or engine.key_file=FILE has its key"),
         ({"behave": lambda number, payload: "refused"}, {}, "does not answer: .*maximum context length"),
-        ({"behave": lambda number, payload: "no choices"}, {}, "none of OpenAI's completions"),
+        ({"behave": lambda number, payload: "no choices"}, {}, "not an OpenAI completion"),
     ],
 )
 def test_a_server_that_cannot_answer_is_one_line(reader, change, options, message):
@@ -68,7 +68,7 @@ def test_a_server_that_cannot_answer_is_one_line(reader, change, options, messag
 def test_an_address_without_a_server_is_one_line(reader):
     with FakeEngine().running() as url:
         pass
-    with pytest.raises(UserError, match="no server of OpenAI's protocol answers there"):
+    with pytest.raises(UserError, match="no server with OpenAI's protocol answers there"):
         OpenAI(url=url).connect(reader)
 
 
@@ -76,9 +76,9 @@ def test_an_address_without_a_server_is_one_line(reader):
     "url, message",
     [
         (None, "engine.url is missing"),
-        ("localhost:8000", "is no address of a server"),
-        ("ftp://host/v1", "is no address of a server"),
-        ("http://host:port/v1", "is no address"),
+        ("localhost:8000", "is not an address of a server"),
+        ("ftp://host/v1", "is not an address of a server"),
+        ("http://host:port/v1", "is not an address"),
         ("http://me:secret@host/v1", "has a user, a password or a query"),
         ("http://host/v1?key=secret", "has a user, a password or a query"),
     ],

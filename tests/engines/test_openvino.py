@@ -24,7 +24,7 @@ def command(tiny_folder, out, environment, gguf, *more: str) -> list[str]:
         ({"aggregation": "MAX"}, "unknown engine.aggregation 'MAX'.*NORM_SUM"),
         ({"max_cache_size": 160}, "engine.max_cache_size=160 must be above engine.start_size.*32 [+] 128"),
         ({"max_cache_size": 0}, "engine.max_cache_size=0 must be an integer of at least 1"),
-        ({"kvcrush": 2}, "engine.kvcrush chooses among what eviction keeps: it needs engine.max_cache_size"),
+        ({"kvcrush": 2}, "engine.kvcrush chooses among tokens that eviction keeps: it needs engine.max_cache_size"),
         ({"kvcrush_anchor": "MEAN"}, "engine.kvcrush_anchor needs engine.kvcrush"),
         ({"sparse_recent": 64}, "engine.sparse_recent needs engine.sparse_prefill=TRISHAPE or XATTENTION"),
         ({"sparse_prefill": "FLASH"}, "unknown engine.sparse_prefill 'FLASH'.*XATTENTION"),

@@ -142,7 +142,7 @@ def test_given_tokens_are_scored_in_one_pass_that_repeats_them(made, monkeypatch
     worker = made()
     assert worker.score([1, 20], [5, 8], 1) == {"logprobs": [-0.5, -0.8], "top": None, "read": 4}
     assert len(Pipeline.made[0].read) == 2  # the first question, and one more
-    with pytest.raises(ValueError, match="repeats another prompt"):
+    with pytest.raises(ValueError, match="echoes another prompt"):
         monkeypatch.setattr(worker, "generate", lambda ids, **rules: ([1, 20, 5], [1.0, -1.0, -0.5]))
         worker.score([1, 20], [5, 8], 1)
 

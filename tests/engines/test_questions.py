@@ -43,7 +43,7 @@ def test_another_count_of_the_prompts_tokens_is_an_error():
     check_count(asked(), Completion("", prompt_tokens=3))
     with pytest.raises(CannotAnswer, match="counts 4 tokens in the prompt, and kvbench 3"):
         check_count(asked(), Completion("", prompt_tokens=4))
-    with pytest.raises(CannotAnswer, match="did not say how many"):
+    with pytest.raises(CannotAnswer, match="did not report the prompt's number"):
         check_count(asked(), Completion(""))
 
 

@@ -60,7 +60,7 @@ def test_a_load_without_answers_has_no_figures(tmp_path):
 @pytest.mark.parametrize("text", ["", "{", "[]", '"text"', "{}", '{"metadata": {}}', "[" * 10**5, "\0"])
 def test_what_is_no_report_is_one_line(tmp_path, text):
     (tmp_path / "odd.json").write_text(text)
-    with pytest.raises(UserError, match=r"odd\.json is no JSON report of GuideLLM \(0\.8\) or AIPerf"):
+    with pytest.raises(UserError, match=r"odd\.json is not a JSON report of GuideLLM \(0\.8\) or AIPerf"):
         read_report(tmp_path / "odd.json")
 
 

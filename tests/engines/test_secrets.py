@@ -16,7 +16,7 @@ def test_no_key_is_none_and_one_that_no_header_can_have_is_refused(monkeypatch, 
     assert read_secret(None, None) is None
     for value in ("ключ", "a\nb"):
         monkeypatch.setenv("A_KEY", value)
-        with pytest.raises(UserError, match="has characters that no key has") as error:
+        with pytest.raises(UserError, match="has characters that a key cannot have") as error:
             read_secret("A_KEY", None)
         assert value not in str(error.value)
     (tmp_path / "key").write_bytes(b"\xff\xfe")

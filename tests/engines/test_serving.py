@@ -90,7 +90,7 @@ def test_a_server_that_takes_messages_gets_them_and_the_key(tiny_folder, tmp_pat
     "mode, words",
     [
         ("fails", "GuideLLM ended with exit code 1: ValueError: no such profile"),
-        ("unanswered", "of 7 requests none was answered: HTTPStatusError"),
+        ("unanswered", "none of 7 requests was answered: HTTPStatusError"),
     ],
 )
 def test_a_load_that_is_not_measured_has_no_record_and_the_next_command_makes_it(
@@ -120,7 +120,7 @@ def test_a_load_that_is_not_measured_has_no_record_and_the_next_command_makes_it
             "kvbench starts no server of it",
         ),
         (["engine.url=http://127.0.0.1:9/api"], "does not end in /v1"),
-        (["engine.url=http://127.0.0.1:9/v1"], "no server of OpenAI's protocol answers there"),
+        (["engine.url=http://127.0.0.1:9/v1"], "no server with OpenAI's protocol answers there"),
     ],
 )
 def test_mistakes_are_one_line(tiny_folder, tmp_path, installed, more, words):

@@ -77,11 +77,11 @@ def test_a_server_reads_and_scores_what_kvbench_does(settings):
     "kind, message",
     [
         ("no logprobs", "the answer has no log-probabilities of the prompt's tokens"),
-        ("few scores", "log-probabilities of 2 tokens, and the prompt has "),
-        ("many scores", "tokens, and the prompt has "),
+        ("few scores", "log-probabilities of 2 tokens, but the prompt has "),
+        ("many scores", "tokens, but the prompt has "),
         ("unscored token", "gives nan as log-probability of token "),
         ("no logarithm", "gives 0.5 as log-probability of token 0"),
-        ("other tokens", "is 'token_id:0' in the answer, and token_id:"),
+        ("other tokens", "is 'token_id:0' in the answer, but token_id:"),
         ("refused", "maximum context length is 64 tokens"),
         ("error", "out of blocks"),
         ("other count", "counts 7 tokens in prompt and text"),
@@ -96,7 +96,7 @@ def test_a_server_that_scores_no_text_is_one_line_before_samples_are_made(kind, 
 
 
 def test_a_server_that_takes_text_alone_scores_none(settings):
-    with pytest.raises(UserError, match="it takes no token ids, so it may score other tokens"):
+    with pytest.raises(UserError, match="the server does not take token ids, so it may score other tokens"):
         served(settings, FakeEngine(ids=False))
 
 

@@ -89,7 +89,7 @@ def test_named_stop_tokens_end_answers_and_are_part_of_the_identity(tiny_folder)
     cfg = compose("question=visible")
     plain, named = (folder_identity(cfg, load_texts(one), []) for one in (spec, more))
     assert named["stop_tokens"] == ["<|im_start|>", 7] and "stop_tokens" not in plain
-    with pytest.raises(UserError, match=r"model\.stop_tokens: '<\|nowhere\|>' is no token of tiny"):
+    with pytest.raises(UserError, match=r"model\.stop_tokens: '<\|nowhere\|>' is not a token of tiny"):
         load_texts(replace(spec, stop_tokens=["<|nowhere|>"]))
     for wrong in ([], [True], [1.5]):
         with pytest.raises(UserError, match=r"model\.stop_tokens=.* must be a list of tokens"):

@@ -125,7 +125,7 @@ def test_the_shortest_prompts(n):
 def test_groups_that_do_not_divide_are_refused():
     with pytest.raises(UserError, match="buffer=20 must be a multiple of group=16"):
         GEAR(group=16, buffer=20)
-    with pytest.raises(UserError, match="group=32 must divide those of a token: it has 2 times 8"):
+    with pytest.raises(UserError, match="group=32 must divide the channels of a token: a token has 2 times 8"):
         FullKV(GEAR(2, 32)).compress(random_state(1, n=9), 9)
 
 

@@ -133,7 +133,7 @@ def test_xkv_takes_methods_that_keep_the_same_tokens_in_every_layer():
         cache.update(key, value)
         out = cache.attend(query, 0.25)
         assert_close(out, plain_attention(query, cache.k.read(), cache.v.read(), 0.25), atol=1e-5, rtol=1e-5)
-    with pytest.raises(UserError, match="XKV needs the same tokens in every layer: Eviction keeps different ones"):
+    with pytest.raises(UserError, match="XKV needs the same tokens in every layer: Eviction keeps different tokens"):
         Eviction(storage=XKV())
     picks = [Selection(torch.arange(9)[None] + i, 9) for i in range(LAYERS)]
     with pytest.raises(UserError, match="layers 0 and 1 kept different tokens: XKV decomposes each token with the"):

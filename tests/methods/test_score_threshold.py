@@ -62,7 +62,7 @@ def test_a_storage_of_unequal_heads_holds_it():
 
 
 def test_refused():
-    with pytest.raises(UserError, match="NACL does not choose by one score of each token"):
+    with pytest.raises(UserError, match="NACL does not choose tokens by one score each"):
         ScoreThreshold(0.1, NACL())
     with pytest.raises(UserError, match="Rerotated holds the same number of tokens in every head"):
         ScoreThreshold(0.1, storage=Rerotated())

@@ -125,7 +125,7 @@ def test_the_first_and_last_layers_stay_raw():
 @pytest.mark.parametrize(
     ("storage", "head_dim", "said"),
     [
-        (TurboQuant(), 20, "packs channels in eights, but this model has 20 a head"),
+        (TurboQuant(), 20, "packs channels in eights, but this model has 20 per head"),
         (TurboQuant(rotation="hadamard"), 24, "a power of two, not 24: use haar"),
     ],
 )

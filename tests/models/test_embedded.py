@@ -9,7 +9,7 @@ import transformers
 from kvbench.benchmarks import NeedleInAHaystack
 from kvbench.benchmarks.niah import NeedleToComplete
 from kvbench.configuration import configured
-from kvbench.engines.in_worker import given_model
+from kvbench.engines.in_worker import model_path
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import SharedPass
@@ -61,7 +61,7 @@ def test_the_parts_of_a_file_are_joined_checked_and_converted_once(package, monk
 def test_an_engine_finds_the_joined_file_where_no_other_is_named(package, monkeypatch, capsys):
     known(monkeypatch, b"onetwo")
     reader = SimpleNamespace(spec=ModelSpec(name="some", embedded="some_gguf"))
-    files = [given_model(None, reader) for _ in range(2)]
+    files = [model_path(None, reader) for _ in range(2)]
     assert files[0] == files[1] and files[0].suffix == ".gguf" and files[0].read_bytes() == b"onetwo"
     assert not package and capsys.readouterr().err.count("joining 2 parts") == 1
 

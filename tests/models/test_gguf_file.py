@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from kvbench.configuration import configured
-from kvbench.engines.in_worker import given_model
+from kvbench.engines.in_worker import model_path
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, gguf_file, load
 from kvbench.models.embedded import gguf_of
 from kvbench.models.folder import model_identity
 from kvbench.models.load import load_texts, source_of
-from kvbench.models.weights_format import told
+from kvbench.models.weights_format import manifest_fields
 from kvbench.runner.outputs import run_caption
 from kvbench.runner.prerequisites import check_machine
 
@@ -32,7 +32,7 @@ def test_a_file_is_the_embedded_model_with_its_format_and_is_converted_once(file
     assert capfd.readouterr().err.count("converting mine.gguf to safetensors") == 1
     weights = embedded.model.state_dict()
     assert all(torch.equal(x, weights[name]) for name, x in loaded.model.state_dict().items())
-    assert told(loaded.config) == {"weights_format": "Q4_1 GGUF"} and told(embedded.config) == {}
+    assert manifest_fields(loaded.config) == {"weights_format": "Q4_1 GGUF"} and manifest_fields(embedded.config) == {}
     folder, _ = source_of(spec)
     identity = model_identity(folder, "main")
     assert identity["source"].startswith("mine-") and {"config.json", "model.safetensors"} <= {*identity["files"]}
@@ -40,7 +40,7 @@ def test_a_file_is_the_embedded_model_with_its_format_and_is_converted_once(file
     assert run_caption(run, "") == "niah · mine from mine.gguf (Q4_1 GGUF weights, float32)"
     texts = load_texts(spec)
     assert "converting" not in capfd.readouterr().err
-    assert given_model(None, texts) == file.resolve()
+    assert model_path(None, texts) == file.resolve()
 
 
 def test_a_file_on_the_command_line_is_named_after_itself(tmp_path):
@@ -54,7 +54,7 @@ def test_a_file_on_the_command_line_is_named_after_itself(tmp_path):
     ("name", "content", "message"),
     [
         ("a.gguf", None, "cannot be read: No such file"),
-        ("a.gguf", b"PK\3\4", "does not begin as a GGUF file does"),
+        ("a.gguf", b"PK\3\4", "does not begin like a GGUF file"),
         ("a-00002-of-00003.gguf", b"GGUF", "is one of 3 parts, and a-00001-of-00003.gguf is not beside it"),
         ("a.gguf", b"GGUF\3\0\0\0", "transformers cannot convert"),
     ],

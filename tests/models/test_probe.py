@@ -14,7 +14,7 @@ from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.methods.key_rerotation import closed_up
 from kvbench.models import reads_alike
 from kvbench.models.attention_interface import ATTENTION
-from kvbench.models.probe import counts_positions, ropes_of, told
+from kvbench.models.probe import counts_positions, manifest_fields, ropes_of
 from kvbench.ops.rope import fixed_rotation, text_decoder
 from kvbench.prefill import Needs, prefill
 from scripts.results.tiny_models.outcome import taking_attention
@@ -98,7 +98,7 @@ def test_each_layers_rotation_is_what_its_own_code_does(family, monkeypatch):
     ropes = ropes_of(model := tiny(family))
     assert [at for at, rope in enumerate(ropes) if not rope.still] == sorted(truth)
     still = [at for at in range(len(ropes)) if at not in truth]
-    said = told(model)
+    said = manifest_fields(model)
     assert said.pop("reads_alike") < 1e-5
     assert said == ({"unrotated_layers": still} if still else {})
     for at, (before, after) in truth.items():
@@ -151,7 +151,7 @@ def test_keys_without_a_rotation_are_stored_as_they_are():
     for layer in layers:
         keys = layer.keys.gather(1, kept[..., None].expand(-1, -1, layer.keys.shape[2]))
         moved = closed_up(keys, kept, layer.n, layer.rope)
-        assert torch.equal(moved, keys) == (layer.index in told(model)["unrotated_layers"])
+        assert torch.equal(moved, keys) == (layer.index in manifest_fields(model)["unrotated_layers"])
 
 
 @pytest.mark.parametrize("family, counts", [("bart", True), ("gpt2", False), ("smollm3", False), ("qwen3_next", False)])

@@ -81,7 +81,7 @@ def test_a_model_that_leaves_layers_out_is_refused(monkeypatch):
     layers = [*model.model.layers]
     model.model.layers = nn.ModuleList([layers[0], layers[1], other])
     monkeypatch.setattr(other, "_call_impl", lambda hidden, *_, **__: hidden)  # no hook runs
-    with pytest.raises(UserError, match=r"^LlamaForCausalLM leaves out layers where there is nothing but text"):
+    with pytest.raises(UserError, match=r"^LlamaForCausalLM skips layers if there is only text"):
         check_reads_alike(model, kinds_of(model.config))
 
 
@@ -90,7 +90,7 @@ def test_a_model_that_uses_no_cache_is_refused(monkeypatch):
     for layer in model.model.layers:
         forward = layer.self_attn.forward
         monkeypatch.setattr(layer.self_attn, "forward", lambda hidden_states, _=forward, **rest: (hidden_states, None))
-    with pytest.raises(UserError, match="LlamaForCausalLM keeps no keys and values in the caches that it is given"):
+    with pytest.raises(UserError, match="LlamaForCausalLM does not store keys and values in its caches"):
         check_reads_alike(model, kinds_of(model.config))
 
 

@@ -12,7 +12,7 @@ from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods import FullKV
 from kvbench.models import ModelSpec, load
 from kvbench.models.embedded import embedded_folder
-from kvbench.models.weights_format import told, weights_format
+from kvbench.models.weights_format import manifest_fields, weights_format
 from kvbench.papers.captions import caption
 from kvbench.prefill import FullPrefill, Needs
 from kvbench.records.provenance import provenance
@@ -37,7 +37,7 @@ def test_what_a_checkpoint_or_the_user_says_of_its_weights(said, name):
     if said is not None:
         config.quantization_config = said
     assert weights_format(config) == name
-    assert told(config) == ({} if name is None else {"weights_format": name})
+    assert manifest_fields(config) == ({} if name is None else {"weights_format": name})
 
 
 @pytest.mark.parametrize("said, name", [("Q4_K_M GGUF", "Q4_K_M GGUF"), ("\x1b[2J GGUF", None), ({"a": 1}, None)])

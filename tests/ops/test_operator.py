@@ -119,9 +119,9 @@ def test_what_a_declaration_forgets_is_an_error_that_names_it():
     def unknown(x: list[int]) -> None: ...
     def returns(x: Tensor) -> Tensor: ...
 
-    with pytest.raises(TypeError, match="operator unknown: x must be one of a tensor"):
+    with pytest.raises(TypeError, match="operator unknown: x must be a tensor, a number or a named tuple"):
         operator(launches=1)(unknown)
-    with pytest.raises(TypeError, match="operator returns returns something: it needs a `fake`"):
+    with pytest.raises(TypeError, match="operator returns returns a result: it needs a `fake`"):
         operator(launches=1)(returns)
     with pytest.raises(TypeError, match="operator returns has no parameter z"):
         operator(launches=1, fake=returns, mutates=("z.left",))(returns)

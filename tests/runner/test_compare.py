@@ -109,7 +109,7 @@ def test_too_few_samples_are_undecided_which_is_no_pass_unless_asked(capsys, tmp
 def test_what_is_undecided_for_another_reason_than_few_units_is_told(capsys, tmp_path):
     near = run(tmp_path / "near", lambda i: float(i % 50 > 0), n=800)
     assert kvbench("compare", near, "--margin", 0.02) == 3
-    assert "snapkv 0.2, whose difference of -0.020 is too near to -0.02" in capsys.readouterr().out
+    assert "snapkv 0.2, whose difference of -0.020 cannot be distinguished from -0.02" in capsys.readouterr().out
     one = run(tmp_path / "one", lambda i: 1.0, n=8, unit="a")
     assert kvbench("compare", one, "--margin", 0.02) == 3
     assert "snapkv 0.2, whose difference over 1 unit has no interval" in capsys.readouterr().out
@@ -156,7 +156,10 @@ def test_equal_answers_are_judged_by_their_interval(capsys, tmp_path):
     few = write_run(tmp_path / "few", [*engine("f16", n=20), *texts], manifests=[records.manifest()])
     assert kvbench("compare", few, "--baseline", "f16", "--min-equal", 0.9) == 3
     told = capsys.readouterr().out
-    assert "q8_0, whose equal answers of 1 (0.8" in told and "over 20 units cannot be told from 0.9: 0.9 takes" in told
+    assert (
+        "q8_0, whose equal answers of 1 (0.8" in told
+        and "over 20 units cannot be distinguished from 0.9: 0.9 takes" in told
+    )
     assert kvbench("compare", few, "--baseline", "f16", "--min-equal", 0.5) == 0
     near = write_run(
         tmp_path / "near",
@@ -164,7 +167,7 @@ def test_equal_answers_are_judged_by_their_interval(capsys, tmp_path):
         manifests=[records.manifest()],
     )
     assert kvbench("compare", near, "--baseline", "f16", "--min-equal", 0.1) == 3
-    assert "cannot be told from 0.1\n" in capsys.readouterr().out
+    assert "cannot be distinguished from 0.1\n" in capsys.readouterr().out
 
 
 def test_answers_without_a_score_are_compared_alone(capsys, tmp_path):

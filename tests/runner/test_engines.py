@@ -35,7 +35,7 @@ def test_what_only_methods_have_is_refused(override, message):
 
 
 def test_samples_that_an_engine_does_not_answer_are_refused():
-    with pytest.raises(UserError, match="'llama_cpp f16/f16' gives the likeliest tokens alone"):
+    with pytest.raises(UserError, match="'llama_cpp f16/f16' decodes greedily"):
         check_conversations([DRAWN], [SERVER, EngineSetting(LlamaCpp())], False)
     with pytest.raises(UserError, match="distance=true follows a greedy answer"):
         check_conversations([DRAWN], [SERVER], True)

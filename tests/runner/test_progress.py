@@ -11,7 +11,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.methods import FullKV
 from kvbench.runner import estimate as module
 from kvbench.runner import progress
-from kvbench.runner.estimate import Cost, Estimate, Pace, costs, prompt_flops
+from kvbench.runner.estimate import Cost, Estimate, costs, prompt_flops
 from kvbench.runner.time_spent import TimeSpent, dominant
 from kvbench.utils.console import SafeConsole
 from kvbench.utils.text import duration
@@ -38,9 +38,9 @@ def finish(estimate, clock, sample, seconds, prefill=None, records=2):
     assert made == [False] * (records - 1) + [True]
 
 
-def estimate(clock, *samples, known=True):
+def estimate(clock, *samples, rounds=1):
     predicted = {name: Cost(prefill, rest, 2) for name, prefill, rest in samples}
-    return Estimate(predicted, dict.fromkeys(predicted, 100), known, clock)
+    return Estimate(predicted, dict.fromkeys(predicted, 100), True, clock, rounds=rounds)
 
 
 def test_before_the_first_sample_it_is_what_was_predicted_and_runs_down(clock):
@@ -66,10 +66,17 @@ def test_a_prefill_that_several_questions_share_counts_once(clock):
 
 
 def test_records_without_a_prefill_time_correct_the_whole(clock):
-    one = estimate(clock, ("a", 0, 4), ("b", 0, 8), known=False)
-    assert not one.known
+    one = estimate(clock, ("a", 0, 4), ("b", 0, 8))
+    assert one.measuring
     finish(one, clock, "a", 12)
-    assert one.known and one.left() == 24
+    assert not one.measuring and one.left() == 24
+
+
+def test_records_have_one_prefills_time_of_a_speed_runs_rounds(clock):
+    one = estimate(clock, ("a", 10, 4), ("b", 80, 4), rounds=5)
+    finish(one, clock, "a", 28, prefill=4.0)  # five prefills of 4 s: twice the predicted work, as the rest
+    assert one.left() == pytest.approx(2 * 84)
+    finish(estimate(clock, ("a", 10, 4), rounds=5), clock, "a", 15, prefill=4.0)  # the median of unequal rounds
 
 
 def test_the_time_left_is_that_of_the_pass_where_a_command_has_several(clock):
@@ -120,18 +127,18 @@ def test_records_of_other_samples_change_nothing_and_at_the_end_nothing_is_left(
 
 
 def prediction(batch="auto", question="visible", settings=4, benchmark=None, made=()):
-    """The costs of two questions about one context, by a pace of 1 s for 256 tokens and 0.1 s for a token."""
+    """The costs of two questions about one context of 256 tokens."""
     asked = made if made else [Sample(name, f"context {name}", (), 10, question=name) for name in ("a", "b")]
     one = SimpleNamespace(
         loaded=SimpleNamespace(model=tiny_model()), benchmark=benchmark, batch=batch, question=question
     )
     missing = {sample.id: [Setting("full", FullKV(), "")] * settings for sample in asked}
-    return costs(one, asked, missing, {sample.id: 256 for sample in asked}, Pace(1.0, 0.1))
+    return costs(one, asked, missing, {sample.id: 256 for sample in asked})
 
 
 def test_costs_follow_prompts_settings_and_batches():
-    assert prediction() == {name: Cost(1.0, pytest.approx(1.2), 4) for name in "ab"}
-    assert prediction(batch="1")["a"].rest == pytest.approx(4.0)
+    assert prediction() == {name: Cost(1.0, pytest.approx(0.6), 4) for name in "ab"}
+    assert prediction(batch="1")["a"].rest == pytest.approx(2.0)
     hidden = prediction(question="hidden")
     assert (hidden["a"].prefill, hidden["b"].prefill) == (1.0, 0.0)
     assert prediction(settings=0) == {}
@@ -140,7 +147,7 @@ def test_costs_follow_prompts_settings_and_batches():
 def test_a_speed_run_measures_each_setting_by_itself_and_again():
     speed = Speed(lengths=[256], batches=[10], new_tokens=[10], repeats=4, warmup=1)
     made = [Sample("256-10-10", "", (), 10, meta={"batch": 10})]
-    assert prediction(benchmark=speed, made=made)["256-10-10"] == Cost(0.0, pytest.approx(4 * 5 * (1 + 3.0)), 4)
+    assert prediction(benchmark=speed, made=made)["256-10-10"] == Cost(20.0, pytest.approx(20 * 1.5), 4)
 
 
 def test_attention_makes_long_prompts_cost_more_than_their_length():

@@ -35,7 +35,7 @@ def test_progress_shows_any_sample_and_setting_as_it_is(monkeypatch):
     monkeypatch.setattr(progress, "requested_keys", lambda *_: set(HOSTILE))
     run = SimpleNamespace(benchmark=SimpleNamespace(name="[/x]"), settings=[], stage=Stage("[/x]"))
     made = [{"sample": name, "setting": name} for name in HOSTILE]
-    store, estimate = SimpleNamespace(done=set()), Estimate({}, {}, known=False)
+    store, estimate = SimpleNamespace(done=set()), Estimate({}, {}, long=False)
     assert list(progress.with_progress(made, run, [], store, [], estimate)) == made
     assert f"{len(HOSTILE)}/{len(HOSTILE)}" in stream.getvalue()
 

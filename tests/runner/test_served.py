@@ -81,7 +81,7 @@ def test_a_report_of_another_tool_stands_beside_them(runs, capsys):
         (["{}/answers"], "no run of benchmark=serve"),
         (["{}/answers", "--report", "x.json"], "is not SETTING=FILE"),
         (["{}/answers", "--report", "q8_0=nothing.json"], "nothing.json cannot be read"),
-        (["{}", "--margin", "2"], "--margin 2 must be a number from 0 to 1"),
+        (["{}", "--margin", "2"], "--margin: 2 must be a number from 0 to 1"),
         (["{}", "--baseline", "q5"], "--baseline"),
     ],
 )

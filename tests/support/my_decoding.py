@@ -7,7 +7,7 @@ from kvbench.methods import DecodeCompression, Method, Needs, Selection, interva
 
 @dataclass
 class LargeValues(Method):
-    """The last tokens stay, and of the others those with the largest values: after prefill and while decoding."""
+    """Keeps the last tokens and the other tokens with the largest values: after prefill and while decoding."""
 
     recent: int = 8
     decode_compression: DecodeCompression = field(default_factory=lambda: DecodeCompression(every=16))

@@ -115,7 +115,7 @@ def test_a_fault_is_one_line_with_file_and_row(file, fault, before):
 
 
 def test_an_id_that_repeats_is_told_with_both_rows(file):
-    with pytest.raises(UserError, match=r"qasper.jsonl, row 3: _id 'b' is also that of row 2"):
+    with pytest.raises(UserError, match=r"qasper.jsonl, row 3: _id 'b' is also in row 2"):
         read(file, line() + line(_id="b") + line(_id="b", context="Other."))
 
 

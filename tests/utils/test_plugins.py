@@ -153,4 +153,4 @@ def test_a_manifest_may_name_a_plug_ins_classes_that_its_conf_names_and_no_other
     assert known_classes.known("one_plugin.methods.Mine").__name__ == "Mine"
     for name in ("one_plugin.methods.Other", "two_plugin.methods.Mine", "os.mkdir"):
         refused = message(known_classes.known, name)
-        assert "is no class of kvbench's configuration, nor of an installed plug-in's" in refused
+        assert "is not a class of the configuration of kvbench or an installed plug-in" in refused

@@ -33,7 +33,7 @@ def written(tmp_path):
 @pytest.mark.parametrize("ending", [".json", ".jsonl", ".parquet", ".arrow"])
 def test_every_form_gives_the_same_rows_under_the_same_checks(written, ending):
     assert read_file(written(ending, ROWS), FIELDS, filled=("text",), unique="id") == ROWS
-    with pytest.raises(UserError, match="row 3: id 'a' is also that of row 1"):
+    with pytest.raises(UserError, match="row 3: id 'a' is also in row 1"):
         read_file(written(ending, [*ROWS, ROWS[0]]), FIELDS, unique="id")
     with pytest.raises(UserError, match="row 2: field 'text' is empty"):
         read_file(written(ending, [ROWS[0], {"id": "b", "text": " "}]), FIELDS, filled=("text",))

@@ -89,7 +89,7 @@ def test_a_class_that_conf_does_not_name_is_not_imported(name, forged, tmp_path,
     node = {"_target_": name, "path": "called"}
     folder = forged(lambda config: config["method"]["snapkv"].update(storage=node))
     verdicts = {check.name: check for check in verify(folder, {"model.path": str(tiny_folder)})}
-    assert any(f"{name} is no class of kvbench's configuration" in line for line in verdicts["manifests"].notes)
+    assert any(f"{name} is not a class of the configuration of kvbench" in line for line in verdicts["manifests"].notes)
     assert not (tmp_path / "called").exists()
 
 
@@ -110,7 +110,7 @@ def test_no_file_of_this_machine_is_read_because_a_manifest_names_it(node, forge
     checks = verify(folder, {} if node == "model" else {"model.path": str(tiny_folder)})
     assert not any(path.startswith(place) for path in opened)
     lines = [line for check in checks for line in check.notes]
-    assert any("says where that is here" in line or "of the machine that ran them" in line for line in lines)
+    assert any("gives its path here" in line or "of the machine that ran them" in line for line in lines)
     assert not any(SECRET in line for line in lines)
 
 

@@ -54,12 +54,12 @@ class BABILong(Benchmark):
         self.chosen = select(self.tasks, TASKS, "task in benchmark.tasks")
         self.lengths = select(self.lengths, {name: (name,) for name in LENGTHS}, "length in benchmark.lengths")
         self.prompts = prompts.load(self.chosen, self.prompts_file)
-        wanted = {
+        layouts = {
             f"{task} {length}": [layout.format(task=task, length=length) for layout in LAYOUTS]
             for length in self.lengths
             for task in self.chosen
         }
-        files = DataSet(self.repository, self.revision, self.data_dir).files(wanted)
+        files = DataSet(self.repository, self.revision, self.data_dir).files(layouts)
         self.rows = {
             name: [row for path in paths for row in read_file(path, FIELDS, filled=("input", "target"))]
             for name, paths in files.items()

@@ -63,8 +63,8 @@ class InfiniteBench(Benchmark):
     def __post_init__(self) -> None:
         self.chosen = select(self.tasks, SETS, "task in benchmark.tasks")
         self.texts = prompts.load(self.templates, self.chosen, self.prompts_file)
-        wanted = {task: [layout.format(task=task) for layout in LAYOUTS] for task in self.chosen}
-        files = DataSet(self.repository, self.revision, self.data_dir).files(wanted)
+        layouts = {task: [layout.format(task=task) for layout in LAYOUTS] for task in self.chosen}
+        files = DataSet(self.repository, self.revision, self.data_dir).files(layouts)
         rows = {task: [row for file in files[task] for row in _rows(task, file)] for task in self.chosen}
         self.rows = {task: of_task[: self.num_samples] for task, of_task in rows.items()}
 

@@ -19,7 +19,7 @@ PUBLISHED = {
         "d49a6891d6bc61522bb428d66a07b092a6bb6bc195aa0fe103eddd6bb39c7f10"
     )
 }
-# Places in lm-eval's texts, and their official names; there {input} stands for {question} too.
+# Places in lm-eval's texts, and their official names; there {input} is also the place of {question}.
 PLACES = {"{{context}}": "{context}", "{{input}}": "{input}", "{input_text}": "{input}"}
 PLACES |= {f"{{opt_{letter.lower()}}}": f"{{OPTION_{letter}}}" for letter in "ABCD"}
 SHA256 = {
@@ -57,7 +57,7 @@ SHA256 = {
 def load(family: Family, tasks: Iterable[str], prompts_file: str | None = None) -> dict[str, str]:
     """The official templates of `tasks`, with places such as {context} and {question} for a row's fields.
 
-    From `prompts_file`; else those of gpt4 from the installed lm-eval, and the others from InfiniteBench's repository.
+    From `prompts_file`; else gpt4's prompts from the installed lm-eval, and the others from InfiniteBench's repository.
     All are read as text and not run. Raises UserError where a template is not the official one.
     """
     installed = _in_lm_eval() if prompts_file is None and family == "gpt4" else {}
@@ -102,7 +102,7 @@ def _in_lm_eval() -> dict[str, str]:
 def fill(task: str, template: str, row: dict[str, Any]) -> PromptText:
     """The prompt of a row, as in the official create_prompt, and the part that follows the context.
 
-    Raises ValueError where the row's input does not name what its task looks for.
+    Raises ValueError if the row's input does not name the object of its question.
     """
     fields = {"input": row["input"], "question": row["input"]}
     fields |= {f"OPTION_{letter}": option for letter, option in zip("ABCD", row["options"], strict=False)}

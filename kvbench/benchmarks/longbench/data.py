@@ -85,7 +85,7 @@ def _download(repository: str, revision: str) -> Path:
         cached = try_to_load_from_cache(**where)
         if isinstance(cached, str):
             return Path(cached)
-        # one attempt: the download retries by itself
+        # one attempt: the download has its own retries
         within(20, partial(get_hf_file_metadata, hf_hub_url(**where), timeout=10))
         return Path(within(DEADLINE, partial(hf_hub_download, **where)))
     except (OSError, HTTPError, ValueError) as error:

@@ -51,7 +51,7 @@ GROUPS = {
 }
 
 ENGLISH = tuple(task.name for task in TASKS.values() if task.language != "zh")
-# SimLayerKV's main tables have dureader in place of 2wikimqa, and the other five in an appendix.
+# SimLayerKV's main tables have dureader instead of 2wikimqa, and the other five in an appendix.
 SIMLAYERKV_REST = ("multifieldqa_zh", "2wikimqa", "vcsum", "lsht", "passage_retrieval_zh")
 LONGBENCH_E = tuple(
     "qasper multifieldqa_en hotpotqa 2wikimqa gov_report multi_news trec triviaqa samsum passage_count "

@@ -13,8 +13,8 @@ class KVPressNeedle(SentenceTester):
     """kvpress's needle_in_haystack (NVIDIA/kvpress at 8bb29b9): chat, the needle at any token, and a prompt that begins
     the answer.
 
-    kvpress compresses all that stands before the question, its wrapper around the book included, and tokenises the
-    question by itself: run it with question=hidden. Its score is `f` of its rouge-1.
+    kvpress compresses all text before the question, its wrapper around the book included, and tokenises the
+    question separately: run it with question=hidden. Its score is `f` of its rouge-1.
     """
 
     scored_by = ("kvpress",)

@@ -29,7 +29,7 @@ class MultiNeedle(NeedleGrid):
             raise UserError(f"benchmark.depths has {len(self.depths)} depths: 2 to {MOST_NEEDLES} are required")
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
-        """All samples; those about one context follow each other."""
+        """All samples; samples about one context follow each other."""
         samples = []
         for seed in range(self.seeds):
             for length in self.lengths:

@@ -35,7 +35,7 @@ def cut(text: list[int], tokens: int, needles: int) -> list[int]:
 def at_sentence_ends(text: list[int], needles: Sequence[tuple[float, str]], tokenizer: Tokenizer) -> str:
     """The text with each (depth, needle) at depth % of its tokens, moved back to the end of a sentence.
 
-    A needle stands at the start if no sentence ends before its place; at depth 100 it is appended, wherever
+    A needle is at the start if no sentence ends before its place; at depth 100 it is appended, wherever
     the text was cut. Needles at the same place keep their order.
     """
     characters = tokenizer.decode(text)

@@ -1,4 +1,4 @@
-"""The published needle-in-a-haystack testers: Kamradt's and PyramidKV's, and what kvpress's shares with them.
+"""The published needle-in-a-haystack testers: Kamradt's and PyramidKV's, and their parts that kvpress's tester shares.
 
 A tester is a rule that places the needle, a prompt template, a stopping rule and a score. All three use one
 haystack (all texts joined without a separator, cut to length) and one needle sentence in every cell of the grid.

@@ -13,7 +13,7 @@ from kvbench.utils.places import PUBLISHED
 from kvbench.utils.regular_files import read_text
 
 KEYS = ("needle", "question", "prompt", "answer_prefix")
-# Their names in Kamradt's tester and in those derived from it, such as PyramidKV's.
+# Their names in Kamradt's tester and in testers derived from it, such as PyramidKV's.
 _NAMES = {"needle": "needle", "retrieval_question": "question", "test_format": "prompt"}
 
 

@@ -16,10 +16,10 @@ _FORMS = "a list of numbers, 'A to B by STEP', 'A to B in COUNT' or 'A to B in C
 
 
 def numbers(value: object) -> list[int | float]:
-    """The numbers that `value` stands for, each once, in order; integers as int.
+    """The numbers that `value` describes, each once, in order; integers as int.
 
     1000 to 8000 by 100      both ends included
-    0 to 100 in 10           ten evenly spread, those of NumPy's linspace
+    0 to 100 in 10           ten evenly spread, as NumPy's linspace
     0 to 100 in 35 sigmoid   dense towards both ends: the logistic curve of Kamradt's tester, to three places
 
     A list or a single number is taken as it is. Raises ValueError with the allowed forms for anything else.
@@ -31,7 +31,7 @@ def numbers(value: object) -> list[int | float]:
 
 
 def integers(value: object) -> list[int | float]:
-    """`numbers`, but those of 'A to B in COUNT' rounded to integers."""
+    """`numbers`, with 'A to B in COUNT' rounded to integers."""
     exact = numbers(value)
     evenly = isinstance(value, str) and (form := _RANGE.fullmatch(value.strip())) and form[4] and not form[5]
     return numbers([round(x) for x in exact]) if evenly else exact

@@ -47,6 +47,6 @@ class Book:
 
     @cached_property
     def _line_ends(self) -> np.ndarray:
-        """Numbers of the tokens at which a needle may stand: the first, and those with a line end."""
+        """Numbers of the tokens at which a needle may be placed: the first, and all with a line end."""
         ending = {token for token in set(self.ids) if "\n" in self.tokenizer.decode([token])}
         return np.array([0, *(i for i, token in enumerate(self.ids) if token in ending)])

@@ -24,7 +24,7 @@ class Case:
     question: str
     golds: tuple[str, ...]  # the right answers; empty: the name
     characters: tuple[str, ...]  # from which the name is drawn
-    template: str | None  # of a set with prompts of its own
+    template: str | None  # of a set with its own prompts
     seed: int
 
 

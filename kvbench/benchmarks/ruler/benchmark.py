@@ -137,7 +137,7 @@ class Ruler(Benchmark):
 
 
 def _chat_tokens(tokenizer: Tokenizer) -> int:
-    """Number of tokens around a user's text: those of the chat template, or the special tokens where there is none."""
+    """Number of tokens around a user's text: the chat template's, or without one the special tokens."""
     if not tokenizer.chat_template:
         return tokenizer.num_special_tokens_to_add()
     return len(tokenizer(user_turn(tokenizer, ""), add_special_tokens=False)["input_ids"])

@@ -23,7 +23,7 @@ def generate(
     """The first `count` samples of a task, each of at most `length` tokens with its answer.
 
     `tokens` counts a text's tokens without special ones; `chat_tokens` of the length are left for a chat template.
-    With the same texts, words, questions and tokenizer the rows equal those of the official generator at
+    With the same texts, words, questions and tokenizer the rows equal the rows of the official generator at
     `--random_seed inputs.seed` and `--model_template_token chat_tokens`, byte for byte. Raises UserError.
     """
     task = TASKS[name]

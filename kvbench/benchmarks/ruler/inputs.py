@@ -20,7 +20,7 @@ from kvbench.utils.regular_files import read_text
 
 @dataclass
 class Inputs:
-    """Texts, words, essays and questions; the options are those of conf/benchmark/ruler.yaml."""
+    """Texts, words, essays and questions; the options are keys of conf/benchmark/ruler.yaml."""
 
     seed: int = 42
     essays_dir: str | None = None

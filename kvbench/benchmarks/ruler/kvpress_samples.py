@@ -46,8 +46,8 @@ class KVPressRuler(Benchmark):
 
     def __post_init__(self) -> None:
         chosen = select(self.tasks)
-        wanted = {str(self.length): layouts(str(self.length))}
-        (paths,) = DataSet(self.repository, self.revision, self.data_dir).files(wanted).values()
+        layouts_of = {str(self.length): layouts(str(self.length))}
+        (paths,) = DataSet(self.repository, self.revision, self.data_dir).files(layouts_of).values()
         rows = [row for path in paths for row in read_file(path, ROWS, filled=("context", "answer"))]
         available = {row["task"] for row in rows}
         if missing := [task for task in chosen if task not in available]:

@@ -21,8 +21,8 @@ class Source:
     published: dict[str, str]  # URL → SHA-256
     parse: Callable[[Any], Questions]  # of the JSON in the file
 
-    def path(self, given: str | None) -> Path:
-        return given_or_fetched(self.name, given, self.file, self.published)
+    def path(self, local: str | None) -> Path:
+        return given_or_fetched(self.name, local, self.file, self.published)
 
     def read(self, path: Path) -> Questions:
         try:
@@ -75,7 +75,7 @@ def hotpotqa(data: list[Any]) -> Questions:
     return Questions(documents, questions)
 
 
-# The hashes are those of Hugging Face's data set scripts (squad_v2, hotpot_qa) and of the files that RULER downloads.
+# The hashes are from Hugging Face's data set scripts (squad_v2, hotpot_qa) and of the files that RULER downloads.
 # HotpotQA's first host is gone; its successor's file has other bytes.
 _MIRROR = "https://huggingface.co/datasets/namlh2004/hotpotqa/resolve/7e54db4656209750ff487f6fdf8e39a66dba136b"
 SOURCES = {
@@ -112,5 +112,5 @@ _ENGLISH_WORDS = {
 }
 
 
-def english_words_path(given: str | None) -> Path:
-    return given_or_fetched("english_words", given, "english_words.json", _ENGLISH_WORDS)
+def english_words_path(local: str | None) -> Path:
+    return given_or_fetched("english_words", local, "english_words.json", _ENGLISH_WORDS)

@@ -13,7 +13,7 @@ class Question:
     text: str
     answers: tuple[str, ...]
     own: tuple[int, ...]  # the question's documents, in their order
-    gold: tuple[int, ...]  # those of its documents that have the answer
+    gold: tuple[int, ...]  # its documents that have the answer
     near: tuple[int, ...] = ()  # distractors that are taken before all other documents
 
 
@@ -52,12 +52,12 @@ class AnswerMaker(Maker):
         if size >= len(self.documents):
             repeats = -(-size // len(self.documents))
             return (self.documents * repeats)[:size]
-        own, near, distractors = question.own, question.near, size - len(question.own)
+        documents, near, distractors = question.own, question.near, size - len(question.own)
         if distractors < 0:  # smaller than any official sample: documents with the answer come first
-            chosen = [*question.gold, *(i for i in own if i not in question.gold)][:size]
+            chosen = [*question.gold, *(i for i in documents if i not in question.gold)][:size]
         elif distractors > len(near):
-            others = [i for i in range(len(self.documents)) if i not in {*own, *near}]
-            chosen = [*own, *near, *self.random.sample(others, distractors - len(near))]
+            others = [i for i in range(len(self.documents)) if i not in {*documents, *near}]
+            chosen = [*documents, *near, *self.random.sample(others, distractors - len(near))]
         else:
-            chosen = [*own, *self.random.sample(near, distractors)]
+            chosen = [*documents, *self.random.sample(near, distractors)]
         return [self.documents[i] for i in chosen]

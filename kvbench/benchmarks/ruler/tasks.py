@@ -18,7 +18,7 @@ class Task:
     tail: tuple[str, int] = ("\n", 1)  # the question: separator, and how many of the last pieces between separators
     prefix: str = " Answer:"  # the beginning of the answer's prefix
     source: str = ""  # niah: noise, essay or needle; qa: squad or hotpotqa
-    keys: str = "words"  # niah: what keys and values are made of: words, numbers, uuids
+    keys: str = "words"  # niah: the type of keys and values: words, numbers, uuids
     values: str = "numbers"
     num_keys: int = 1
     num_values: int = 1

@@ -36,7 +36,7 @@ class WordLists:
 def word_lists() -> WordLists:
     """The lists of the installed wonderwords, which is not imported. UserError where it is not installed."""
     if (package := installed_folder("wonderwords")) is None:
-        raise UserError(f"RULER's lists of words are those of {lacking('wonderwords')}")
+        raise UserError(f"RULER's lists of words come from {lacking('wonderwords')}")
     return WordLists(*(_lines(package / "assets" / f"{name}list.txt") for name in ("noun", "adjective", "verb")))
 
 

@@ -43,8 +43,8 @@ class Row:
 
 def read(source: DataSet, tasks: Sequence[Task]) -> dict[str, list[Row]]:
     """The rows of each task. Raises UserError, which names the file, row and turn that are wrong."""
-    wanted = {task.name: [layout.format(file=task.file) for layout in LAYOUTS] for task in tasks}
-    files = source.files(wanted)
+    layouts = {task.name: [layout.format(file=task.file) for layout in LAYOUTS] for task in tasks}
+    files = source.files(layouts)
     return {task.name: [row for path in files[task.name] for row in _rows(path, task)] for task in tasks}
 
 

@@ -12,14 +12,14 @@ SMALLEST = torch.finfo(torch.float32).tiny
 
 
 class BlockSequence(CodedSequence):
-    """Rows whose channels share a scale block by block; they may be rotated first.
+    """Rows in a block format, in which the channels of a block share a scale; rows may be rotated first.
 
-    Where the format needs a scale of all rows (`BlockFormat.largest`), it comes from a head's first rows: later numbers
-    beyond it are cut off.
+    If the format needs a scale of all rows (`BlockFormat.largest`), it comes from a head's first rows: larger numbers
+    of later rows are clipped.
     """
 
     def __init__(self, rows: Tensor, form: BlockFormat, rotated: Rotation | None = None, seed: int = 0):
-        """rows [heads, len, head_dim]; `rotated` names a rotation of each row, of this `seed`."""
+        """rows [heads, len, head_dim]; rotated: the rotation of each row, with this `seed`; None: no rotation."""
         self.dtype, (self.heads, _, self.width), self.form = rows.dtype, rows.shape, form
         self.kind, self.seed = rotated, seed
         rows = self._rotated(rows)
@@ -44,7 +44,7 @@ class BlockSequence(CodedSequence):
         return rows if self.kind is None else rows.float() @ self._rotation(rows.device).T
 
     def _rotation(self, device: torch.device) -> Tensor:
-        """All caches of a model share it; it belongs to none."""
+        """The rotation, which all caches of a model share and no cache counts."""
         return rotation(self.kind, self.width, self.seed, device)
 
     def _coded(self, rows: Tensor) -> Tensor:

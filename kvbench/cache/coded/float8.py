@@ -12,17 +12,17 @@ from kvbench.ops.not_finite import nan_for_infinity
 
 Scale = Literal["unit", "head", "token", "channel"]
 SMALLEST = torch.finfo(torch.float32).tiny
-DIMS = {"head": (1, 2), "token": 2, "channel": 1}  # of [heads, len, head_dim], those that share a scale
+DIMS = {"head": (1, 2), "token": 2, "channel": 1}  # the dimensions of [heads, len, head_dim] that share a scale
 
 
 class Float8Sequence(CodedSequence):
     """Rows in e4m3, divided by a scale: 1, or the largest absolute value over 448 of a head, a token or a channel.
 
-    The scales of heads and channels come from the first rows: later numbers beyond them are cut off.
+    The scales of heads and channels come from the first rows: larger numbers of later rows are clipped.
     """
 
     def __init__(self, rows: Tensor, scale: Scale):
-        """rows [heads, len, head_dim]; `scale` names what shares one."""
+        """rows [heads, len, head_dim]; scale: unit (none), or the numbers that share a scale."""
         self.dtype, (self.heads, _, self.width), self.kind = rows.dtype, rows.shape, scale
         # float32 [heads, 1, 1 or head_dim]
         self.shared = None if scale in ("unit", "token") else scale_of(rows, scale)
@@ -30,7 +30,7 @@ class Float8Sequence(CodedSequence):
 
     def encoded(self, rows: Tensor) -> list[Tensor]:
         if self.kind == "token":
-            scales = scale_of(rows, "token")  # infinite where a number is, which makes NaN of the token
+            scales = scale_of(rows, "token")  # infinite for a token with an infinite number, which becomes NaN
             return [(rows / scales).to(E4M3), scales]  # within ±448, without to_float8's clamp
         rows = nan_for_infinity(rows)
         return [to_float8(rows if self.shared is None else rows / self.shared)]
@@ -48,7 +48,7 @@ class Float8Sequence(CodedSequence):
 
 
 def scale_of(rows: Tensor, kind: Scale, most: float = LARGEST) -> Tensor:
-    """The largest absolute value over `most`, float32 [heads, 1 or len, 1 or head_dim], above 0; 1 of no rows."""
+    """The largest absolute value over `most`, float32 [heads, 1 or len, 1 or head_dim], above 0; 1 without rows."""
     if not rows.shape[1]:
         return rows[:, :0].float().sum(dim=DIMS[kind], keepdim=True) + 1
     largest = torch.linalg.vector_norm(rows, float("inf"), dim=DIMS[kind], keepdim=True, dtype=torch.float32)

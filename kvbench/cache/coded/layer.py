@@ -1,4 +1,4 @@
-"""Layer caches of keys and values that are restored a block of tokens at a time. No row is written back restored."""
+"""Layer caches of keys and values that are restored a block of tokens at a time, and never stored as rows again."""
 
 import torch
 from torch import Tensor
@@ -13,9 +13,9 @@ from kvbench.ops.softmax import Scaling
 
 
 class BlockwiseLayer(SequenceLayer):
-    """Keys and values of the same tokens, in stores whose parts may not grow row by row.
+    """Keys and values of the same tokens, in stores that need not grow row by row.
 
-    They have no room in which a decoding step could be repeated, unlike those of a `CodedLayer`.
+    Unlike a `CodedLayer` they have no room in which a decoding step could be repeated.
     """
 
     k: BlockwiseSequence
@@ -29,7 +29,7 @@ class BlockwiseLayer(SequenceLayer):
         return self.attention(query, self.k.length, scaling)
 
     def attention(self, query: Tensor, count: int, scaling: Scaling, hidden: Tensor | None = None) -> Tensor:
-        """`attend` over the first `count` tokens, or those of them that are not `hidden`, bool [count]."""
+        """`attend` over the first `count` tokens without those that are `hidden`, bool [count]."""
         grouped = query.view(self.heads, -1, query.shape[-1]).float()
         logits = softmax.capped_(self.k.logits(grouped, softmax.plain(scaling), count), scaling)
         if hidden is not None:
@@ -39,7 +39,7 @@ class BlockwiseLayer(SequenceLayer):
 
 
 class CodedLayer(BlockwiseLayer, RowsLayer):
-    """Coded keys and values of the same tokens, quantised as they arrive.
+    """Coded keys and values of the same tokens, quantised when they are appended.
 
     With room for further tokens the number of tokens is on the device, too, and attention covers the room.
     """
@@ -47,11 +47,11 @@ class CodedLayer(BlockwiseLayer, RowsLayer):
     k: CodedSequence
     v: CodedSequence
     takes_back = True
-    fuses = False  # tables of codes and rotations would be made in every step
+    fuses = False  # compiled code would make tables of codes and rotations in every step
 
     def __init__(self, keys: CodedSequence, values: CodedSequence, seen: int, kept: Kept):
         super().__init__(keys, values, seen, kept)
-        self.end: Tensor | None = None  # int64 [1], the place of the next token; None before there was room for one
+        self.end: Tensor | None = None  # int64 [1], the place of the next token; None before `make_room`
 
     def index_tables(self) -> list[Tensor]:
         return [] if self.end is None else [self.end]
@@ -69,7 +69,7 @@ class CodedLayer(BlockwiseLayer, RowsLayer):
         self.advance(1)
 
     def write(self, keys: Tensor, values: Tensor) -> None:
-        """One token."""
+        """Write one token to the room."""
         assert self.end is not None, "`make_room` made it"
         for store, new in ((self.k, keys), (self.v, values)):
             store.put(unfolded(new, self.heads)[0], self.end)

@@ -14,12 +14,12 @@ from kvbench.cache.coded.transform import principal_axes
 class LowRankSequence(BlockwiseSequence):
     """The prompt's rows as left · right, and later rows unchanged.
 
-    left [groups, t, rank] may be shared with another layer, which then lists it. right [groups, rank, channels] has the
+    left [groups, t, rank] may be shared with another layer, which then lists it. right [groups, rank, channels]: the
     channels of a group's heads, one head after the other.
     """
 
     def __init__(self, left: Tensor, right: Tensor, owner: bool, heads: int, positions: KeyPositions | None):
-        """owner: whether this sequence lists `left`; positions of keys, whose product is before RoPE."""
+        """owner: whether this sequence lists and counts `left`; positions: of keys, whose product is before RoPE."""
         self.left, self.right, self.owner, self.heads, self.positions = left, right, owner, heads, positions
         self.dtype = right.dtype
         self.width = right.shape[0] * right.shape[2] // heads
@@ -56,8 +56,8 @@ class LowRankSequence(BlockwiseSequence):
 
 
 def thin_factors(vectors: Sequence[Tensor], share: float) -> tuple[Tensor, list[Tensor]]:
-    """left [t, rank], and for each of the float32 `vectors` [t, channels] its right [rank, channels], with the products
-    nearest to all vectors together. The rank is a share of all channels, rounded down, but at least 1.
+    """left [t, rank], and a right [rank, channels] for each of the float32 `vectors` [t, channels], whose products have
+    the smallest squared error in total. The rank is a share of all channels, rounded down, at least 1.
 
     This is the truncated singular value decomposition, from the eigenvectors of the channels' products.
     """
@@ -71,6 +71,6 @@ def rank_of(share: float, channels: int, tokens: int) -> int:
 
 
 def thin_share(share: float, channels: int, tokens: int) -> float:
-    """Numbers of `thin_factors` over those of the vectors."""
+    """The count of numbers in `thin_factors` over the count in the vectors."""
     rank = rank_of(share, channels, tokens)
     return rank / channels + rank / tokens

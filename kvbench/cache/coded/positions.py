@@ -9,11 +9,11 @@ from kvbench.ops.rope import Rope
 class KeyPositions:
     """The positions of `length` kept tokens, and of the tokens that follow from position `seen` on.
 
-    stored   [1 or heads, length] where tokens were dropped, in 16 bits for up to 32,768 tokens; otherwise empty.
+    stored   [1 or heads, length] if tokens were dropped, in 16 bits for up to 32,768 tokens; otherwise empty.
     """
 
     def __init__(self, rope: Rope, indices: Tensor | None, length: int, seen: int, device: torch.device):
-        """indices [1 or heads, length] are the positions; None for 0, 1, …"""
+        """indices [1 or heads, length]: the positions; None: 0, 1, …"""
         self.rope, self.shift = rope, seen - length
         narrow = torch.int16 if seen <= 2**15 else torch.int32
         none = torch.empty(1, 0, dtype=narrow, device=device)

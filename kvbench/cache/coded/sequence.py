@@ -8,12 +8,12 @@ from torch import Tensor
 from kvbench.cache.base import Growing, filled
 from kvbench.cache.sequence import Sequence
 
-# Elements of keys or values decoded at a time: 1 MB in float32 stays in a CPU's cache, a GPU has few launches.
+# Elements of keys or values decoded at a time: 1 MB of float32 fits in a CPU's cache; a GPU needs few launches.
 CPU_ELEMENTS, GPU_ELEMENTS = 2**18, 2**26
 
 
 def blocks(length: int, elements: int, device: torch.device) -> list[slice]:
-    """Ranges of `length` tokens, of `elements` each, to turn into float32 one after the other: at least one."""
+    """Ranges of `length` tokens of `elements` elements each, to decode one after the other; at least one range."""
     step = max((CPU_ELEMENTS if device.type == "cpu" else GPU_ELEMENTS) // elements, 1)
     return [slice(start, min(start + step, length)) for start in range(0, max(length, 1), step)]
 
@@ -21,7 +21,7 @@ def blocks(length: int, elements: int, device: torch.device) -> list[slice]:
 class BlockwiseSequence(Sequence):
     """Rows of which any range can be restored, in float32.
 
-    dtype   of the rows as they came
+    dtype   dtype of the appended rows
     heads   number of heads
     width   channels of a row
     """
@@ -33,7 +33,7 @@ class BlockwiseSequence(Sequence):
     @property
     @abstractmethod
     def length(self) -> int:
-        """Rows held."""
+        """The number of rows."""
 
     @abstractmethod
     def decoded(self, tokens: slice) -> Tensor:
@@ -50,9 +50,9 @@ class BlockwiseSequence(Sequence):
     def logits(self, query: Tensor, scaling: float, count: int) -> Tensor:
         """Products of float32 query [heads, g, head_dim] with `count` rows, times `scaling`: [heads, g, count].
 
-        They may be more rows than there are, where room was reserved.
+        `count` may include reserved room after the last row.
         """
-        unread = query.new_empty(())  # beta=0: nothing is added; one kernel for product and scaling
+        unread = query.new_empty(())  # beta=0 ignores it; one kernel computes product and scaling
         parts = [
             torch.baddbmm(unread, query, self.decoded(block).mT, beta=0, alpha=scaling) for block in self.blocks(count)
         ]
@@ -75,8 +75,8 @@ class BlockwiseSequence(Sequence):
 class CodedSequence(BlockwiseSequence):
     """Rows held as codes: row i is M(scale_i · c_i) with decoded codes c_i, a scale per token and a fixed linear map M.
 
-    Attention stays in the space of the codes: a query goes through the transpose of M once, a weighted sum of rows
-    through M once, and scales multiply logits and weights.
+    Attention is computed in the space of the codes: the transpose of M is applied once to a query, M once to a weighted
+    sum of rows, and scales multiply logits and weights.
 
     parts   tensors with an entry for each row: codes first
     shared  a tensor for all rows
@@ -91,14 +91,14 @@ class CodedSequence(BlockwiseSequence):
 
     @abstractmethod
     def encoded(self, rows: Tensor) -> list[Tensor]:
-        """What `parts` store of rows [heads, t, head_dim], each [heads, t, …], of that or a wider dtype."""
+        """The new rows of `parts` for rows [heads, t, head_dim]: [heads, t, …] each, of the part's or a wider dtype."""
 
     @abstractmethod
     def decoded(self, tokens: slice) -> Tensor:
-        """c of these tokens, or of room for them, float32 [heads, t, head_dim]."""
+        """The decoded codes c of these tokens, or of room, float32 [heads, t, head_dim]."""
 
     def scale(self, count: int) -> Tensor | None:
-        """Scale of each of the first `count` tokens [heads, count]; None: 1."""
+        """The scales of the first `count` tokens, [heads, count]; None: all are 1."""
         return None
 
     def append(self, rows: Tensor) -> None:
@@ -115,7 +115,7 @@ class CodedSequence(BlockwiseSequence):
         return stored if self.shared is None else [*stored, self.shared]
 
     def float32_tensors(self) -> list[Tensor]:
-        """No tensor has the model's dtype, except by chance."""
+        """All tensors: none has the model's dtype, except by chance."""
         return self.tensors()
 
     @property

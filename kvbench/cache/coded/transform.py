@@ -1,4 +1,4 @@
-"""Vectors in the components of their own principal axes, each with its bits, as one DEFLATE stream."""
+"""Vectors as components along their principal axes, with bits per component, in one DEFLATE stream."""
 
 import zlib
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from kvbench.cache.coded.positions import KeyPositions
 from kvbench.cache.coded.sequence import BlockwiseSequence
 from kvbench.ops.bit_allocation import allocate
 
-ELEMENT = 16  # bits of a number beside the codes in a 16-bit model; a float32 run charges as much for an axis
+ELEMENT = 16  # bits of an axis's numbers in the allocation of bits, also in a float32 model
 
 
 class PrincipalAxes(NamedTuple):
@@ -22,16 +22,16 @@ class PrincipalAxes(NamedTuple):
 
 
 class TransformSequence(BlockwiseSequence):
-    """The rows of a prompt as codes, one vector for all heads of a token. The first, the last and later rows stay raw.
+    """The rows of a prompt as codes, one vector per token for all heads. The first, the last and later rows stay raw.
 
-    A coded vector is mean + Σ (low_i + step_i · code_i) · axis_i, over the axes that have bits. The codes, a byte each
-    and axis by axis, are a DEFLATE stream (RFC 1951), which every reading inflates. The host makes and reads the
+    A coded vector is mean + Σ (low_i + step_i · code_i) · axis_i, over the axes that have bits. The codes, one byte
+    each and axis by axis, are a DEFLATE stream (RFC 1951), which every read inflates. The host makes and reads the
     stream: one wait for the device.
     """
 
     def __init__(self, rows: Tensor, bits: float, sinks: int, recent: int, positions: KeyPositions | None):
-        """rows [heads, len, head_dim]; bits: of a number, axes included, before the stream is deflated; positions: of
-        keys, which are coded before RoPE."""
+        """rows [heads, len, head_dim]; bits: per number, axes included, before the stream is deflated; positions: of
+        keys, which are coded before RoPE; None for values."""
         self.dtype, (self.heads, n, self.width), self.positions = rows.dtype, rows.shape, positions
         self.coded = max(n - sinks - recent, 0)
         first = min(sinks, n) if self.coded else 0
@@ -43,7 +43,7 @@ class TransformSequence(BlockwiseSequence):
         self.encode(x.transpose(0, 1).flatten(1), bits)
 
     def encode(self, x: Tensor, bits: float) -> None:
-        """x float32 [t, heads · head_dim]."""
+        """Set the coded vectors to x, float32 [t, heads · head_dim]."""
         self.mean = x.mean(dim=0).to(self.dtype) if len(x) else x.new_zeros(x.shape[1], dtype=self.dtype)
         centred = x - self.mean.float()
         variances, axes = principal_axes(centred)
@@ -64,7 +64,7 @@ class TransformSequence(BlockwiseSequence):
         self.stream = torch.frombuffer(bytearray(stream), dtype=torch.uint8).to(x.device)
 
     def codes(self) -> Tensor:
-        """[t, axes]"""
+        """The inflated codes, uint8 [t, axes]."""
         inflated = zlib.decompress(self.stream.cpu().numpy().tobytes(), wbits=-15)
         if not inflated:
             return self.stream.new_empty(self.coded, 0)
@@ -78,7 +78,7 @@ class TransformSequence(BlockwiseSequence):
         self.last.append(rows)
 
     def blocks(self, count: int) -> list[slice]:
-        """One block: the stream is inflated as a whole."""
+        """A single block: the stream is inflated as a whole."""
         return [slice(0, count)]
 
     def decoded(self, tokens: slice) -> Tensor:

@@ -1,1 +1,1 @@
-"""Keys and values in groups with a scale and a zero point, the newest rows unchanged, in layers alike or ragged."""
+"""Keys and values in groups with a scale and a minimum; the newest rows are unchanged."""

@@ -26,16 +26,16 @@ class Stored(NamedTuple):
 class Ring:
     """The last rows of a sequence, at most `limit`: row i of the sequence is row i mod limit of `buffer`.
 
-    `buffer` [heads, rows, head_dim] grows by blocks up to `limit` rows. It is zero where there is no row yet.
+    `buffer` [heads, rows, head_dim] grows by blocks up to `limit` rows. Rows that were not written yet are zero.
     """
 
     def __init__(self, rows: Tensor, limit: int, first: int):
-        """rows [heads, at most limit, head_dim], copied; `first` is the index of the first one in the sequence."""
+        """rows [heads, at most limit, head_dim], copied; first: the index of the first of them in the sequence."""
         self.limit = limit
         self.buffer = rows.roll(first % limit, dims=1) if 0 < limit == rows.shape[1] else rows.clone()
 
     def at(self, index: int) -> Tensor:
-        """Row `index` of the sequence as a view [heads, 1, head_dim] to read or to write."""
+        """Row `index` of the sequence as a view [heads, 1, head_dim] for reading or writing."""
         self.open(index)
         return self.buffer.narrow(1, index % self.limit, 1)
 
@@ -46,19 +46,19 @@ class Ring:
             self.reserve(slot + BLOCK)
 
     def reserve(self, rows: int) -> None:
-        """Places for `rows` rows, at most `limit`."""
+        """Make places for `rows` rows, at most `limit`."""
         heads, held, width = self.buffer.shape
         missing = min(rows, self.limit) - held
         if missing > 0:
             self.buffer = torch.cat([self.buffer, self.buffer.new_zeros(heads, missing, width)], dim=1)
 
     def filled_bytes(self, length: int) -> int:
-        """Bytes of the rows held, for a sequence of `length` rows."""
+        """Bytes of the filled rows, for a sequence of `length` rows."""
         heads, _, width = self.buffer.shape
         return int(min(length, self.limit) * heads * width * self.buffer.element_size())
 
     def rows(self, start: int, end: int) -> Tensor:
-        """Rows start … end-1 of the sequence in order [heads, end - start, head_dim]; a view if not wrapped."""
+        """Rows start … end-1 of the sequence in order, [heads, end - start, head_dim]; a view if they do not wrap."""
         first = start % self.limit if end > start else 0
         wrapped = first + end - start - self.limit
         if wrapped <= 0:
@@ -67,7 +67,7 @@ class Ring:
 
 
 class QuantisedSequence(Sequence):
-    """Older rows quantised; the most recent ones (`residual`), at most `limit`, unchanged."""
+    """Quantised older rows, and the most recent rows (`residual`), at most `limit`, unchanged."""
 
     axis: int
 
@@ -75,14 +75,14 @@ class QuantisedSequence(Sequence):
         """rows [heads, len, head_dim] are copied."""
         self.quantiser = Quantiser(bits, group, self.axis)
         self.length, self.limit = rows.shape[1], residual
-        # rows arrive in blocks, so spare room would be dead bytes
+        # rows are quantised in blocks, so spare room would be unused bytes
         self.parts = [Growing(part, block=1) for part in self.quantiser(rows[:, : self.quantised])]
         self.ring = Ring(rows[:, self.quantised :], residual, self.quantised)
 
     @property
     @abstractmethod
     def quantised(self) -> int:
-        """The number of rows, the oldest of `length`, that attention reads quantised."""
+        """How many of the `length` rows, the oldest, attention reads quantised."""
 
     @property
     def residual(self) -> Tensor:
@@ -107,7 +107,7 @@ class QuantisedSequence(Sequence):
 
     @classmethod
     def joined(cls, parts: Several[Self]) -> Self:
-        """One sequence with the heads of all parts, which are of one kind."""
+        """One sequence with the heads of all parts, which have equal `kind`s."""
         sequence = copy(parts[0])
         sequence.parts = [
             Growing(torch.cat(same), block=1)
@@ -139,20 +139,20 @@ class QuantisedSequence(Sequence):
     @property
     @abstractmethod
     def ahead(self) -> int:
-        """Rows that can come, one by one, before any must be quantised."""
+        """How many rows can be appended one by one before any must be quantised."""
 
     def reserve(self, tokens: int) -> None:
-        """Make room for `tokens` more rows, before which no tensor is replaced."""
+        """Make room for `tokens` more rows, which then replace no tensor."""
         self.ring.reserve(self.length % self.limit + tokens)
         for part, rows in zip(self.parts, self.quantiser.sizes(self._leaving(tokens)), strict=True):
             part.reserve(rows)
 
     @abstractmethod
     def _leaving(self, tokens: int) -> int:
-        """Rows that `tokens` more tokens cause to be quantised."""
+        """How many rows are quantised when `tokens` more tokens are appended."""
 
     def quantise(self, rows: Tensor) -> None:
-        """Quantise rows [heads, t, head_dim], which follow the last quantised row."""
+        """Quantise rows [heads, t, head_dim], the next rows after the last quantised row."""
         for store, part in zip(self.parts, self.quantiser(rows), strict=True):
             store.append(part)
 
@@ -211,10 +211,10 @@ class QuantisedKeys(QuantisedSequence):
 
 
 class QuantisedValues(QuantisedSequence):
-    """Quantised per token, over groups of channels. The last `residual` rows stay unchanged; each new row replaces one.
+    """Quantised per token, over groups of channels. The last `limit` rows stay unchanged.
 
-    A row's codes depend on no other row, so while decoding the next rows to leave are quantised together, at most
-    BLOCK of them: `parts` then hold more rows than attention reads.
+    A row's codes depend on no other row, so while decoding up to BLOCK rows are quantised together before they leave
+    the ring: `parts` then hold more rows than attention reads.
     """
 
     axis = CHANNELS

@@ -1,1 +1,1 @@
-"""Servers under load: GuideLLM measures in an environment of its own, and its reports become records."""
+"""Servers under load: GuideLLM measures in a separate environment, and its reports become records."""

@@ -1,6 +1,6 @@
-"""AIPerf's `profile_export_aiperf.json`, after its documentation: metrics, each with `avg`, `p50` and others.
+"""AIPerf's `profile_export_aiperf.json`, by its documentation: metrics, each with `avg`, `p50` and others.
 
-It has no time per output token that counts the first one.
+It has no time per output token that includes the first token.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 from kvbench.engines.serving.figures import STATISTICS, Load, Measured
 
-# Ours -> AIPerf's, and what one of ours is of theirs.
+# Our name -> AIPerf's name, and the factor from AIPerf's unit to ours.
 DISTRIBUTIONS = {
     "first_token_ms": ("time_to_first_token", 1.0),
     "inter_token_ms": ("inter_token_latency", 1.0),
@@ -29,7 +29,7 @@ def is_aiperf(node: Mapping[str, Any]) -> bool:
 
 
 def measured(node: Mapping[str, Any]) -> list[Measured]:
-    """The load of a report. Raises KeyError, TypeError or ValueError for what is none."""
+    """The load of a report. Raises KeyError, TypeError or ValueError for another file."""
     figures: dict[str, float | None] = {}
     for ours, (theirs, factor) in DISTRIBUTIONS.items():
         for name in STATISTICS:
@@ -37,7 +37,7 @@ def measured(node: Mapping[str, Any]) -> list[Measured]:
             figures[f"{ours}_{name}"] = None if value is None else value * factor
     figures |= {ours: _number(node, theirs, "avg") for ours, theirs in MEANS.items()}
     errors = node.get("error_summary") or []
-    failed = sum(int(one["count"]) for one in errors)
+    failed = sum(int(error["count"]) for error in errors)
     words = str(errors[0]["error_details"].get("message") or "") if errors else ""
     version = node.get("aiperf_version") or ""
     known = {name: value for name, value in figures.items() if value is not None}
@@ -46,11 +46,11 @@ def measured(node: Mapping[str, Any]) -> list[Measured]:
 
 
 def _load(node: Mapping[str, Any]) -> Load | None:
-    """From the configuration, whose form AIPerf does not promise to keep."""
-    given = (node.get("input_config") or {}).get("loadgen") or {}
-    rate, concurrency = given.get("request_rate"), given.get("concurrency")
+    """The load in the report's configuration, whose form may change between versions of AIPerf."""
+    options = (node.get("input_config") or {}).get("loadgen") or {}
+    rate, concurrency = options.get("request_rate"), options.get("concurrency")
     if isinstance(rate, int | float):
-        return Load(str(given.get("request_rate_mode") or "poisson"), float(rate))
+        return Load(str(options.get("request_rate_mode") or "poisson"), float(rate))
     return Load("concurrent", float(concurrency)) if isinstance(concurrency, int | float) else None
 
 

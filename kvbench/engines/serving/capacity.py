@@ -1,4 +1,4 @@
-"""What a server says of its capacity while it is loaded (/metrics), and where more load gives no more answers."""
+"""A server's gauges of capacity under load (/metrics), and the load beyond which throughput does not grow."""
 
 import re
 import threading
@@ -9,7 +9,7 @@ from kvbench.engines.base import Address
 from kvbench.engines.http import Client, Refused, Unavailable
 from kvbench.engines.server import cache_labels
 
-# Gauges of vLLM and llama-server -> what the most of them is called here.
+# Gauges of vLLM and llama-server -> kvbench's name of their maximum.
 GAUGES = {
     "vllm:num_requests_running": "running",
     "vllm:num_requests_waiting": "waiting",
@@ -20,18 +20,18 @@ GAUGES = {
     "llamacpp:kv_cache_usage_ratio": "cache_used",
 }
 LINE = re.compile(r"^([\w:]+)(?:\{[^}]*\})? +([-+.\deE]+)", re.MULTILINE)
-INTERVAL = 0.5  # seconds between two looks
-KNEE = 0.1  # growth of throughput that a larger load must give
+INTERVAL = 0.5  # seconds between two reads of the gauges
+KNEE = 0.1  # relative growth of throughput that a larger load must give
 
 
 def gauges(text: str) -> dict[str, float]:
-    """The gauges of a page of metrics, and the tokens that the cache has room for; {} of any other text."""
-    found = {GAUGES[name]: float(value) for name, value in LINE.findall(text) if name in GAUGES and _is_number(value)}
+    """The gauges of a page of metrics, and the tokens that the cache has room for; {} for any other text."""
+    numbers = {GAUGES[name]: float(value) for name, value in LINE.findall(text) if name in GAUGES and _is_number(value)}
     labels = cache_labels(text)
     blocks, size = (labels.get(name, "") for name in ("num_gpu_blocks", "block_size"))
     if blocks.isdecimal() and size.isdecimal():
-        found["cache_tokens"] = float(int(blocks) * int(size))
-    return found
+        numbers["cache_tokens"] = float(int(blocks) * int(size))
+    return numbers
 
 
 def _is_number(text: str) -> bool:
@@ -44,7 +44,7 @@ def _is_number(text: str) -> bool:
 
 @contextmanager
 def watched(address: Address) -> Iterator[dict[str, float]]:
-    """The most of each gauge within the block, once it ends; {} where the server has none."""
+    """The maximum of each gauge within the block, complete when the block ends; {} if the server has no gauges."""
     most: dict[str, float] = {}
     ended = threading.Event()
     client = Client(address.url.removesuffix("/v1"), address.secret, timeout=5.0, retries=0)
@@ -54,7 +54,7 @@ def watched(address: Address) -> Iterator[dict[str, float]]:
             for name, value in gauges(client.text("/metrics")).items():
                 most[name] = max(value, most.get(name, 0.0))
         except (Refused, Unavailable):
-            return  # a server that is busy may not answer; one without metrics never does
+            return  # a busy server may not answer; a server without metrics never does
 
     def watch() -> None:
         while not ended.wait(INTERVAL):
@@ -74,9 +74,10 @@ def watched(address: Address) -> Iterator[dict[str, float]]:
 
 
 def knee(loads: Sequence[tuple[float, float]]) -> float | None:
-    """The least load beyond which none gives more than KNEE more tokens a second; pairs of a load and its throughput.
+    """The smallest load beyond which no load gives more than KNEE more tokens per second.
 
-    None of fewer than two loads, and where the largest load still gave more: the knee is not reached.
+    loads: pairs of a load and its throughput. None for fewer than two loads, and if the largest load still gave more:
+    then the knee is not reached.
     """
     ordered = sorted(loads)
     if len(ordered) < 2:

@@ -23,13 +23,13 @@ from kvbench.records.store import Store
 from kvbench.utils.hashing import digest
 from kvbench.utils.signals import unbroken
 
-REPORTS = "guidellm"  # the folder of the reports, in a run's
+REPORTS = "guidellm"  # folder of the reports in a run's folder
 
 
 def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterator[dict[str, Any] | Failure]:
-    """Make and store every missing record, setting after setting; yields each once it is on the disk.
+    """Make and store every missing record, setting after setting; yields each record once it is on the disk.
 
-    A round is a repeat of all loads. Raises Incomplete where a server cannot be started; earlier records are stored.
+    A round is a repeat of all loads. Raises Incomplete if a server cannot be started; earlier records are stored.
     """
     python = guidellm()
     for setting in run.settings:
@@ -76,13 +76,13 @@ class Rounds:
                     yield made
 
     def repeat(self, sample: Sample, number: int, before: int) -> Repeat:
-        """One load; `before` is the number of loads that the server had. Raises NotMeasured."""
+        """Measure one load; `before` is the number of loads that the server had before. Raises NotMeasured."""
         load = Load(sample.meta["profile"], sample.meta["rate"])
         first = before * (self.benchmark.warmup + self.benchmark.requests)
         report = (
             self.folder / f"{_plain(self.setting.label)}-{digest(self.setting.key)[:8]}-{sample.id}-{number + 1}.json"
         )
-        report.unlink(missing_ok=True)  # of a run that was stopped
+        report.unlink(missing_ok=True)  # left by a run that was stopped
         mark = self.run.id.rpartition("-")[2][:6]
         try:
             requests = rows(self.benchmark, self.run.loaded, self.prompts, self.address.chats, first, mark)
@@ -98,7 +98,7 @@ class Rounds:
         if not measured.answered:
             secret = self.address.secret
             why = secret.out_of(measured.error) if secret else measured.error
-            raise NotMeasured(f"of {measured.failed} requests none was answered: {why or 'GuideLLM does not say why'}")
+            raise NotMeasured(f"none of {measured.failed} requests was answered: {why or 'GuideLLM gives no reason'}")
         return Repeat(measured, report, dict(most), average)
 
 

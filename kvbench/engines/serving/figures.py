@@ -1,10 +1,10 @@
-"""What was measured of one load, in the same words whichever tool measured it."""
+"""The measurements of one load, with the same names for every tool."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Distributions over the answers of a load, with their unit: each has STATISTICS.
+# Distributions over the answers of a load; each has STATISTICS. The name ends in the unit.
 LATENCIES = {
     "first_token_ms": "from a request to the first token of its answer",
     "per_token_ms": "from a request to its last token, divided by the answer's tokens",
@@ -31,17 +31,17 @@ class Load(NamedTuple):
     """How requests follow each other."""
 
     profile: str
-    rate: float | None  # requests at once, or a second; None where the profile has none
+    rate: float | None  # requests at the same time, or per second; None if the profile has none
 
 
 @dataclass(frozen=True)
 class Measured:
     """One load, measured once."""
 
-    tool: str  # and its version
-    load: Load | None  # None where the report does not say
-    figures: Mapping[str, float]  # by names of FIGURES; what was not measured is missing
+    tool: str  # name and version
+    load: Load | None  # None if the report does not state it
+    figures: Mapping[str, float]  # by names of FIGURES; figures that were not measured are missing
     answered: int
     failed: int
-    unfinished: int  # when the load ended
+    unfinished: int  # requests that were open when the load ended
     error: str = ""  # the first failure, in the server's or the tool's words

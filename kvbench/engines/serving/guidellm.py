@@ -1,4 +1,4 @@
-"""GuideLLM in an environment of its own (make engine-guidellm): one load of a server, and the report of it."""
+"""GuideLLM in a separate environment (make engine-guidellm): it sends one load to a server and writes a report."""
 
 import json
 import os
@@ -20,18 +20,18 @@ from kvbench.utils.text import first_line
 
 ENVIRONMENT = ".venv-guidellm"
 PINNED = "guidellm==0.8.1"
-# GuideLLM's name of what a profile's rate is.
+# GuideLLM's name for the rate of each profile.
 RATES = {"concurrent": "streams", "constant": "rate", "poisson": "rate"}
-KEY = "GUIDELLM__SPEC__BACKEND__API_KEY"  # its environment variable of a server's key, which no file shows
-START = 900.0  # seconds in which it imports its packages and ends, besides the load
+KEY = "GUIDELLM__SPEC__BACKEND__API_KEY"  # GuideLLM's environment variable for a server's key, which is in no file
+START = 900.0  # seconds for imports and the end of the process, in addition to the load
 
 
 class NotMeasured(Exception):
-    """Why a load has no report, in one line."""
+    """The reason why a load has no report, in one line."""
 
 
 def guidellm() -> Path:
-    """Its Python. Raises UserError where it is not installed."""
+    """The Python of GuideLLM's environment. Raises UserError if it is not installed."""
     if (python := in_environment(ENVIRONMENT)) is None:
         raise UserError(
             f"benchmark=serve measures with GuideLLM, which is not installed: make engine-guidellm, or python3 -m venv "
@@ -50,7 +50,7 @@ class GuideLLM:
     reader: TextModel
 
     def measure(self, load: Load, rows: Sequence[Mapping[str, Any]], report: Path) -> None:
-        """Send `rows`, as `requests.rows` makes them, and write `report`. Raises NotMeasured where that fails."""
+        """Send `rows`, which `requests.rows` makes, and write `report`. Raises NotMeasured if that fails."""
         with tempfile.TemporaryDirectory(prefix="kvbench-guidellm-") as name:
             folder = Path(name)
             self.reader.tokenizer.save_pretrained(folder / "tokenizer")
@@ -60,7 +60,7 @@ class GuideLLM:
             self.run(folder, report)
 
     def scenario(self, load: Load, requests: int, folder: Path, report: Path) -> dict[str, Any]:
-        """What GuideLLM is to do, in the form of its configuration files."""
+        """The configuration of GuideLLM for one load."""
         rate = {} if load.rate is None else {RATES[load.profile]: [load.rate]}
         limits = {"ttft_ms": self.benchmark.first_token_ms, "tpot_ms": self.benchmark.token_ms}
         extras = {"temperature": 0, "top_p": 1, **self.address.extras}
@@ -72,7 +72,7 @@ class GuideLLM:
                 "target": self.address.url,
                 "model": self.address.model,
                 "request_format": "/v1/chat/completions" if self.address.chats else "/v1/completions",
-                "validate_backend": False,  # kvbench has asked it
+                "validate_backend": False,  # kvbench has tested it already
                 "verify": True,
                 "follow_redirects": False,
                 "extras": {"body": extras},
@@ -90,7 +90,7 @@ class GuideLLM:
             "data": [{"kind": "json_file", "path": str(folder / "prompts.jsonl")}],
             "data_column_mapper": {"kind": "generative_column_mapper", "column_mappings": columns},
             "outputs": [{"kind": "json", "path": str(report)}],
-            # of each request its times and counts, without prompt and answer
+            # times and counts of each request, without prompt and answer
             "metrics": {"kind": "generative", "sample_size": 0, "slo": limits if any(limits.values()) else None},
             "seed": {"kind": "static", "value": 0},
         }
@@ -105,8 +105,8 @@ class GuideLLM:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env=self.environment(folder),
-                cwd=folder,  # where it looks for an .env file
-                start_new_session=True,  # a Ctrl-C is for the run, which ends it with its workers
+                cwd=folder,  # GuideLLM looks for an .env file here
+                start_new_session=True,  # Ctrl-C reaches only the run, which ends GuideLLM and its workers
             )
             try:
                 code = process.wait(self.benchmark.seconds + START)
@@ -115,13 +115,13 @@ class GuideLLM:
             finally:
                 kill_group(process)
         if code or not report.is_file():
-            words = last_line(log) or "no word of why"
+            words = last_line(log) or "it gives no reason"
             secret = self.address.secret
             words = secret.out_of(words) if secret else words
             raise NotMeasured(f"GuideLLM ended with exit code {code}: {first_line(words)[:300]}")
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """No network but the server's, no settings but the scenario's."""
+        """Environment variables without network access except to the server, and without settings of GuideLLM."""
         ours = ("PYTHONPATH", "PYTHONHOME")
         kept = {name: value for name, value in os.environ.items() if name not in ours and "GUIDELLM" not in name}
         kept |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HOME": str(folder / "huggingface")}

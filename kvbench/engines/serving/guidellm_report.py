@@ -7,7 +7,7 @@ from typing import Any
 
 from kvbench.engines.serving.figures import Load, Measured
 
-# Ours -> GuideLLM's, of answers that were completed.
+# Our name -> GuideLLM's name, for completed answers.
 DISTRIBUTIONS = {
     "first_token_ms": "time_to_first_token_ms",
     "per_token_ms": "time_per_output_token_ms",
@@ -31,9 +31,9 @@ def is_guidellm(node: Mapping[str, Any]) -> bool:
 
 
 def measured(node: Mapping[str, Any]) -> list[Measured]:
-    """Each load of a report. Raises KeyError, TypeError or ValueError for what is none."""
+    """The loads of a report. Raises KeyError, TypeError or ValueError for another file."""
     tool = f"guidellm {node['metadata']['guidellm_version']}"
-    return [_measured(one, tool) for one in node["benchmarks"]]
+    return [_measured(benchmark, tool) for benchmark in node["benchmarks"]]
 
 
 def _measured(node: Mapping[str, Any], tool: str) -> Measured:
@@ -56,7 +56,7 @@ def _measured(node: Mapping[str, Any], tool: str) -> Measured:
         int(totals["successful"]),
         int(totals["errored"]),
         int(totals["incomplete"]),
-        str(errors[0]).partition("\\n")[0] if errors else "",  # of an exception as Python shows it
+        str(errors[0]).partition("\\n")[0] if errors else "",  # the first line of an exception in Python's form
     )
 
 

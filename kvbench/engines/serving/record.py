@@ -1,4 +1,4 @@
-"""The record of one load of one engine: means over repeats, their intervals, and what they come from."""
+"""The record of one load of one engine: means over repeats, their intervals, and the reports behind them."""
 
 from collections.abc import Mapping, Sequence
 from math import inf, isnan
@@ -22,8 +22,8 @@ AT_LEAST_0 = Interval(0.0, inf)
 class Repeat(NamedTuple):
     measured: Measured
     report: Path
-    capacity: Mapping[str, float]  # the most of the server's gauges
-    load_average: float  # of the machine that measures, before
+    capacity: Mapping[str, float]  # the maximum of each of the server's gauges
+    load_average: float  # of the measuring machine, before the load
 
 
 def record(run: EngineRun, sample: Sample, setting: EngineSetting, repeats: Sequence[Repeat]) -> dict[str, Any]:
@@ -57,11 +57,11 @@ def record(run: EngineRun, sample: Sample, setting: EngineSetting, repeats: Sequ
 
 
 def over_repeats(values: Sequence[float]) -> list[float] | None:
-    """The 95 % interval of the mean over repeats; None of one repeat, and of equal ones."""
-    found = interval(values, AT_LEAST_0)
-    return None if isnan(found.low) else [found.low, found.high]
+    """The 95 % interval of the mean over repeats; None for one repeat, and for equal repeats."""
+    bounds = interval(values, AT_LEAST_0)
+    return None if isnan(bounds.low) else [bounds.low, bounds.high]
 
 
 def _most(each: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for one in each for name in one)
-    return {name: max(one[name] for one in each if name in one) for name in names}
+    names = dict.fromkeys(name for gauges in each for name in gauges)
+    return {name: max(gauges[name] for gauges in each if name in gauges) for name in names}

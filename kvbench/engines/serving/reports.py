@@ -1,4 +1,4 @@
-"""A report of a tool that loads servers, whichever of the known ones wrote it."""
+"""A report of any known tool that loads servers."""
 
 import json
 from pathlib import Path
@@ -8,11 +8,11 @@ from kvbench.engines.serving.figures import Measured
 from kvbench.errors import UserError
 from kvbench.utils.regular_files import read_bytes
 
-LARGEST = 512 * 2**20  # bytes of a report: a load has kilobytes for each request
+LARGEST = 512 * 2**20  # largest size of a report in bytes: a load has kilobytes per request
 
 
 def read_report(path: Path) -> list[Measured]:
-    """The loads of a JSON report. Raises UserError for a file that is none of GuideLLM's or AIPerf's."""
+    """The loads of a JSON report. Raises UserError for a file that neither GuideLLM nor AIPerf wrote."""
     try:
         node = json.loads(read_bytes(path, LARGEST).decode())
     except OSError as error:
@@ -29,4 +29,4 @@ def read_report(path: Path) -> list[Measured]:
                     return loads
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise UserError(f"{path} is a report without {error}") from error
-    raise UserError(f"{path} is no JSON report of GuideLLM (0.8) or AIPerf (profile_export_aiperf.json)")
+    raise UserError(f"{path} is not a JSON report of GuideLLM (0.8) or AIPerf (profile_export_aiperf.json)")

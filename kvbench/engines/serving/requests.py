@@ -1,4 +1,4 @@
-"""The requests of a load: prompts of the benchmark that a server is loaded with, as rows that GuideLLM reads."""
+"""The requests of a load: prompts of the benchmark in benchmark.of, as rows that GuideLLM reads."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,8 +15,8 @@ def rows(
 ) -> list[dict[str, Any]]:
     """A row for each request of a load: `prompt`, a text or messages, and the `new_tokens` of its answer.
 
-    first  how many requests went before this load: its prompts go on from there.
-    mark   what begins the number of a fresh prompt, other in each run.
+    first  number of requests before this load: its prompts continue from there.
+    mark   text before the number of a fresh prompt, different in each run.
     """
     return [
         _row(benchmark, reader, prompts[number % len(prompts)], chats, f"[{mark}-{number}] ")

@@ -86,7 +86,7 @@ def measure(
         tokens = first_decode(model, compressed) if method.compress_at == "first_decode" else ()
     kept_bytes = compressed.stored_bytes(compressed.caches)
     if tokens:
-        # a method's own layer may hold the one to decode from as `inner`
+        # a method's own layer may hold the layer for decoding as `inner`
         compressed.caches = [getattr(layer, "inner", layer) for layer in compressed.caches]
     layers = tuple(cache.kept for cache in compressed.caches if cache.kept is not None)
     held = stored(compressed.caches)

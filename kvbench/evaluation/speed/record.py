@@ -89,7 +89,7 @@ TIMES = ("prefill", "compress", "allocation", "first_token", "decode", "latency"
 
 
 def _counted(first: Measurement | None, setting: Setting, n: int) -> dict[str, Any]:
-    """What one sequence holds, as in every record of kvbench."""
+    """The counted bytes of one sequence, as in every record of kvbench."""
     if first is None:
         return {}
     footprint = first.footprint
@@ -106,7 +106,7 @@ def _counted(first: Measurement | None, setting: Setting, n: int) -> dict[str, A
 
 
 def _held(first: Measurement | None, batch: int) -> dict[str, Any]:
-    """What a batch holds; nothing where it does not fit."""
+    """The bytes of a batch; empty if it does not fit."""
     footprint = first.footprint if first is not None and batch else None
     return {
         "prefilled_bytes": footprint and batch * footprint.prefilled,

@@ -44,7 +44,7 @@ def compress(
     budget: int | None = None,
     overrides: Sequence[str] = (),
 ) -> Iterator[Compression]:
-    """Within the block the model reads every prompt into a CompressedCache of its own, in `generate` and in `forward`.
+    """Within the block the model reads every prompt into its own CompressedCache, in `generate` and in `forward`.
 
         with kvbench.compress(model, method="snapkv", ratio=0.3) as compression:
             output = model.generate(**inputs, max_new_tokens=100)

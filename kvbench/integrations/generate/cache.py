@@ -92,7 +92,7 @@ class CompressingLayer(AttendingLayer):
 
     @property
     def shape(self) -> NoReturn:
-        """Raises UserError: any attention function but kvbench's first reads the shape of what it takes for keys."""
+        """Raises UserError: any attention function but kvbench's first reads the shape of its keys."""
         raise UserError(
             "a CompressedCache reached a model whose attention is not kvbench's: hand it to the model that it was made "
             "for, within its kvbench.compress block"
@@ -172,7 +172,7 @@ class CompressedCache(Cache):
         return [] if self.compressed is None else self.compressed.caches
 
     def check_model(self, model: PreTrainedModel) -> None:
-        """Raise UserError for another model than the one that the cache was made for."""
+        """Raise UserError for another model than the cache's."""
         if model.config is not self.config:
             raise UserError("this CompressedCache was made for another model: make one for this model")
 
@@ -238,7 +238,7 @@ class CompressedCache(Cache):
 def chunk_of_prefill() -> int | None:
     """The prefill_chunk_size of the running `generate`; None without one.
 
-    `generate` passes it to no cache and no hook, so it is read from the stack frame that uses it, that of its prefill.
+    `generate` passes it to no cache and no hook, so it is read from the stack frame of its prefill.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -48,10 +48,10 @@ class KVPress(Method):
         refuse_decoding(press)
         self.takes_budget = takes_ratio(press)
         if self.takes_budget and "compression_ratio" in self.arguments:
-            raise UserError("press_args.compression_ratio is what ratio= sets: compression_ratio = 1 - ratio")
+            raise UserError("ratio= sets press_args.compression_ratio: compression_ratio = 1 - ratio")
 
     def title(self, name: str) -> str:
-        """Tables name the press, unless its configuration has a name of its own."""
+        """Tables name the press, unless its configuration has its own name."""
         return title(self.chosen, self.arguments) if name == "kvpress" else name
 
     def plan(self, n: int, num_layers: int, budget: float) -> PressedPrefill:
@@ -70,5 +70,5 @@ class KVPress(Method):
             cache = DenseLayer(layer.keys, layer.values, layer.next_position, kept)
         else:
             cache = RaggedLayer(layer.keys, layer.values, ~layer.masked, layer.next_position, kept)
-        cache.batches = layer.next_position == layer.prompt  # a batch's sequences stand at one position
+        cache.batches = layer.next_position == layer.prompt  # a batch's sequences share one position
         return cache

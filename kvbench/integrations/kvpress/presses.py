@@ -91,7 +91,7 @@ def _named(value: object) -> tuple[str, Mapping[str, Any]] | None:
 
 
 def title(name: str, arguments: Mapping[str, Any]) -> str:
-    """A press with those inside it, as tables name it: AdaKVPress(KnormPress)."""
+    """A press with its inner presses, as tables name it: AdaKVPress(KnormPress)."""
     values = [item for value in arguments.values() for item in (value if isinstance(value, list) else [value])]
     inner = [title(*press) for value in values if (press := _named(value)) is not None]
     return f"{name}({', '.join(inner)})" if inner else name

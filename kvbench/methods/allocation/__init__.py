@@ -1,1 +1,1 @@
-"""Allocation: how many tokens each layer keeps. Those of one method stand in its file."""
+"""Allocation: how many tokens each layer keeps. An allocation of one method stands in that method's file."""

@@ -17,15 +17,15 @@ class Allocation(Stated, ABC):
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
         """Tokens per head in each layer, lowest layer first, for a mean of `budget` and a prompt of n tokens.
 
-        Called with window < budget < n, where `window` is the number of trailing tokens that the scoring always
-        keeps. A layer's tokens include the window: at least `window` and at most n each.
+        Called with window < budget < n, where `window` is the number of last tokens that the scoring always keeps. A
+        layer's tokens include the window: at least `window` and at most n for each layer.
         """
 
 
 def water_filled(shares: Sequence[float], most: float) -> list[float]:
-    """Shares of at most `most` each: the excess is divided equally between the others, repeatedly.
+    """`shares` cut to `most` each; the excess is divided equally between the others, repeatedly.
 
-    Their sum stays, where it is at most `most` for each.
+    The sum stays the same unless it exceeds `most` times the number of shares.
     """
     filled = list(shares)
     while (excess := sum(share - most for share in filled if share > most)) > 1e-9:  # float noise
@@ -37,9 +37,9 @@ def water_filled(shares: Sequence[float], most: float) -> list[float]:
 
 
 def largest_remainder(shares: Sequence[float], total: int) -> list[int]:
-    """Non-negative shares rounded down, then raised by one where most was cut off until they sum to `total`.
+    """Non-negative shares rounded down; those with the largest remainders are raised by one until the sum is `total`.
 
-    Ties go to the smaller index, so a non-increasing sequence stays one.
+    Ties go to the smaller index, so a non-increasing sequence stays non-increasing.
     """
     # 1e-9 forgives float noise on whole numbers
     floors = [int(share + 1e-9) for share in shares]

@@ -12,9 +12,10 @@ from kvbench.utils.checked import NonNegative, checked
 class SkipLayers(Allocation):
     """Layers that are not compressed, as the L2 norm's released code leaves out its first two.
 
-    layers   their indices, from 0.
-    spread   false: every other layer keeps the budget, so the ratio exceeds the requested one by what the whole layers
-             keep beyond it, as in the released code. true: the others give that back, down to what the scoring needs.
+    layers   indices of the whole layers, from 0.
+    spread   false: every other layer keeps the budget, as in the released code, so the model keeps more than the
+             requested ratio. true: the other layers keep less, so that the mean is the budget; each keeps at least the
+             window and one token.
     """
 
     layers: list[NonNegative] = field(default_factory=lambda: [0, 1])

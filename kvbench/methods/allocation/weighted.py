@@ -13,9 +13,9 @@ from kvbench.prefill import LayerState, Needs
 
 
 class WeightedAllocation(Allocation):
-    """Divides the budget by a weight of each layer. A new one is one class with `weight` and `divide`.
+    """Divides the budget by a weight of each layer. A new weighted allocation is one class with `weight` and `divide`.
 
-    `needs` names the observations that `weight` reads. Layers are compressed when all of them have been read.
+    `needs` names the observations that `weight` reads. Compression starts when the prefill has read all layers.
     """
 
     @cached_property
@@ -27,9 +27,9 @@ class WeightedAllocation(Allocation):
 
     @abstractmethod
     def weight(self, layer: LayerState, scores: Callable[[], Tensor]) -> Tensor:
-        """The weight of a layer relative to the others, non-negative, a scalar of float64. No wait for the device.
+        """The weight of a layer relative to the others: a non-negative float64 scalar. It must not wait for the device.
 
-        `scores()` are those of the tokens before the window, [heads that select, n - window].
+        `scores()` returns the scores of the tokens before the window, [heads that select, n - window].
         """
 
     @abstractmethod
@@ -37,9 +37,9 @@ class WeightedAllocation(Allocation):
         """As `tokens`, for layers with these weights."""
 
     def bounds(self, weights: Sequence[float], budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
-        """The most tokens that each of the layers so far can have, whatever the others weigh, as `tokens` counts them.
+        """Upper bounds of the tokens of the layers read so far, for any weights of the others; as `tokens` counts them.
 
-        `weights` are those of the lowest layers of `num_layers`.
+        `weights` has the weights of the lowest layers of `num_layers`.
         """
         return [n] * len(weights)
 

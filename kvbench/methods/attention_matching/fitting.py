@@ -1,4 +1,4 @@
-"""Fewer keys, a bias for each and values that give given queries the attention of all keys, by least squares."""
+"""Biases and values with which fewer keys give reference queries the attention of all keys, by least squares."""
 
 import torch
 from torch import Tensor
@@ -12,9 +12,9 @@ def masses(logits: Tensor) -> Tensor:
 
 
 def least_squares(a: Tensor, b: Tensor, ridge: float) -> Tensor:
-    """The x [k, m] of the least ‖ax - b‖² + λ‖x‖², float64, for a [r, k] and b [r, m].
+    """The x that minimises ‖ax - b‖² + λ‖x‖², float64 [k, m], for a [r, k] and b [r, m].
 
-    λ is `ridge` times the largest squared norm of a's columns, or of its rows where these are fewer.
+    λ is `ridge` times the largest squared norm of a's columns, or of a's rows if a has fewer rows than columns.
     """
     a, b = a.double(), b.double()
     if len(a) < a.shape[1]:
@@ -23,7 +23,7 @@ def least_squares(a: Tensor, b: Tensor, ridge: float) -> Tensor:
 
 
 def _factor(gram: Tensor, ridge: float) -> Tensor:
-    """The Cholesky factor of gram, which is written to, with λ on its diagonal."""
+    """The Cholesky factor of gram + λ·I; gram is overwritten."""
     diagonal = gram.diagonal()
     diagonal += ridge * diagonal.amax()
     return torch.linalg.cholesky(gram)
@@ -32,8 +32,8 @@ def _factor(gram: Tensor, ridge: float) -> Tensor:
 def mass_weights(kept: Tensor, total: Tensor, least: float, most: float, steps: int, ridge: float) -> Tensor:
     """Weights in [least, most] by which the masses kept [r, k] add up to about total [r]; float64 [k].
 
-    The least squares without bounds, moved into the bounds, then `steps` of projected gradient descent, whose step is
-    one over the largest eigenvalue.
+    They are the least-squares solution, clamped to the bounds, then improved by `steps` steps of projected gradient
+    descent. The step size is one over the largest eigenvalue.
     """
     kept, total = kept.double(), total.double()
     weights = least_squares(kept, total[:, None], ridge)[:, 0].clamp_(least, most)
@@ -51,7 +51,7 @@ def mass_weights(kept: Tensor, total: Tensor, least: float, most: float, steps: 
 def matched_values(logits: Tensor, bias: Tensor, outputs: Tensor, ridge: float) -> Tensor:
     """Values whose attention by softmax(logits + bias) is about `outputs`; float64 [k, head_dim].
 
-    logits [r, k] of the queries and the keys that are left, bias [k], outputs [r, head_dim] of all keys.
+    logits [r, k] of the queries and the kept keys; bias [k]; outputs [r, head_dim]: attention over all keys.
     """
     return least_squares((logits.double() + bias).softmax(dim=1), outputs, ridge)
 
@@ -61,14 +61,14 @@ def matching_pursuit(
 ) -> Tensor:
     """Indices of `count` columns of the masses `mass` [r, len], in the order of orthogonal matching pursuit.
 
-    Columns are added `step` at a time: those with the largest products with the residual, the sum of all columns less
-    the columns so far times their weights. These are of least squares, moved into [least, most] afterwards. The columns
-    `first` are there from the beginning. λ as in `least_squares`, from all columns.
+    Each round adds the `step` columns with the largest products with the residual. The residual is the sum of all
+    columns minus the chosen columns times their weights, which are fitted by least squares and clamped to
+    [least, most]. The pursuit begins with the columns `first`. λ as in `least_squares`, from all columns.
     """
     total, chosen = mass.sum(dim=1).double(), first
     damping = ridge * mass.square().sum(dim=0).amax().double()
     picked = total.new_empty(len(mass), count)  # the chosen columns
-    factor = total.new_zeros(count, count)  # the Cholesky factor of their products, row by row
+    factor = total.new_zeros(count, count)  # the Cholesky factor of the chosen columns' products, row by row
     done, residual = 0, total
     while True:
         if (end := len(chosen)) > done:

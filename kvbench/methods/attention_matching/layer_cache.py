@@ -1,4 +1,4 @@
-"""Keys and values of which each head's prompt tokens have a bias that attention adds to their logits."""
+"""Keys and values of each head with a bias for each prompt token, which attention adds to its logit."""
 
 import torch
 import torch.nn.functional as F
@@ -29,13 +29,13 @@ def biased_attention(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, 
 
 
 class BiasedLayer(DenseLayer):
-    """A `DenseLayer` and a bias of each of its prompt tokens; decoded tokens have none.
+    """A `DenseLayer` with a bias for each prompt token; decoded tokens have no bias.
 
-    In a batch it attends alone: packs have no bias.
+    In a batch each sequence attends by itself: a pack has no place for biases.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, bias: Tensor, seen: int, kept: Kept):
-        """keys, values [heads, len, head_dim], bias [heads, len], which it takes over."""
+        """keys, values [heads, len, head_dim] and bias [heads, len]; all three are taken over, not copied."""
         super().__init__(keys, values, seen, kept)
         self.bias = bias
 

@@ -17,8 +17,8 @@ from kvbench.utils.checked import NonNegative, Number, Positive, PositiveNumber,
 class ReferenceAttention(Scoring):
     """The root of the mean square of the attention of reference queries (Zweiger et al. 2026, arXiv 2602.16284).
 
-    References are the last `references` queries of the prompt. The attention of each is over all tokens between the
-    sinks and the window, those after the query included, and over no others: what Attention Matching replaces.
+    The reference queries are the last `references` queries of the prompt. Each attends to all tokens between the sinks
+    and the window, later tokens included, because these are the tokens that Attention Matching replaces.
 
     window   last tokens that always stay.
     sinks    first tokens that always stay.
@@ -30,7 +30,7 @@ class ReferenceAttention(Scoring):
     window: NonNegative = 32
     sinks: NonNegative = 4
 
-    while_decoding = False  # of a prompt, once
+    while_decoding = False  # the references are queries of a prompt
 
     @property
     def needs(self) -> Needs:
@@ -56,12 +56,12 @@ class ReferenceAttention(Scoring):
 
 @checked
 class MatchingPursuit(ReferenceAttention):
-    """Keys chosen by orthogonal matching pursuit (ibid.): those whose weighted masses add up to that of all keys.
+    """Orthogonal matching pursuit (ibid.): chosen keys whose weighted masses add up to the mass of all keys.
 
-    The mass of a key for a reference query is exp(logit), in units of the query's largest. All references of a KV
-    head's query heads count alike.
+    The mass of a key for a reference query is exp(logit) over the query's largest. All reference queries of a KV head's
+    query heads have equal weight.
 
-    step                   keys added before the weights are fitted anew: 1 in the paper, 4 in its fast setting.
+    step                   keys added before the weights are fitted again: 1 in the paper, 4 in its fast setting.
     least_bias, most_bias  logarithms of the bounds of a weight.
     ridge                  times the largest squared norm of a key's masses: keeps the fit defined where keys are alike.
     """

@@ -38,13 +38,13 @@ class Matched(Storage):
 
     sinks, recent          first and last tokens, which are kept unchanged and without a bias.
     least_bias, most_bias  bounds of a bias: -3 and 3 with keys by attention, -7 and 7 with keys by matching pursuit.
-    steps                  of projected gradient descent.
-    ridge                  times the largest squared norm of a key's weights: what keeps a fit defined where keys are
-                           alike or outnumber the queries.
+    steps                  steps of projected gradient descent.
+    ridge                  times the largest squared norm of a key's weights: keeps a fit defined where keys are alike
+                           or outnumber the queries.
     """
 
     short = values(references=28, recent=8)
-    launches = Launches(compress_waits=24)  # it fits two heads one after the other, with sizes and factors of each
+    launches = Launches(compress_waits=24)  # it fits the two heads one after the other
 
     references: Positive = 1024
     sinks: NonNegative = 4
@@ -88,7 +88,7 @@ class Matched(Storage):
     def fit(self, queries: Tensor, keys: Tensor, values: Tensor, chosen: Tensor, scaling: Scaling) -> Fit:
         """The bias and the values of the keys at `chosen` [k], in the dtype of keys.
 
-        queries [r, head_dim]; keys, values [len, head_dim] are what the chosen ones stand for.
+        queries [r, head_dim]; keys, values [len, head_dim] of all tokens that the chosen keys stand for.
         """
         logits = grouped_logits(queries, keys, scaling)  # [r, len]
         mass = masses(logits)

@@ -17,9 +17,9 @@ class LayerStream(ABC):
 
     @abstractmethod
     def take(self, layer: LayerState) -> None:
-        """Compress the next layer. Afterwards only the tensors in `tensors()` are held of its keys and values."""
+        """Compress the next layer. Afterwards only `tensors()` still holds any of its keys and values."""
 
-    def finish(self, count: Callable[[LayerState], None]) -> None:  # noqa: B027 - most have nothing left to do
+    def finish(self, count: Callable[[LayerState], None]) -> None:  # noqa: B027 - most subclasses have no work left
         """Make the caches that need all layers.
 
         `count(layer)` is called whenever a whole layer is in memory in addition to `tensors()`.
@@ -31,7 +31,7 @@ class LayerStream(ABC):
 
 
 class LayerByLayer(LayerStream):
-    """Every cache is made from its own layer: `compress(layer, index)`."""
+    """Makes each cache from one layer alone: `compress(layer, index)`."""
 
     def __init__(self, compress: Callable[[LayerState, int], LayerCache]) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from kvbench.prefill import FullPrefill, LayerState, Needs, PrefillPlan, Prefill
 
 
 def as_given(budget: float) -> int:
-    """A setting's budget, typed as a method takes it: whole tokens, but ratio·n where the method `takes_fractions`."""
+    """A setting's budget with the type that methods declare: whole tokens, or ratio·n if a method `takes_fractions`."""
     return cast(int, budget)
 
 
@@ -62,7 +62,7 @@ class Method(Stated, ABC):
 
     @property
     def divisible(self) -> bool:
-        """Whether another method may give each layer its own budget: a layer that is given b tokens holds about b."""
+        """Whether another method may set the budget of each layer: a layer with a budget of b tokens holds about b."""
         return self.takes_budget and self.layerwise and self.compress_at != "in_prefill"
 
     def title(self, name: str) -> str:
@@ -70,7 +70,7 @@ class Method(Stated, ABC):
         return name
 
     def floor(self, n: int, num_layers: int) -> int:
-        """The smallest budget that a prompt of n tokens can be brought to; smaller ones are raised to it."""
+        """The smallest budget of a prompt of n tokens; a smaller budget is raised to it."""
         return self.minimum_budget
 
     def missed(self, ratio: ReserveRatio, target: float) -> bool:
@@ -78,8 +78,8 @@ class Method(Stated, ABC):
         return False
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """`Storage.least_share` of the method's storage. A method without a storage returns 1 if it holds rows as they
-        are, and 0 if nothing is known beforehand."""
+        """`Storage.least_share` of the method's storage. A method without a storage returns 1 if it holds unchanged
+        rows, and 0 if nothing is known beforehand."""
         return 0.0 if self._storage is None else self._storage.least_share(element_bytes, layer)
 
     @property
@@ -89,7 +89,7 @@ class Method(Stated, ABC):
 
     @property
     def unfolds(self) -> bool:
-        """Whether query heads that select for themselves each store a copy of the tokens they keep."""
+        """Whether each query head stores a copy of its tokens if query heads select tokens separately."""
         return self._storage is None or self._storage.unfolds
 
     @property

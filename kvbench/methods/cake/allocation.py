@@ -15,19 +15,19 @@ from kvbench.utils.checked import Positive, PositiveNumber, checked
 
 @checked(frozen=True)
 class Preference(WeightedAllocation):
-    """CAKE (Qin et al. 2025, arXiv 2503.12491): shares of the budget by H^(1/tau1) · V^(1/tau2) of each layer.
+    """CAKE (Qin et al. 2025, arXiv 2503.12491): layers share the budget in proportion to H^(1/tau1) · V^(1/tau2).
 
-    H is the entropy of the last w queries' attention to the tokens before them, summed over queries and heads, and V
-    the variance over these queries of what each of these tokens gets, summed over tokens and heads.
+    H is the entropy of the last w queries' attention to the tokens before them, summed over queries and heads. V is the
+    variance of each token's attention over these queries, summed over tokens and heads.
 
     window   w.
-    tau1, tau2   temperatures of H and V. The released code has them for five models at budgets of 128 and 1024; 1 and 1
-             for all others.
-    alloc    exact: what a layer cannot hold goes to the others until no layer's share exceeds the prompt, and the
-             shares sum to the budget.
-             official: the released code. Shares are rounded down, what exceeds the prompt is spread once, and what
-             still exceeds it is lost. After each layer the layers so far divide the whole budget, and tokens once
-             dropped do not come back. Prompts of up to budget + w tokens stay whole.
+    tau1, tau2   temperatures of H and V. The released code sets them for five models at budgets of 128 and 1024, and to
+             1 and 1 for all others.
+    alloc    exact: tokens that a layer cannot hold go to the others until no share exceeds the prompt, and the shares
+             sum to the budget.
+             official: the released code. Shares are rounded down, the excess over the prompt is spread once, and any
+             excess that is left is lost. After each layer the layers read so far divide the whole budget, and dropped
+             tokens do not come back. Prompts of up to budget + w tokens stay whole.
     """
 
     short = values(window=8)
@@ -62,8 +62,8 @@ class Preference(WeightedAllocation):
         m, most, mean = len(weights), n - window, budget - window
         total = num_layers * mean
         if self.alloc == "exact":
-            # A layer's part falls with every further layer. It gets at most the mean of the tokens that others cannot
-            # hold, because they are divided equally between all layers that can hold more.
+            # A layer's share falls with every further layer. Tokens that other layers cannot hold are divided equally
+            # between all layers that can hold more, so a layer gets at most their mean in addition.
             return [min(int(part + mean) + 1, most) + window for part in shares(weights, total)]
         if n <= budget + window:
             return [n] * m
@@ -75,10 +75,10 @@ class Preference(WeightedAllocation):
 
 
 def spread_once(exact: Sequence[float], total: int, most: int) -> list[int]:
-    """The released code's rounding of shares that sum to `total`; some may exceed `most`.
+    """The released code's rounding of shares that sum to `total`; some results may exceed `most`.
 
-    Shares are rounded down and cut to `most`. The tokens cut off, and then those missing from `total`, are divided
-    equally between the layers below `most`; the first of them get one more each until the remainder is used.
+    Shares are rounded down and cut to `most`. The tokens cut off, and then the tokens missing from `total`, are divided
+    equally between the layers below `most`; the first of these layers get one more each until the remainder is used.
     """
     rounded = [int(share) for share in exact]
     cut = sum(max(share - most, 0) for share in rounded)
@@ -88,7 +88,8 @@ def spread_once(exact: Sequence[float], total: int, most: int) -> list[int]:
 
 
 def raised(parts: Sequence[int], more: int, most: int) -> list[int]:
-    """`more` divided between the parts below `most`, which may then exceed it; lost where there is none."""
+    """`parts` with `more` divided between the parts below `most`, which may then exceed it. Without such a part `more`
+    is lost."""
     free = [layer for layer, part in enumerate(parts) if part < most]
     result = list(parts)
     for place, layer in enumerate(free):

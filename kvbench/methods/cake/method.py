@@ -28,11 +28,11 @@ class CAKE(Eviction):
     """Layers whose last queries spread and shift their attention keep more; tokens by mean + gamma · variance.
 
     decode   grow: evict once, after prefill, and let the cache grow.
-             evict: the released code. Each head stays at its number of tokens (in a prompt that was not cut: at the
-             budget): after each step the token before the window with the least attention of the current query,
-             average-pooled over 5 neighbours, is dropped. Tokens lie in the order of the scores that chose them, and
-             neighbours are those in that order. A layer that the allocation's cascade cut below its last share stays
-             there; the code lets it grow back.
+             evict: the released code. Each head stays at its number of tokens, or at the budget if the prompt was not
+             cut. After each step it drops one token before the window: the token with the least attention of the
+             current query, average-pooled over 5 neighbours. Tokens are stored in the order of the scores that chose
+             them, and neighbours are neighbours in that order. If the allocation's cascade cut a layer below its final
+             share, the layer stays at that size; the released code lets it grow back.
     """
 
     allocation: Allocation = field(default_factory=Preference)

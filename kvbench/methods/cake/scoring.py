@@ -1,4 +1,4 @@
-"""CAKE's score: attention of the last queries, and how much it varies between them."""
+"""CAKE's score: attention of the last queries, and its variance over these queries."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ from kvbench.utils.checked import Number, checked
 class MeanVariance(WindowAttention):
     """CAKE (Qin et al. 2025, arXiv 2503.12491): mean + gamma · variance of the last w queries' attention, pooled.
 
-    The variance is that of a sample (w - 1), as in the released code; with one query it is 0.
+    The variance divides by w - 1, as in the released code; with one query it is 0.
     """
 
     kernel: Kernel = 5

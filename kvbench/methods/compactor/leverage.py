@@ -1,4 +1,4 @@
-"""Leverage scores: how far a key lies from what the other keys span."""
+"""Leverage scores: how far a key lies from the span of the other keys."""
 
 import numpy
 import torch
@@ -22,7 +22,7 @@ class LeverageScore(Scoring):
     Gaussian numbers are drawn on the CPU from (seed, layer), so they are the same on every device.
 
     sketch   columns of X.
-    seed     of the Gaussian matrix.
+    seed     seed of the Gaussian matrix.
     sinks    first tokens that are always kept.
     window   last tokens that are always kept.
     """
@@ -33,13 +33,13 @@ class LeverageScore(Scoring):
     window: NonNegative = 0
 
     per_query_head = False
-    while_decoding = False  # the positions of the tokens that are left are not known
+    while_decoding = False  # the positions of the kept tokens are not known
 
     def votes(self, layer: LayerState) -> Tensor:
         return self.keep_sinks(self.between(layer, 0, 0))
 
     def between(self, layer: LayerState, skip: int, leave: int) -> Tensor:
-        """Leverage among the tokens but the first `skip` and the last `leave`, float32 [num_key_value_heads, len]."""
+        """Leverage of the tokens without the first `skip` and last `leave` ones, float32 [num_key_value_heads, len]."""
         rope = fixed_rotation(layer.rope, "LeverageScore")
         places = torch.arange(skip, layer.n - leave, device=layer.keys.device)
         keys = rope.rotate(layer.keys[:, skip : layer.n - leave], -places).double()

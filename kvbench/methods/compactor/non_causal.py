@@ -16,12 +16,12 @@ class NonCausalAttention(Scoring):
     """Attention that a token receives in its block, without a causal mask (Chari & Van Durme 2025, Compactor,
     arXiv 2507.08143).
 
-    The prompt is cut into blocks of `block` tokens, and every query of a block attends to all keys of it. The score is
-    the sum over queries times the norm of the value, averaged over 3 neighbours (zeros beyond the ends). Source:
+    The prompt is cut into blocks of `block` tokens, and every query attends to all keys of its block. The score is the
+    sum over queries times the norm of the value, averaged over 3 neighbours (zeros beyond the ends). Source:
     NonCausalAttnPress in kvpress, by the paper's author, with its unscaled logits.
 
-    filled   fill the last block up with queries and keys of zeros, which attend and are attended to, as in kvpress,
-             whose mask has a small number in place of a large one; false: a shorter block.
+    filled   true: fill the last block with queries and keys of zeros, which take part in the attention, as in kvpress,
+             whose mask subtracts too small a number to exclude them. false: the last block is shorter.
     sinks    first tokens that are always kept.
     window   last tokens that are always kept.
     """
@@ -43,7 +43,7 @@ class NonCausalAttention(Scoring):
         return self.keep_sinks(self.between(layer, 0, 0))
 
     def between(self, layer: LayerState, skip: int, leave: int) -> Tensor:
-        """Scores of the tokens but the first `skip` and the last `leave`, float32 [num_attention_heads, len]."""
+        """Scores of the tokens without the first `skip` and last `leave` ones, float32 [num_attention_heads, len]."""
         sums = layer.block_sums[self.blocks(skip, leave)]
         norms = layer.values[:, skip : layer.n - leave].float().norm(dim=-1)
         weighted = sums * norms.repeat_interleave(len(sums) // len(norms), dim=0)

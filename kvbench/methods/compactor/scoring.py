@@ -14,7 +14,7 @@ from kvbench.methods.selection import ranking, reduce_group
 from kvbench.prefill import LayerState, Needs
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
-COMPARED = 0.35  # the weight in `votes` where it depends on the budget
+COMPARED = 0.35  # the weight of leverage in `votes` if `blending` is null, where the weight depends on the budget
 SMALLEST = 1e-6  # standard deviation, as in kvpress
 
 
@@ -29,12 +29,12 @@ class Parts(NamedTuple):
 class Compactor(Scoring):
     """Compactor (Chari & Van Durme 2025, arXiv 2507.08143): `blending`·L + A for the tokens between sinks and window.
 
-    L are the leverage scores of the keys before RoPE (LeverageScore), A non-causal attention (NonCausalAttention), each
-    minus its mean over a standard deviation, over all heads of the layer. Both see the tokens between the first `sinks`
-    and the last `window` alone, which always stay. Source: CompactorPress in kvpress, by the paper's author.
+    L is the leverage score of the keys before RoPE (LeverageScore), A is non-causal attention (NonCausalAttention);
+    both are standardised over all heads of the layer. The first `sinks` and last `window` tokens always stay and are
+    excluded from both. Source: CompactorPress in kvpress, by the paper's author.
 
-    blending  weight of leverage; null: the share of the tokens that is dropped, as in kvpress. Where heads or layers
-              share a budget, they are compared with 0.35 then, as shares are not known before.
+    blending  weight of leverage. null: the share of dropped tokens, as in kvpress; where heads or layers share a
+              budget, their scores are compared with a weight of 0.35, because the shares are not known yet.
     block, filled   as in NonCausalAttention.
     sketch, seed    as in LeverageScore.
     """
@@ -73,8 +73,10 @@ class Compactor(Scoring):
         return ranking(blended[:, :length].masked_fill(first, float("inf")))
 
     def blended(self, layer: LayerState, weight: float | Tensor) -> Tensor:
-        """Scores of all tokens under a weight, or one for each head [num_key_value_heads or 1, 1]; sinks are infinite,
-        and the window's are zeros: float32 [num_key_value_heads, n]."""
+        """weight·L + A of all tokens, float32 [num_key_value_heads, n]. Sinks have infinite scores, the window zeros.
+
+        weight: a number, or one for each head [num_key_value_heads or 1, 1].
+        """
         leverage, attention = layer.once(("compactor", *astuple(self)[1:]), lambda: self.parts(layer))
         scores = leverage.new_zeros(layer.num_key_value_heads, layer.n)
         scores[:, self.sinks : layer.n - self.window] = weight * leverage + attention

@@ -17,7 +17,7 @@ from kvbench.prefill import LayerState
 
 
 class Weighed(Protocol):
-    """What the cascade needs of an `Eviction` whose allocation is weighted."""
+    """The attributes of an `Eviction` with a weighted allocation that the cascade uses."""
 
     scoring: Scoring
     budgets: Budgets
@@ -32,10 +32,10 @@ class Weighed(Protocol):
 
 
 class Cascade(LayerStream):
-    """CAKE's and LAVa's cascade: after each layer all layers so far are cut to the most tokens that they can end with.
+    """CAKE's and LAVa's cascade: after each layer, all layers read so far are cut to the bounds of their final budgets.
 
-    It holds about the budget of all layers, beside the layer that is read; the scores of all tokens are held in
-    float32, and count. The caches are those of `compress`, bit for bit.
+    It holds about the budget of all layers, the layer that is being read, and the scores of all tokens in float32,
+    which are counted, too. The caches equal those of `compress`, bit for bit.
     """
 
     def __init__(self, method: Weighed, allocation: WeightedAllocation, num_layers: int, budget: int) -> None:
@@ -77,7 +77,7 @@ class Cascade(LayerStream):
 
 
 class HeldLayer:
-    """Some tokens of one layer, and the scores of all."""
+    """The tokens of one layer that have not been dropped, and the scores of all its tokens."""
 
     def __init__(self, layer: LayerState, scores: Tensor) -> None:
         """scores [heads that select, n - window]: the method's scores of this layer."""
@@ -92,7 +92,7 @@ class HeldLayer:
         self.rows, self.keys, self.values = self.rows & rows, self.keys[stay], self.values[stay]
 
     def whole(self) -> LayerState:
-        """The layer with all its tokens: zeros in place of those that were dropped."""
+        """The layer with all its tokens; dropped tokens are zeros."""
         keys, values = (x.new_zeros(x.shape) for x in (self.state.keys, self.state.values))
         keys[self.rows], values[self.rows] = self.keys, self.values
         return replace(self.state, keys=keys, values=values)

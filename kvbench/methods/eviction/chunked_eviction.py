@@ -27,12 +27,12 @@ from kvbench.utils.checked import Positive, checked
 class ChunkedEviction(Method):
     """Cut each layer to the budget after every `chunk` tokens of the prompt, as `policy` would after a prefill.
 
-    A chunk attends to the earlier tokens that are left, so that no layer holds more than the budget and a chunk, and
-    the first generated token may differ from FullKV's. The tokens that are left are scored as if they were the prompt;
-    scorings by the last queries see those of the question only in the last chunk.
+    A chunk attends to the earlier kept tokens, so that no layer holds more than the budget and a chunk, and the first
+    generated token may differ from FullKV's. Kept tokens are scored as if they were the prompt; scorings by the last
+    queries see the question's queries only in the last chunk.
 
-    policy   an eviction with the same budget in all layers and heads, whose scoring works while decoding, too; with
-             its decode_compression the cache is also cut while decoding.
+    policy   an eviction with the same budget in all layers and heads, whose scoring works while decoding, too. If it
+             has decode_compression, the cache is also cut while decoding.
     chunk    tokens that are read at a time. Prompts up to this length are cut once, as by `policy`.
 
     Source: Park et al. 2025, arXiv 2504.15364 (KeyDiff).

@@ -28,12 +28,12 @@ class DecodeCompression(Stated):
     budget   tokens per layer and head, the mean over layers. null: the setting's ratio or budget.
     prompt   cut: the prompt is cut to the setting's ratio or budget after prefill, as without decode_compression.
              whole: it is kept until the first reduction, which a short answer may never reach.
-    of       the tokens that the setting's ratio counts if `budget` is null: the prompt; total, the prompt and the most
-             tokens that the answer may have; or seen, the tokens read so far, so that the budget grows.
+    of       the tokens that the setting's ratio counts if `budget` is null. prompt: the prompt's. total: the prompt's
+             and the largest number of new tokens. seen: the tokens read so far, so that the budget grows.
     counts   decoded: passes are counted from the end of the prompt. seen: a pass reduces if the length of the text is
              a multiple of `every` (R-KV's code).
     slots    position: stored tokens keep the order of the text. score: they are stored in the order of their scores, as
-             in R-KV's code, where pooling over neighbours and "the last similar token" then refer to that order.
+             in R-KV's code, and pooling over neighbours and "the last similar token" refer to that order.
     """
 
     short = values(every=4)
@@ -54,7 +54,7 @@ class DecodeCompression(Stated):
         return (seen if self.counts == "seen" else seen - prompt) % self.every == 0
 
     def target(self, budget: float, seen: int, prompt: int) -> int:
-        """Tokens per head to keep after such a pass, the mean over layers, for the setting's `budget`."""
+        """Tokens per head to keep after a pass that is due, the mean over layers, for the setting's `budget`."""
         if self.budget is not None:
             return self.budget
         return whole_tokens(budget / prompt * seen if self.of == "seen" else budget)

@@ -30,16 +30,16 @@ from kvbench.utils.checked import checked
 
 @checked
 class Eviction(Method):
-    """Keep, per head, the window and the best scored other tokens; drop the rest once, after prefill, or later too.
+    """Keep, per head, the window and the other tokens with the best scores; drop the rest after prefill, or later too.
 
     granularity   kv_head: one set per KV head, its query heads' scores reduced by `group_reduce`.
                   query_head: each query head selects its own tokens, as SnapKV's and PyramidKV's code and papers do.
                   layer: one set for the layer, the scores of all its heads reduced by `group_reduce` (TOVA).
     heads         how a layer's tokens are shared between the heads that select.
-    decode_compression   when and how far the cache is reduced while decoding, by the same scores of the tokens that are
-                  left; null: never.
+    decode_compression   when and how far the cache is reduced while decoding, by the same scoring of the stored tokens;
+                  null: never.
 
-    A subclass whose cache can also drop a token at every step has a field `decode`: any value but "grow" asks for it.
+    A subclass whose cache can drop a token at every step has a field `decode`; any value except "grow" turns this on.
     """
 
     allocation: Allocation = field(default_factory=Uniform)
@@ -56,7 +56,7 @@ class Eviction(Method):
         if self.granularity == "query_head" and self.group_reduce != "mean":
             raise UserError(
                 f"group_reduce={self.group_reduce} reduces a group's query heads to one set, but with "
-                "granularity=query_head each keeps its own: it must be mean"
+                "granularity=query_head each query head keeps its own set: group_reduce must be mean"
             )
         if self.granularity == "query_head" and not self.scoring.per_query_head:
             raise UserError(
@@ -70,7 +70,7 @@ class Eviction(Method):
             name = type(self.heads).__name__
             require_ragged(self.storage, name)
             if self.granularity == "layer":
-                raise UserError(f"{name} shares tokens between heads: granularity=layer keeps the same in all of them")
+                raise UserError(f"{name} shares tokens between heads: granularity=layer keeps the same tokens in all")
             self.takes_fractions = self.heads.takes_fractions
         self.budgets = Budgets(self.allocation, self.heads, self.scoring)
         self.budgets.check()
@@ -147,7 +147,7 @@ class Eviction(Method):
         if layer.latents is not None and self.heads != EqualHeads():
             raise UserError(
                 f"{type(self.heads).__name__} shares a layer's tokens between its heads, and this model stores "
-                "latents, which all heads read: use a method that gives heads equally many"
+                "latents, which all heads read: use a method that gives all heads the same number of tokens"
             )
         window = self.scoring.protected(budget)
         tokens = self.budgets.of_layer(layer, index, num_layers, budget)
@@ -169,7 +169,7 @@ class Eviction(Method):
     def keep(
         self, state: LayerState, index: int, num_layers: int, target: int, seen: int, slots: Slots
     ) -> Tensor | None:
-        """The stored tokens to keep while decoding, [heads, k], with a mean of `target` per head; None: all of them.
+        """Indices of the stored tokens to keep while decoding, [heads, k], a mean of `target` per head; None: all.
 
         `state` has the stored tokens of a text of `seen` tokens. `slots`: see `DecodeCompression`.
         """
@@ -186,13 +186,13 @@ class Eviction(Method):
         """Refuse parts that cannot drop tokens while decoding."""
         if self.storage != Dense():
             raise UserError(
-                "decode_compression drops single tokens from its own store: it needs dense, unfolded storage, not "
+                "decode_compression drops single tokens from a layer's store: it needs dense, unfolded storage, not "
                 f"{type(self.storage).__name__}"
             )
         if self.heads != EqualHeads():
             raise UserError(
                 f"{type(self.heads).__name__} gives heads different numbers of tokens, but decode_compression leaves "
-                "equally many in each: it needs equal heads"
+                "the same number in each: it needs equal heads"
             )
         if not self.scoring.while_decoding:
             raise UserError(
@@ -213,7 +213,7 @@ class Eviction(Method):
         return self.scoring.smooth(self.per_head(votes, layer))
 
     def per_head(self, votes: Tensor, layer: LayerState) -> Tensor:
-        """Votes of query heads [num_attention_heads, len], or of KV heads, as votes of the heads that select."""
+        """Votes of the heads that select, from votes of query heads [num_attention_heads, len] or of KV heads."""
         one_set = self.granularity == "layer" or layer.latents is not None
         if self.granularity == "query_head" and not one_set:
             return votes

@@ -27,7 +27,7 @@ def interval_layer(
     needs: Needs,
     batches: bool = False,
 ) -> "IntervalLayer":
-    """A layer's cache: `select` chooses the tokens to keep of the prompt, `keep` those to keep while decoding.
+    """A layer's cache: `select` chooses the prompt's tokens to keep, `keep` the tokens to keep while decoding.
 
     `batches`: see `LayerCache`.
     """
@@ -41,9 +41,9 @@ def interval_layer(
 
 
 class IntervalLayer(DenseLayer):
-    """Appends tokens, and after each pass for which `when` is due keeps those that `choose` returns; None: all of them.
+    """Appends tokens; after each pass for which `when` is due, keeps the tokens that `choose` returns (None: all).
 
-    The observations in `needs` are also made of decoded tokens: the last queries in a ring, and column sums. Both are
+    It also observes decoded tokens: the last queries in a ring, and column sums, if they are in `needs`. Both are
     stored and counted. Needs other than `window` and `column_sums` cannot be met.
     """
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Factors(NamedTuple):
-    """Two thin matrices, of which left · rightᵀ is the product."""
+    """Two thin matrices with the product left · rightᵀ."""
 
     left: Tensor  # [heads, t, rank]
     right: Tensor  # [heads, d, rank]
@@ -17,8 +17,8 @@ class Factors(NamedTuple):
 def low_rank(x: Tensor, rank: int, rounds: int) -> Factors:
     """Left [heads, t, rank] and right [heads, d, rank] of float32 x [heads, t, d] ≈ left · rightᵀ.
 
-    The last round makes `left` orthonormal, so that `right` is what its columns see of x. Some rounds more come closer
-    to the best product of this rank; after many, float32 cannot tell the columns apart.
+    The last round makes `left` orthonormal, so that `right` is the projection xᵀ · left. A few more rounds come closer
+    to the best product of this rank; after many rounds float32 cannot tell the columns apart.
     """
     right = _start(x.shape[2], rank, x.device).expand(len(x), -1, -1)
     left = x @ right

@@ -18,14 +18,14 @@ ROUNDS = 3  # of subspace iteration
 class Recipe:
     """How rows are compressed."""
 
-    bits: int  # of a code
+    bits: int  # bits of a code
     group: int | None  # tokens of a key's channel, or channels of a value, that share a scale; None: all
     outliers: float  # share of the numbers that are stored apart
-    rank: int  # columns of the low rank part
+    rank: int  # rank of the low-rank part
 
 
 class Part(ABC):
-    """Rows that were compressed together: rounded + outliers + low rank."""
+    """Rows that were compressed together: rounded numbers + outliers + a low-rank part."""
 
     def __init__(self, rows: Tensor, recipe: Recipe):
         """rows [heads, t, head_dim], at least one row; for keys with a group, a multiple of the group."""
@@ -53,7 +53,7 @@ class Part(ABC):
 
     @abstractmethod
     def arranged(self, rows: Tensor) -> Tensor:
-        """Rows [heads, t, head_dim] as the vectors that each have outliers: [..., numbers of a vector]."""
+        """Rows [heads, t, head_dim] as vectors that each have their own outliers: [..., numbers of a vector]."""
 
     @abstractmethod
     def back(self, vectors: Tensor) -> Tensor:
@@ -61,11 +61,11 @@ class Part(ABC):
 
     @abstractmethod
     def spread(self, of_groups: Tensor, tokens: slice) -> Tensor:
-        """Values of groups, [..., groups], spread over the rows `tokens`: they broadcast to [heads, t, head_dim]."""
+        """Values per group, [..., groups], for the numbers of the rows `tokens`: broadcasts to [heads, t, head_dim]."""
 
     @abstractmethod
     def put_outliers(self, rows: Tensor, tokens: slice) -> Tensor:
-        """Float32 rows [heads, t, head_dim] of `tokens`, with their outliers put in."""
+        """The float32 rows [heads, t, head_dim] of `tokens` with their outliers put in."""
 
     def decoded(self, tokens: slice) -> Tensor:
         """The rows `tokens`, a slice with both ends or none: float32 [heads, t, head_dim]."""
@@ -100,7 +100,7 @@ class KeyPart(Part):
         start, stop, _ = tokens.indices(self.length)
         places = self.places.long() - start
         inside = (places >= 0) & (places < stop - start)
-        # the last row takes the outliers of other tokens
+        # outliers of other tokens are written to an extra last row, which is dropped
         room = torch.cat([rows, rows.new_empty(self.heads, 1, self.width)], dim=1)
         room.scatter_(1, places.where(inside, stop - start).mT, self.numbers.float().mT)
         return room[:, :-1]
@@ -126,7 +126,7 @@ class ValuePart(Part):
 
 
 class GearSequence(BlockwiseSequence):
-    """Compressed parts, of the prompt and then of `buffer` rows each, and the latest rows uncompressed."""
+    """Compressed parts, one of the prompt's rows and then one for every `buffer` rows; the latest rows uncompressed."""
 
     def __init__(self, rows: Tensor, kind: type[Part], prompt: Recipe, later: Recipe, buffer: int):
         """`prompt` compresses the prompt's rows [heads, len, head_dim], `later` those of decoded tokens."""

@@ -1,4 +1,4 @@
-"""GEAR: rounded keys and values, their outliers, and a low rank part of the rounding errors."""
+"""GEAR: rounded keys and values, their outliers, and a low-rank part of the rounding errors."""
 
 from typing import Literal
 
@@ -16,22 +16,22 @@ from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
 @checked
 class GEAR(Storage):
-    """GEAR (Kang et al. 2024, arXiv 2403.05527) over whatever tokens a method kept: X ≈ D + L + S (§3).
+    """GEAR (Kang et al. 2024, arXiv 2403.05527) for the tokens that a method keeps: X ≈ D + L + S (§3).
 
     S: the largest and smallest numbers of each channel of the keys, and of each token's values in all heads, stored
-    with their places. D: the rest in equal steps, by channel for keys and by token for values, with the mean in place
-    of outliers. L: X - D - S in rank `rank` for each head, by three rounds of subspace iteration.
+    with their places. D: the other numbers in equal steps, by channel for keys and by token for values, with the mean
+    instead of outliers. L: X - D - S in rank `rank` for each head, by three rounds of subspace iteration.
 
-    bits         of a code of D.
+    bits         bits of a code of D.
     group        tokens of a channel, and channels of a token, that share a scale and a minimum; null: all (KCVT).
     outliers     share of the numbers in S, half of it at each end.
-    rank         of L for the prompt; 0: none.
-    later_rank   of L for each `buffer` decoded tokens.
+    rank         rank of L for the prompt; 0: no L.
+    later_rank   rank of L for each `buffer` decoded tokens.
     buffer       decoded tokens that stay uncompressed until they are compressed together.
 
-    Prompt tokens beyond a multiple of `group` wait in the buffer. Places have 16 bits, other numbers but codes the
-    model's dtype. The released code takes as many outliers of a channel as of a token, whatever the prompt's length;
-    here `outliers` is a share of the channel's own tokens, as in the paper.
+    Prompt tokens beyond a multiple of `group` wait in the buffer. Places have 16 bits, all other numbers except codes
+    the model's dtype. The released code takes as many outliers of a channel as of a token, whatever the prompt's
+    length; here `outliers` is a share of the channel's tokens, as in the paper.
     """
 
     short = values(group=8, buffer=8)
@@ -56,8 +56,8 @@ class GEAR(Storage):
         heads, width = selection.heads(layer), layer.keys.shape[2]
         if width % 8 or (self.group is not None and heads * width % self.group):
             raise UserError(
-                f"GEAR packs channels in eights, and group={self.group} must divide those of a token: it has "
-                f"{heads} times {width}"
+                f"GEAR packs channels in eights, and group={self.group} must divide the channels of a token: a token "
+                f"has {heads} times {width}"
             )
         prompt, later = (Recipe(self.bits, self.group, self.outliers, rank) for rank in (self.rank, self.later_rank))
         keys = GearSequence(selection.of(layer.keys), KeyPart, prompt, later, self.buffer)
@@ -66,10 +66,10 @@ class GEAR(Storage):
         return BlockwiseLayer(keys, values, layer.n, kept)
 
     def most_share(self, tokens: int) -> float:
-        return 1 + 6 / tokens  # low rank parts, as six raw tokens
+        return 1 + 6 / tokens  # low-rank parts are as large as six raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """Counts the codes and, if the layer is known, the other parts."""
+        """The share of the codes and, if the layer is known, of the other parts."""
         if layer is None or not layer.tokens:
             return coded_share(self.bits, self.bits, element_bytes, layer)
         tokens, token = layer.tokens, layer.heads * layer.head_dim
@@ -80,7 +80,7 @@ class GEAR(Storage):
 
     def _bytes(self, numbers: int, vectors: int, layer: KeptLayer, element_bytes: int) -> float:
         """Bytes of a prompt's compressed keys or values: codes, scales and outliers of `vectors` vectors of `numbers`
-        numbers, and the low rank part of each head."""
+        numbers, and the low-rank part of each head."""
         scales = 2 * vectors * numbers // (self.group or numbers)
         outliers = 2 * vectors * int(numbers * self.outliers / 2 + 1e-9)
         rows = numbers * vectors // (layer.heads * layer.head_dim)

@@ -22,10 +22,10 @@ from kvbench.utils.checked import checked
 
 
 class HeavyHitterLayer(SlotLayer):
-    """At most `budget` tokens per head: the `recent` last ones and those with the most attention so far.
+    """At most `budget` tokens per head: the last `recent` tokens and those with the most attention so far.
 
-    A step attends to the cache and the new token, adds that attention to the scores, then drops the lowest scored
-    token that is not recent.
+    A step attends to the cache and the new token, adds that attention to the scores, then drops the token with the
+    lowest score that is not recent.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class H2O(Eviction):
     decode="update"  the official form: scores keep accumulating and the cache stays at the budget. A decoded query
                      adds the mean of its group's attention, so prompt scores must be group means as well.
 
-    It is a class of its own because `update` scores and evicts while decoding, in its own layer cache.
+    It is a subclass because `update` scores and evicts while decoding, in a layer cache written for it.
     """
 
     scoring: Scoring = field(default_factory=ColumnSums)
@@ -84,7 +84,7 @@ class H2O(Eviction):
         if self.decode_compression is not None:
             raise UserError("decode=update already evicts a token at every step: leave decode_compression out")
         if self.storage != Dense():
-            raise UserError("decode=update evicts single tokens from its own store: it needs dense, unfolded storage")
+            raise UserError("decode=update evicts single tokens from a layer's store: it needs dense, unfolded storage")
         if self.heads != EqualHeads():
             raise UserError("decode=update evicts a token of every head at once: it needs heads EqualHeads")
         if self.group_reduce != "mean":
@@ -103,7 +103,7 @@ class H2O(Eviction):
         if self.decode == "grow":
             return super().compress_layer(layer, index, num_layers, budget)
         selection = self.select(layer, index, num_layers, budget)
-        limit = budget if selection.indices is None else selection.nominal  # of this layer; a pyramid's differ
+        limit = budget if selection.indices is None else selection.nominal  # this layer's budget; a pyramid's differ
         scores = self.per_head(self.scoring.votes(layer), layer)
         indices = selection.indices
         if indices is None:

@@ -19,10 +19,10 @@ class ColumnSums(Scoring):
 
     score="sum"   as in the released code; it favours early tokens, which more queries see.
     score="mean"  divided by the n - j queries that can see key j.
-    recent        tokens kept at the end; null is half the budget, the paper's equal split. PyramidKV's
+    recent        last tokens that are always kept; null: half of the budget, the paper's equal split. PyramidKV's
                   tables were made with 8.
-    causal=false  only the last `recent` queries are masked; all others attend to later keys too. This is what the
-                  code of KVCache-Factory does between 2024-10-13 (98e8228) and 2026-06-22 (9f9aa2e).
+    causal=false  only the last `recent` queries are masked; all other queries attend to later keys, too, as in the code
+                  of KVCache-Factory between 2024-10-13 (98e8228) and 2026-06-22 (9f9aa2e).
     """
 
     short = values(recent=8)
@@ -34,7 +34,7 @@ class ColumnSums(Scoring):
     def __post_init__(self) -> None:
         if not self.causal and (not self.recent or self.score != "sum"):
             raise UserError(
-                "causal=false masks the last `recent` queries alone and sums: it needs a number of recent tokens and "
+                "causal=false masks only the last `recent` queries and sums: it needs a number of recent tokens and "
                 f"score=sum, not recent={self.recent} and score={self.score}"
             )
 
@@ -46,7 +46,7 @@ class ColumnSums(Scoring):
 
     @property
     def _masked(self) -> int:
-        """How many queries do not attend to later keys if causal=false."""
+        """How many queries are masked if causal=false."""
         return self.recent or 0
 
     @property
@@ -55,7 +55,7 @@ class ColumnSums(Scoring):
 
     @property
     def minimum_budget(self) -> int:
-        """If half of the budget is recent: one heavy and one recent token."""
+        """2 if half of the budget is recent: a heavy hitter and a recent token."""
         return 2 if self.recent is None else super().minimum_budget
 
     def protected(self, budget: int) -> int:

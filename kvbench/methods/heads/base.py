@@ -16,23 +16,23 @@ from kvbench.prefill import LayerState
 class LayerBudget(NamedTuple):
     """The budget of one layer, in tokens per head."""
 
-    tokens: int  # in the mean over its heads, the window included
-    window: int  # its last tokens, which always stay
+    tokens: int  # mean over the layer's heads, the window included
+    window: int  # last tokens of the prompt, which always stay
     least: int  # tokens before the window that stay in every head: see `Scoring.least`
-    model: float  # the mean over all layers: the setting's budget
+    model: float  # mean over all layers: the setting's budget
 
 
 class HeadCounts(NamedTuple):
     """How many tokens the heads of one layer keep."""
 
     counts: int | Tensor  # tokens before the window: one number for all heads, or int64 [heads] on the device
-    nominal: int  # tokens given to a head, the mean over heads, window included
-    longest: int  # the most that a head may keep, window included
-    sure: int = 0  # the best tokens before the window that each head keeps, whatever the other heads' scores
+    nominal: int  # budget of a head, the mean over heads, window included
+    longest: int  # upper bound of the tokens of a head, window included
+    sure: int = 0  # number of best tokens before the window that each head keeps, whatever the other heads' scores
 
     @classmethod
     def known(cls, row: Sequence[int], window: int, device: torch.device) -> "HeadCounts":
-        """Of heads whose tokens before the window are known on the host."""
+        """The counts of heads whose tokens before the window are known on the host."""
         counts = torch.tensor(row, device=device)
         return cls(counts, window + math.ceil(sum(row) / len(row)), window + max(row))
 
@@ -40,12 +40,12 @@ class HeadCounts(NamedTuple):
 class HeadBudgets(Stated, ABC):
     """Shares a layer's tokens between the heads that select. New head budgets are one class with `counts`.
 
-    whole_model       shares the tokens of all layers: it needs an allocation that gives every layer the same.
+    whole_model       shares the tokens of all layers: it needs an allocation that gives all layers the same number.
     pools_layers      shares them by the scores of all layers: see `PooledHeads`.
     takes_fractions   gets a ratio as ratio·n, not rounded down to whole tokens.
 
-    A class that reads more than a layer's tokens and window, or that knows before the scores how many tokens a head
-    can have, also overrides `share`.
+    A class also overrides `share` if it reads more than a layer's tokens and window, or if it knows bounds of the
+    counts without reading the scores.
     """
 
     whole_model: ClassVar[bool] = False
@@ -64,7 +64,7 @@ class HeadBudgets(Stated, ABC):
         """
 
     def share(self, ranked: Tensor, budget: LayerBudget, layer: LayerState) -> HeadCounts:
-        """`counts`, with the bounds that are known without reading them."""
+        """`counts`, with the bounds that are known without waiting for the device."""
         counts = self.counts(ranked, budget.tokens, budget.window, layer)
         return HeadCounts(counts, budget.tokens, layer.n)
 

@@ -24,7 +24,7 @@ UNPICKLED = (UnpicklingError, RuntimeError, EOFError)  # errors of torch.load fo
 class HeadScores:
     """The contents of a calibration file.
 
-    over     the kind of heads that have a number.
+    over     the kind of heads that have a number each.
     scores   [layers][heads], the lowest layer first.
     model    kvbench's name of the model that they were made for; "" if the file does not say.
     about    what the numbers are and where they come from; "" if the file does not say.
@@ -37,7 +37,7 @@ class HeadScores:
     about: str = ""
 
     def of_heads(self, heads: int, layer: LayerState) -> list[list[float]]:
-        """The numbers [layers][heads] of `heads` KV heads or query heads; a KV head has the mean of its query heads'.
+        """The numbers [layers][heads] of `heads` KV heads or query heads; a KV head gets the mean of its query heads.
 
         Raises UserError if the file was made for a model of another shape.
         """
@@ -57,7 +57,7 @@ class HeadScores:
 def read_head_scores(path: str) -> HeadScores:
     """The numbers of a file in one of four formats; raises UserError for any other.
 
-    - what `kvbench calibrate` writes
+    - a file of `kvbench calibrate`
     - HeadKV's released JSON: a list of numbers for each "layer-head", whose mean is the head's number
     - DuoAttention's released pattern: the gates of KV heads, full_attention_heads.tsv with config.json beside it
     - KVzip's released tensor [layers, KV heads], as .pt

@@ -14,14 +14,14 @@ from kvbench.utils.checked import checked
 
 @checked(frozen=True)
 class PooledHeads(HeadBudgets):
-    """As many tokens as a head has among the best of all heads of all layers: KVzip's level `pair` (Kim et al. 2025,
-    arXiv 2505.23416).
+    """A head keeps as many tokens as it has among the best of all heads of all layers: KVzip's level `pair` (Kim et al.
+    2025, arXiv 2505.23416).
 
     threshold   exact: the budget to the token. Equal scores go to the smaller rank inside the head, then to the lower
                 layer, then to the lower head.
-                official: the released code. A ratio ρ counts only scored tokens; those that are always kept are added.
-                Of the N scores of all heads and layers those above the int(Nρ)-th largest stay: one token less than
-                int(Nρ), and none of the scores equal to it.
+                official: the released code. A ratio ρ counts only scored tokens; tokens that are always kept are added.
+                Scores above the int(Nρ)-th largest of all N scores stay: at most int(Nρ) - 1 tokens, because scores
+                equal to that threshold are dropped.
     """
 
     threshold: Literal["exact", "official"] = "exact"
@@ -42,8 +42,8 @@ class PooledHeads(HeadBudgets):
     def pooled(self, ranked: Sequence[Tensor], budget: float, window: int, n: int) -> Tensor:
         """How many tokens before the window each head of each layer keeps, int64 [layers, heads].
 
-        ranked are the scores [heads, n - window] of each layer, each row descending; infinite ones always stay. The
-        result is on the first layer's device.
+        ranked has the scores [heads, n - window] of each layer, each row in descending order; tokens with infinite
+        scores always stay. The result is on the first layer's device.
         """
         scores = torch.stack([rows.to(ranked[0].device, non_blocking=True) for rows in ranked])
         sure = scores.isposinf().sum(dim=-1)

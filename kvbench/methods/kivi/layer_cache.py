@@ -18,7 +18,7 @@ from kvbench.ops.softmax import Scaling, of_rows
 def attention(
     query: Tensor, keys: QuantisedKeys, values: QuantisedValues, lengths: Tensor, longest: int, scaling: Scaling
 ) -> Tensor:
-    """Attention of one query per head, [1, num_attention_heads, 1, head_dim]. It reads codes and restores no rows.
+    """Attention of one query per head, [1, num_attention_heads, 1, head_dim], directly over codes.
 
     lengths, int32 [heads]: the number of tokens, at most `longest`.
     """
@@ -37,10 +37,10 @@ class QuantisedRow(Row):
 
 
 class QuantisedLayer(SequenceLayer, RowsLayer):
-    """Quantised keys and values of the same tokens, of the heads of one sequence or of several that are equally long.
+    """Quantised keys and values of the heads of one sequence, or of several sequences of equal length.
 
-    `lengths` has their number of tokens on the device, from which attention finds which of them are codes. With room
-    for the next tokens no tensor moves, even when a block of rows is quantised.
+    `lengths` has the number of tokens on the device; attention computes from it which tokens are codes. With room for
+    the next tokens no tensor moves, even when a block of rows is quantised.
     """
 
     k: QuantisedKeys
@@ -55,7 +55,7 @@ class QuantisedLayer(SequenceLayer, RowsLayer):
         kept: Kept | None,
         rows: Sequence[QuantisedRow] = (),
     ):
-        """The heads of `rows`, one row after the other; without rows, those of the one sequence of this cache."""
+        """keys and values hold the heads of `rows`, one row after the other; without rows, of a single sequence."""
         super().__init__(keys, values, keys.heads, seen, kept)
         self.rows = list(rows)
         self._count_tokens()
@@ -67,7 +67,7 @@ class QuantisedLayer(SequenceLayer, RowsLayer):
         return isinstance(other, QuantisedLayer) and (self.k.kind, self.v.kind) == (other.k.kind, other.v.kind)
 
     def joined(self, others: Sequence["QuantisedLayer"], room: int) -> "QuantisedLayer":
-        """The joined cache has no room, as a single cache has none."""
+        """The joined cache has no room, like a cache of a single sequence."""
         if not others:
             return self
         parts = [self, *others]

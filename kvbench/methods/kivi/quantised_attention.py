@@ -18,8 +18,8 @@ BLOCK_ELEMENTS = 2**20
 
 
 class Stored(NamedTuple):
-    """Keys or values of all heads: older tokens as codes, scale and minimum from `quantise`, with room behind them if
-    the tensors are longer, and the other tokens as rows."""
+    """Keys or values of all heads: older tokens as codes, scale and minimum from `quantise`, and later tokens as rows.
+    Longer tensors have room for more codes at the end."""
 
     codes: Tensor
     scale: Tensor
@@ -48,15 +48,15 @@ def quantised_attention(
     scaling: Scaling,
 ) -> Tensor:
     """softmax(QKᵀ·scaling)V [1, num_attention_heads, 1, width of values] of query [1, num_attention_heads, 1, head_dim]
-    over n tokens, whose values may have another width than keys.
+    over n tokens. Keys and values may have different widths.
 
-    lengths int32 [heads], on the device: n, n, …, at most `longest`, which the host knows. The oldest tokens are
-    quantised: n - n mod `ring` tokens of keys, in groups of `group` tokens, and all but the last `ring` of values, in
-    groups of as many channels. Numbers that belong to no token must be finite.
+    lengths: int32 [heads] on the device, n for every head; `longest` is an upper bound of n that the host knows. The
+    oldest tokens are quantised: n - n mod `ring` keys, in groups of `group` tokens, and all values except the last
+    `ring`, in groups of `group` channels. Numbers that belong to no token must be finite.
 
-    Codes are read in float32 and never written back as rows: keys are restored a block at a time, and the scale of
-    values multiplies the probabilities. Restored vectors are not rounded to the model's dtype, so in 16 bits this is
-    closer to the codes than attention over rows of `dequantise`; in float32 both agree to its rounding.
+    Codes are decoded to float32 and never written back as rows: keys are restored a block at a time, and the scale of
+    values multiplies the probabilities. Restored vectors are not rounded to the model's dtype, so in 16 bits the result
+    is closer to the codes than attention over rows of `dequantise`; in float32 both agree up to rounding.
     """
     heads, coded, recent = keys.rows.shape[0], keys.scale.shape[1] * group, keys.rows.shape[1]
     length = lengths[0]
@@ -71,12 +71,12 @@ def quantised_attention(
     weights = softmax.weights(logits, scaling)  # [heads, query heads, coded + recent]
 
     def of_tokens(tokens: Tensor, valid: Tensor) -> Tensor:
-        """The weights of these tokens [heads, query heads, tokens], 0 of those that are not there."""
+        """The weights of these tokens [heads, query heads, tokens]; 0 where `valid` is false."""
         places = torch.where(tokens < older_keys, tokens, tokens - older_keys + coded)
         return weights.index_select(-1, places.clamp_(0, coded + recent - 1)) * valid
 
     slots = torch.arange(values.rows.shape[1], device=query.device)
-    tokens = length - 1 - (length - 1 - slots) % ring  # the last one that is in each row of the ring
+    tokens = length - 1 - (length - 1 - slots) % ring  # the last token written to each row of the ring
     out = of_tokens(tokens, tokens >= 0) @ values.rows.float()
     if values.codes.shape[1]:
         tokens = torch.arange(values.codes.shape[1], device=query.device)
@@ -100,10 +100,10 @@ def _logits(query: Tensor, codes: Tensor, scale: Tensor, minimum: Tensor, bits: 
 
 
 def _weighted_sum(weights: Tensor, codes: Tensor, scale: Tensor, bits: int, group: int) -> Tensor:
-    """Σ weight·scale·code over quantised values for weights [heads, g, t]: [heads, g, groups, group] of head_dim.
+    """Σ weight·scale·code over quantised values for weights [heads, g, t]: [heads, g, groups, group of channels].
 
-    Each weight is multiplied by the scale of each group of channels; every product is summed with the codes of all
-    groups, and only those of its own are used: one matrix product instead of one for each group.
+    Each weight is multiplied by the scale of each group of channels. One matrix product multiplies these by the codes
+    of all groups, and only the products of a scale and a code of the same group are used.
     """
     heads, g, t = weights.shape
     groups, planes = scale.shape[-1], 8 // bits
@@ -115,12 +115,12 @@ def _weighted_sum(weights: Tensor, codes: Tensor, scale: Tensor, bits: int, grou
         write_planes(packed, bits, values.unbind())
         sums.append([scaled[..., block] @ plane for plane in values.float().unbind()])
     total = torch.stack([reduce(add, parts) for parts in zip(*sums, strict=True)], dim=2)
-    # of each group's products those with its own codes, [heads, g, planes, part, groups]
+    # the products of scales and codes of the same group, [heads, g, planes, part, groups]
     matched = total.view(heads, groups, g, planes, groups, -1).diagonal(dim1=1, dim2=4)
     return matched.permute(0, 1, 4, 2, 3).flatten(3)
 
 
 def _blocks(length: int, elements: int) -> list[slice]:
-    """Ranges of `length` steps that unpack to about BLOCK_ELEMENTS, where one unpacks to `elements`."""
+    """Ranges of `length` steps that unpack to about BLOCK_ELEMENTS each, if a step unpacks to `elements`."""
     step = max(BLOCK_ELEMENTS // elements, 1)
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]

@@ -21,10 +21,10 @@ class OlderRows:
     """Quantised rows of heads of different lengths, packed; decoding adds nothing to them."""
 
     def __init__(self, rows: Tensor, counts: Sequence[int], quantiser: Quantiser):
-        """rows [sum of counts, head_dim]: those of the first head, then those of the second …
+        """rows [sum of counts, head_dim]: the rows of the first head, then the rows of the second …
 
-        If the quantiser groups tokens, a group belongs to one head. A first group that is not full begins with copies
-        of the head's first row, which nothing reads.
+        If the quantiser groups tokens, a group belongs to one head. An incomplete first group is filled with copies of
+        the head's first row, which nothing reads.
         """
         self.quantiser, self.counts = quantiser, list(counts)
         group = quantiser.group if quantiser.axis == TOKENS else 1
@@ -56,7 +56,8 @@ class OlderRows:
 
 
 class RaggedQuantisedLayer(SequenceLayer):
-    """The last m tokens of every head as in `QuantisedLayer`, m being the shortest head's; older ones only as codes.
+    """The last m tokens of every head as in `QuantisedLayer`, where m is the shortest head's length; older tokens as
+    codes only.
 
     Attention restores the rows of one layer at a time.
     """
@@ -72,7 +73,7 @@ class RaggedQuantisedLayer(SequenceLayer):
         seen: int,
         kept: Kept,
     ):
-        """keys, values: of the last m tokens. older: keys and values of the tokens before."""
+        """keys, values: of the last m tokens. older: keys and values of the tokens before them."""
         super().__init__(keys, values, keys.heads, seen, kept)
         self.older = older
         self.tables: Tensor | None = None
@@ -116,11 +117,11 @@ class RaggedQuantisedLayer(SequenceLayer):
         return packed_attention(query, keys, values, segments, scaling)
 
     def _tables(self, group: int, device: torch.device) -> Tensor:
-        """Numbers for each head, int32 [2, …]: their values without last tokens, and what each last token adds to them.
+        """Numbers for each head, int32 [2, …]: their values for m = 0, and their increase for each last token.
 
-        Attention takes rows in runs: older tokens of the first head, its last ones, older tokens of the second, … They
-        are read in another order: all older tokens, then all last ones. The numbers are the ends of the runs; how far
-        each run of keys, and each of values, lies behind its place in the order of attention; the start and the length
+        Attention takes rows in runs: older tokens of the first head, its last tokens, older tokens of the second, …
+        Rows are stored in another order: all older tokens, then all last tokens. The numbers are the ends of the runs;
+        the offset between a run's place in storage and in attention, for keys and for values; the start and the length
         of each head; and its first query head.
         """
         keys, values = self.older

@@ -28,26 +28,26 @@ class Sequences(NamedTuple):
 
 @checked
 class Kivi(Storage):
-    """KIVI (Liu et al. 2024, arXiv 2402.02750; layout of the released code) over whatever tokens a method kept.
+    """KIVI (Liu et al. 2024, arXiv 2402.02750; layout of the released code) for the tokens that a method keeps.
 
-    bits      per code; packed, so a byte holds 8 / bits of them.
+    bits      bits per code; a byte holds 8 / bits codes.
     group     elements that share a scale and a minimum: consecutive kept tokens of one channel for keys,
-              channels of one token for values. Both are in the model's dtype: 5 bits per element for 4 bit
-              codes in groups of 32 of a 16 bit model, 6 in a float32 model.
-    residual  recent tokens that stay uncompressed. Keys are quantised in blocks of `residual`, so between none and
-              residual - 1 of them are raw; the last `residual` values are always raw.
+              channels of one token for values. Scale and minimum have the model's dtype: 4-bit codes in groups of 32
+              take 5 bits per element in a 16-bit model and 6 in a float32 model.
+    residual  recent tokens that stay uncompressed. Keys are quantised in blocks of `residual`, so the last 0 to
+              residual - 1 keys are raw; the last `residual` values are always raw.
 
-    key_bits, value_bits   set if they differ from `bits`.
-    layers_file            a YAML file of the bits of each layer, like KVTuner's (Li et al. 2025) presets: a mapping
+    key_bits, value_bits   bits of keys and values if they differ from `bits`.
+    layers_file            a YAML file with the bits of each layer, like KVTuner's (Li et al. 2025) presets: a mapping
                            from the layer's number to nbits_key and nbits_value. It replaces the other bits.
 
-    bits 2 and 4, group 32, residual 128 is the LongBench setting; SimLayerKV used 4, 32, 32. Groups are formed
-    on the kept tokens as one contiguous sequence, per stored head. The first token comes from unquantised
-    attention. There is no budget at which KIVI is FullKV, but a residual that nothing outgrows is.
+    The LongBench setting has bits 2 or 4, group 32 and residual 128; SimLayerKV used 4, 32, 32. Groups are formed on
+    the kept tokens of a stored head as one contiguous sequence. The first token comes from unquantised attention. KIVI
+    is FullKV at no budget, but with a residual that is never filled it is.
 
-    Where heads keep different numbers of tokens, this holds for the last m of each, m those of the shortest head, so
-    that blocks leave in all heads at once; older tokens are quantised, too. Their groups end where the last m begin:
-    of each head the first one may be incomplete.
+    If heads keep different numbers of tokens, the last m tokens of each head are stored in this way, where m is the
+    shortest head's length, so that all heads quantise a block at the same time. Older tokens are quantised, too: their
+    groups end before the last m tokens, and the first group of a head may be incomplete.
     """
 
     short = values(residual=32)
@@ -75,7 +75,7 @@ class Kivi(Storage):
             raise UserError(f"residual={self.residual} must be a multiple of group={self.group}")
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """Exact where a layer is known whose heads keep equally many tokens; of the bits of any layer, the fewest."""
+        """Exact for a known layer whose heads keep equally many tokens; otherwise for the fewest bits of any layer."""
         element, tokens = 8 * element_bytes, layer and layer.tokens
         raw = (tokens % self.residual, min(tokens, self.residual)) if tokens else (0, 0)
         count = tokens or 1
@@ -104,7 +104,7 @@ class Kivi(Storage):
         recent, before = selection.parted(last)
         more = [count - last for count in counts]
         group = len(counts) // layer.num_key_value_heads
-        rows = before // (group * n) * n + before % n  # among those of all KV heads
+        rows = before // (group * n) * n + before % n  # indices among the rows of all KV heads
         sequences = self._sequences(layer, gather(layer.keys, recent), gather(layer.values, recent))
         older = (
             OlderRows(layer.keys.flatten(0, 1)[rows], more, sequences.keys.quantiser),
@@ -115,15 +115,15 @@ class Kivi(Storage):
         return RaggedQuantisedLayer(*sequences, older, n, kept)
 
     def key_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedKeys:
-        """Keys [heads, len, head_dim]. recent=False: no end of a text, only an incomplete last group stays raw."""
+        """Keys [heads, len, head_dim]. recent=False: not the end of a text; only an incomplete last group stays raw."""
         return self._sequence(QuantisedKeys, rows, self._uniform.keys, self.residual if recent else self.group)
 
     def value_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedValues:
-        """Values [heads, len, head_dim]. recent=False: no end of a text, none stays raw."""
+        """Values [heads, len, head_dim]. recent=False: not the end of a text; no value stays raw."""
         return self._sequence(QuantisedValues, rows, self._uniform.values, self.residual if recent else 0)
 
     def bits_of(self, layer: LayerState) -> LayerBits:
-        """The bits of the layer. Raises UserError for a file of another number of layers."""
+        """The bits of the layer. Raises UserError if the file has another number of layers than the model."""
         if self._by_layer is None:
             return self._uniform
         if len(self._by_layer) != layer.num_layers:

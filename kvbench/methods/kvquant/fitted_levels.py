@@ -3,18 +3,18 @@
 import torch
 from torch import Tensor
 
-BINS = 4096  # that numbers between -1 and 1 are counted in
+BINS = 4096  # bins of the histogram of numbers between -1 and 1
 ROUNDS = 50
 
 
-def fitted_levels(numbers: Tensor, wanted: Tensor, count: int) -> Tensor:
-    """`count` levels for those of `numbers` between -1 and 1 that are `wanted` (bool, alike in shape), ascending.
+def fitted_levels(numbers: Tensor, mask: Tensor, count: int) -> Tensor:
+    """`count` levels, float32 [count], ascending, for the numbers between -1 and 1 where `mask` (bool) is true.
 
-    Lloyd's iteration over a histogram, from levels that part the numbers into equal shares: float32 [count]. A level
-    that no number is nearest to stays where it is. The same on every device, without a wait.
+    Lloyd's iteration over a histogram, from levels that divide the numbers into equal shares. A level without a nearest
+    number does not move. The result is the same on every device; there is no wait.
     """
     place = ((numbers.float().nan_to_num() + 1) * (BINS / 2)).clamp_(0, BINS - 1).long()
-    inside = wanted & (numbers.abs() <= 1)
+    inside = mask & (numbers.abs() <= 1)
     counts = torch.zeros(BINS, dtype=torch.int64, device=numbers.device)
     counts.scatter_add_(0, place.flatten(), inside.flatten().long())
     centres = (torch.arange(BINS, dtype=torch.float64, device=numbers.device) + 0.5) * (2 / BINS) - 1

@@ -15,7 +15,7 @@ from kvbench.ops.small_codes import codes_together, pack_codes, unpack_codes
 
 
 class Normal(NamedTuple):
-    """The numbers that normalise vectors, [t or 1, channels or 1] each."""
+    """Scale and offset of vectors, [t or 1, channels or 1] each."""
 
     scale: Tensor
     offset: Tensor
@@ -31,26 +31,26 @@ class Percentiles(NamedTuple):
 class NonUniformSequence(BlockwiseSequence):
     """Vectors, each of one row with the channels of all heads, as codes, a scale and an offset, and outliers.
 
-    A number x of a vector is coded as the level nearest to (x - offset) / scale; all vectors share the levels, between
-    -1 and 1. The numbers with the largest and smallest of these quotients, the outliers, are stored in the rows' dtype
-    with their channels. The first `sinks` rows are stored uncompressed.
+    A number x of a vector is coded as the level nearest to its quotient (x - offset) / scale; all vectors share the
+    levels, which lie between -1 and 1. The outliers, the numbers with the largest and smallest quotients, are stored in
+    the rows' dtype with their channels. The first `sinks` rows are stored uncompressed.
     """
 
     def __init__(self, rows: Tensor, bits: int, outliers: float, sinks: int):
-        """rows [heads, len, head_dim]; outliers: their share of the numbers, half of it on each side."""
+        """rows [heads, len, head_dim]; outliers: share of the numbers that are outliers, half of it on each side."""
         self.dtype, (self.heads, _, self.width), self.bits = rows.dtype, rows.shape, bits
         self.side = outside(self.heads * self.width, outliers)
         self.raw = rows[:, :sinks].clone()
         x = self.flat(self.unrotated(rows, 0))
         self.fit(x[sinks:], outliers)
         quotients = self.quotients(x, *self.normal(x))
-        wanted = torch.ones_like(quotients, dtype=torch.bool)
-        wanted[:sinks] = False
-        self.levels = fitted_levels(quotients, wanted, 2**bits)
+        coded = torch.ones_like(quotients, dtype=torch.bool)
+        coded[:sinks] = False
+        self.levels = fitted_levels(quotients, coded, 2**bits)
         self.parts = [Growing(part) for part in self.encoded(x)]
 
     def unrotated(self, rows: Tensor, start: int) -> Tensor:
-        """Rows [heads, t, head_dim] from row `start` on, as they are coded: float32, keys before RoPE."""
+        """Rows [heads, t, head_dim] from row `start` on, in the form that is coded: float32, keys before RoPE."""
         return rows.float()
 
     def rotated(self, rows: Tensor, tokens: slice) -> Tensor:
@@ -68,7 +68,7 @@ class NonUniformSequence(BlockwiseSequence):
     @property
     @abstractmethod
     def by_token(self) -> bool:
-        """Whether each vector has its own scale and offset, which are stored behind its outliers."""
+        """Whether each vector has its own scale and offset, which are stored after its outliers."""
 
     def quotients(self, x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
         return (x - offset.float()) / scale.float()
@@ -126,8 +126,8 @@ class NonUniformSequence(BlockwiseSequence):
 
 
 class NonUniformKeys(NonUniformSequence):
-    """Keys before RoPE. Each channel has a scale, half the distance of its percentiles in the prompt, and an offset,
-    their mean. Decoded numbers beyond the percentiles that are not outliers become the last level.
+    """Keys before RoPE. Each channel has a scale, half the distance between its two percentiles in the prompt, and an
+    offset, their mean. Numbers beyond the percentiles that are not outliers are coded as the last level.
     """
 
     by_token = False
@@ -184,13 +184,13 @@ class NonUniformValues(NonUniformSequence):
 
 
 def outside(width: int, share: float) -> int:
-    """How many of `width` numbers lie at or beyond their upper percentile, which leaves share / 2 above it."""
+    """How many of `width` numbers lie at or above their upper percentile, the percentile 1 - share / 2."""
     return width - math.ceil((1 - share / 2) * (width - 1) - 1e-9) if share else 0
 
 
 def percentiles(x: Tensor, tail: float) -> Percentiles:
-    """For each column of x [t, channels] the number with a share `tail` of the rows below it, and the number with as
-    many above it, interpolated between neighbours; zeros if there are no rows."""
+    """The percentiles `tail` and 1 - `tail` of each column of x [t, channels], interpolated between neighbours; zeros
+    if there are no rows."""
     if not len(x):
         return Percentiles(x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1]))
     ordered, place = x.sort(dim=0).values, tail * (len(x) - 1)

@@ -18,21 +18,21 @@ from kvbench.utils.checked import Fraction, NonNegative, checked
 
 @checked
 class KVQuant(Storage):
-    """KVQuant (Hooper et al. 2024, arXiv 2401.18079) over whatever tokens a method kept.
+    """KVQuant (Hooper et al. 2024, arXiv 2401.18079) for the tokens that a method keeps.
 
     A vector is one token's keys, or values, in all heads of a layer. Keys are coded before RoPE, with a scale and an
     offset for each channel; values have a scale and an offset for each token (§3.1, §3.2). Codes name levels between -1
     and 1 that k-means fits to a layer's keys or values (§3.3). The largest and the smallest numbers of a vector are
     stored apart, with their channels (§3.4), and the first tokens stay uncompressed (§3.5).
 
-    bits       of a code.
-    outliers   share of a vector's numbers that are stored apart, half of it on each side, at least one number each.
+    bits       bits of a code.
+    outliers   share of a vector's numbers that are stored apart, half of it on each side, at least one number per side.
     sinks      first kept tokens that stay uncompressed; their codes are stored, too, but not read.
 
     The paper fits levels and channels offline on 16 sequences, weighted by Fisher information; here they come from the
-    kept prompt of each sample, unweighted, and count with its bytes: levels in float32, the other numbers in the
-    model's dtype, channels and positions in 16 bits below 32,769. Its correction of means and deviations (Q-Norm) is
-    left out. If heads keep different numbers of tokens, a vector is one token in one head.
+    kept prompt of each sample, unweighted, and their bytes are counted: levels in float32, the other numbers in the
+    model's dtype, channels and positions in 16 bits below 32,769. The paper's correction of means and deviations
+    (Q-Norm) is left out. If heads keep different numbers of tokens, a vector is one token in one head.
     """
 
     never_full = "quantised"
@@ -48,7 +48,7 @@ class KVQuant(Storage):
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         rope = fixed_rotation(layer.rope, "KVQuant")
         if layer.keys.shape[2] % 8:
-            raise UserError(f"KVQuant packs channels in eights, but this model has {layer.keys.shape[2]} a head")
+            raise UserError(f"KVQuant packs channels in eights, but this model has {layer.keys.shape[2]} per head")
         how = (self.bits, self.outliers, self.sinks)
         rows, k = selection.of(layer.keys), selection.count(layer)
         keys = NonUniformKeys(rows, *how, KeyPositions(rope, selection.indices, k, layer.seen, rows.device))
@@ -57,7 +57,7 @@ class KVQuant(Storage):
         return BlockwiseLayer(keys, values, layer.n, kept)
 
     def most_share(self, tokens: int) -> float:
-        return 1 + 2 / tokens  # the levels of channels, as two raw tokens
+        return 1 + 2 / tokens  # scales, offsets and levels are as large as two raw tokens
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         return coded_share(self.bits, self.bits, element_bytes, layer)  # outliers, scales and levels come on top

@@ -1,4 +1,4 @@
-"""KVzip+: KVzip's score, relative to what a token adds to the residual stream."""
+"""KVzip+: KVzip's score, relative to a token's contribution to the residual stream."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from kvbench.utils.checked import checked
 
 
 class Relative:
-    """One layer's factors: of its queries by their hidden states, of its keys by their values."""
+    """Factors of one layer's attention weights: of queries by their hidden states, of keys by their values."""
 
     def __init__(self, weight: Tensor):
         self.weight = weight  # [hidden_size, num_attention_heads · head_dim]
@@ -56,10 +56,10 @@ class RelativeReconstruction(Reconstruction):
 class KVzipPlus(KVzip):
     """KVzip+ (Jégou & Jeblick 2026, KVzap, arXiv 2601.07891): the teacher that KVzap's models learn from.
 
-    Token j has the largest a_ij · ‖W_o v_j‖₂ / ‖h_i‖₂ of any query i of KVzip's second pass, where a_ij is its weight,
-    of any query head of its group, W_o that head's part of the output projection, and h_i the hidden state that enters
-    the layer's attention, behind its norm. Parameters are KVzip's. Source: `kvzip_plus_normalization` of kvpress's
-    KVzipPress.
+    The score of token j is the largest a_ij · ‖W_o v_j‖₂ / ‖h_i‖₂ over the queries i of KVzip's second pass and the
+    query heads of the group. a_ij is the attention weight, W_o the head's part of the output projection, and h_i the
+    hidden state that enters the layer's attention, after its norm. Parameters are KVzip's. Source:
+    `kvzip_plus_normalization` of kvpress's KVzipPress.
     """
 
     second_pass = RelativeReconstruction

@@ -1,4 +1,4 @@
-"""KVzip's score: how much attention a token gets while the model repeats the context."""
+"""KVzip's score: the attention that a token receives while the model repeats the context."""
 
 import json
 from typing import ClassVar
@@ -16,17 +16,17 @@ from kvbench.utils.text import in_one_line
 
 @checked
 class KVzip(Scoring):
-    """The most attention of any query of a second pass, in which the model repeats the context (Kim et al. 2025, arXiv
-    2505.23416).
+    """The largest attention of any query of a second pass, in which the model repeats the context (Kim et al. 2025,
+    arXiv 2505.23416).
 
-    Each chunk of the context is read again behind the whole prompt. The score of a token in the chunk is the largest
-    weight that any of these queries, of any query head of its group, gives it in a softmax over the prefix, the chunk
-    and the repeated tokens so far. The prefix (the head of the chat template) and the tokens after the context are
-    always kept, whatever the budget. One second pass serves every ratio, and all hidden questions of a context.
+    Each chunk of the context is read again after the whole prompt. The score of a token in the chunk is its largest
+    attention weight over these queries and the query heads of its group, in a softmax over the prefix, the chunk and
+    the repeated tokens so far. The prefix (the head of the chat template) and the tokens after the context are always
+    kept, whatever the budget. One second pass serves every ratio, and all hidden questions of a context.
 
     chunk           tokens that are read again at a time.
-    lead            last tokens of the chunk before, which end the request for every chunk but the first.
-    sinks           first tokens that stand in for the prefix where a prompt has none.
+    lead            last tokens of the previous chunk, which end the request for every chunk except the first.
+    sinks           first tokens that take the place of the prefix in a prompt without one.
     requests_file   JSON with the texts of the requests, {"first": …, "others": …}; its hash is in the record's key.
                     null: kvbench's own wording.
     """
@@ -52,7 +52,7 @@ class KVzip(Scoring):
 
 
 def read_requests(path: str) -> Requests:
-    """The requests of a file; raises UserError for a file without them."""
+    """The requests in a file. Raises UserError if the file cannot be read or does not have both requests."""
     try:
         texts = json.loads(read_text(path))
         requests = Requests(texts["first"], texts["others"])

@@ -1,4 +1,4 @@
-"""Whole heads: some heads keep every token, the others only what always stays; KVzip's head-level variant."""
+"""Whole heads, KVzip's head-level variant: some heads keep every token, the others only tokens that always stay."""
 
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -20,12 +20,12 @@ class WholeHeads(HeadBudgets):
 
     The others keep only the tokens that the scoring always keeps. The heads are the same for every prompt.
 
-    scores_file   a file of `kvbench calibrate FILE scores=kvzip`, or a released one (.pt); its hash is in the record's
+    scores_file   a file of `kvbench calibrate FILE scores=kvzip`, or a released file (.pt); its hash is in the record's
                   key. Scores of query heads are averaged.
     threshold     exact: as many heads as the budget holds. Ties: the lower layer, then the lower head stays.
-                  official: the released code. A ratio ρ counts only the context. Each of its N tokens, in all heads of
-                  all layers, has the score of its head; heads above the int(Nρ)-th largest score stay, and none of
-                  those equal to it, so that small ratios may keep no head.
+                  official: the released code. A ratio ρ counts only the context. Each of the N context tokens of all
+                  heads and layers has the score of its head. Heads above the int(Nρ)-th largest score stay; heads with
+                  an equal score do not, so that small ratios may keep no head.
     """
 
     scores_file: str | None = None
@@ -52,7 +52,7 @@ class WholeHeads(HeadBudgets):
         return HeadCounts.known(self._row(len(ranked), budget, layer), budget.window, ranked.device)
 
     def _row(self, heads: int, budget: LayerBudget, layer: LayerState) -> list[int]:
-        """The tokens before the window that each head of the layer keeps."""
+        """How many tokens before the window each head of the layer keeps."""
         if self._scores is None:
             raise UserError(
                 "WholeHeads needs scores_file=FILE, which `kvbench calibrate FILE scores=kvzip model=…` makes for any "

@@ -17,15 +17,15 @@ from kvbench.utils.checked import checked
 
 @checked(frozen=True)
 class ScoreEntropy(WeightedAllocation):
-    """LAVa (Shen et al. 2025, arXiv 2509.09754): shares of the budget by the entropy of each layer's scores.
+    """LAVa (Shen et al. 2025, arXiv 2509.09754): layers share the budget by the entropy of their scores.
 
-    The scores of all heads and of all tokens before the window are taken as one distribution, whose entropy is divided
-    by the largest possible, the logarithm of their number. Tokens that stay whatever their score have no part in it.
+    The scores of all heads and of all tokens before the window form one distribution. The weight is its entropy over
+    the largest possible entropy, the logarithm of the number of scores. Tokens that always stay are excluded.
 
-    alloc    exact: what a layer cannot hold goes to the others, in proportion to their weights, until no layer's share
+    alloc    exact: tokens that a layer cannot hold go to the others, in proportion to their weights, until no share
              exceeds the prompt; the shares sum to the budget.
-             official: the released code. Shares are rounded down, and what exceeds the prompt is lost; the released
-             code does not run there.
+             official: the released code. Shares are rounded down, and the excess over the prompt is lost (where the
+             released code fails).
     """
 
     alloc: Literal["exact", "official"] = "exact"
@@ -51,7 +51,7 @@ class ScoreEntropy(WeightedAllocation):
         return self.bounds(weights, budget, n, window, len(weights))
 
     def bounds(self, weights: Sequence[float], budget: int, n: int, window: int, num_layers: int) -> list[int]:
-        # a layer's part of `total` falls with every further layer
+        # a layer's share of `total` falls with every further layer
         total, most = num_layers * (budget - window), n - window
         if self.alloc == "exact":
             return [min(int(share) + 1, most) + window for share in proportional(weights, total, most)]
@@ -59,7 +59,7 @@ class ScoreEntropy(WeightedAllocation):
 
 
 def proportional(weights: Sequence[float], total: int, most: int) -> list[float]:
-    """`total` divided in proportion to the weights, no part above `most`; `most` each if they add up to less."""
+    """`total` divided in proportion to the weights, no part above `most`; all parts are `most` if `total` is larger."""
     free, parts = list(range(len(weights))), [float(most)] * len(weights)
     while free:
         divided = dict(

@@ -1,4 +1,4 @@
-"""LAVa's budgets of heads: AdaKV's blend, with the released code's floor beside the one that it means."""
+"""LAVa's budgets of heads: AdaKV's blend, with the intended floor or the floor of the released code."""
 
 import math
 from typing import Literal
@@ -13,13 +13,13 @@ from kvbench.utils.checked import Fraction, checked
 
 @checked(frozen=True)
 class LAVaHeads(HeadBudgets):
-    """LAVa (Shen et al. 2025, arXiv 2509.09754): as many tokens as a head has among the layer's best, and a floor.
+    """LAVa (Shen et al. 2025, arXiv 2509.09754): as AdaKV, a head keeps its tokens among the layer's best, and a floor.
 
     alpha   as AdaKV's.
     floor   layer: alpha of the mean that the layer's heads select. This is AdaKV with largest remainders.
-            official: the released code, which sets the floor of each layer's budget under two misspelt names, so that
-            every layer has the floor of the model's budget: alpha·B, rounded down, the window included. Heads, rounded
-            to the nearest integer, then keep a mean of (1 - alpha)·(B - w) + alpha·B + w, which exceeds B.
+            official: the released code. It misspells two names, so every layer has the floor of the model's budget B:
+            alpha·B, rounded down, the window included. Heads, rounded to the nearest integer, then keep a mean of
+            (1 - alpha)·(B - w) + alpha·B + w tokens, which exceeds B.
     """
 
     alpha: Fraction = 0.2

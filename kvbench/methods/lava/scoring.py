@@ -1,4 +1,4 @@
-"""LAVa's score: attention of the last queries, heads weighed by their largest value."""
+"""LAVa's score: attention of the last queries, with heads weighted by the norm of their largest value."""
 
 import torch
 from torch import Tensor
@@ -12,9 +12,9 @@ from kvbench.utils.checked import checked
 class LAVa(WindowAttention):
     """LAVa (Shen et al. 2025, arXiv 2509.09754): SnapKV's votes times the largest L1 norm of the head's values.
 
-    The norm is taken over the tokens before the window. It is one number for a KV head: the order of a head's tokens
-    stays SnapKV's, and what changes is its share of the layer's budget (`heads=lava`) and the layer's of the model's
-    (`allocation=score_entropy`).
+    The maximum is over the tokens before the window. It is one number per KV head, so the order of a head's tokens is
+    SnapKV's. It changes the head's share of the layer's budget (`heads=lava`) and the layer's share of the model's
+    budget (`allocation=score_entropy`).
     """
 
     def votes(self, layer: LayerState) -> Tensor:

@@ -13,8 +13,8 @@ def _fake(directions: Tensor, magnitudes: Tensor, retained: Tensor, bits: Tensor
 
 @operator(launches=1, fake=_fake)
 def merged_rows(directions: Tensor, magnitudes: Tensor, retained: Tensor, bits: Tensor) -> Tensor:
-    """Rows [heads, n, head_dim] in order: directions [heads, n - k, head_dim] times magnitudes [heads, n - k], and the
-    `retained` ones [heads, k, head_dim] as they are, where `bits` [heads, ceil(n / 8)] has a bit set."""
+    """Rows [heads, n, head_dim] in order: directions [heads, n - k, head_dim] times magnitudes [heads, n - k], and
+    unchanged rows of `retained` [heads, k, head_dim] where `bits` [heads, ceil(n / 8)] has a bit set."""
     heads, k, head_dim = retained.shape
     n = k + directions.shape[1]
     unmerged = unpack_bits(bits, n)[..., None]  # [heads, n, 1]

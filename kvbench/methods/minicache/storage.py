@@ -22,7 +22,7 @@ from kvbench.ops.bits import pack_bits
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, NonNegative, checked
 
-EPS = 1e-6  # sine of an angle, or length of a mixture, below which slerp has no direction of its own
+EPS = 1e-6  # sine of an angle, or length of a mixture, below which slerp's direction is undefined
 
 
 class SharedDirections:
@@ -37,7 +37,7 @@ class SharedDirections:
 
     def restore(self, magnitudes: Tensor, retained: Tensor) -> Tensor:
         """One layer's rows [heads, n, head_dim] from its magnitudes [heads, n - k] and its k unmerged rows."""
-        device = retained.device  # the upper layer's may differ from that of what is shared
+        device = retained.device  # the upper layer's device may differ from the device of the shared tensors
         return merged_rows(self.directions.read().to(device), magnitudes, retained, self.bits.to(device))
 
     def tensors(self) -> list[Tensor]:
@@ -54,7 +54,7 @@ class MergedSequence(Sequence):
     def __init__(
         self, shared: SharedDirections, owner: bool, magnitudes: Tensor, retained: Sequence, tail: Sequence
     ) -> None:
-        """`owner` is the one layer of the two that lists the shared tensors as its own."""
+        """owner: whether this layer, and not the other layer of the pair, lists and counts the shared tensors."""
         self.shared, self.owner = shared, owner
         self.magnitudes, self.retained, self.tail = magnitudes, retained, tail
 
@@ -72,19 +72,19 @@ class MergedSequence(Sequence):
 
     @property
     def filled_bytes(self) -> int:
-        return self._own_bytes + (self.shared.filled_bytes if self.owner else 0)
+        return self._unshared_bytes + (self.shared.filled_bytes if self.owner else 0)
 
     @property
     def read_bytes(self) -> int:
-        return self._own_bytes + self.shared.filled_bytes  # both layers read the shared tensors
+        return self._unshared_bytes + self.shared.filled_bytes  # both layers read the shared tensors
 
     @property
-    def _own_bytes(self) -> int:
+    def _unshared_bytes(self) -> int:
         return self.magnitudes.nbytes + self.retained.filled_bytes + self.tail.filled_bytes
 
 
 class Parts(NamedTuple):
-    """The tensors of one layer of a pair that the other does not share."""
+    """The tensors of one layer of a pair that the other layer does not share."""
 
     magnitudes: Tensor
     retained: Sequence
@@ -100,26 +100,26 @@ class MergedRows(NamedTuple):
 
 @checked
 class MiniCache(Storage):
-    """MiniCache (Liu et al. 2024, arXiv 2405.14366): from the middle of the model up, layers share directions in pairs.
+    """MiniCache (Liu et al. 2024, arXiv 2405.14366): pairs of layers from the middle of the model up share directions.
 
     A token's keys x, y in layers 2i and 2i + 1 are merged to one direction, on the great circle from x to y at `t`, and
-    the two lengths |x| and |y|; its values likewise. Tokens whose directions differ the most are retained, unmerged in
-    both layers, chosen per head and separately for keys and values. Decoded tokens are never merged. Keys are merged
-    after RoPE, which turned both by the same angle.
+    the two lengths |x| and |y|; its values likewise. Tokens whose directions differ the most are retained: they stay
+    unmerged in both layers, chosen per head and separately for keys and values. Decoded tokens are never merged. Keys
+    are merged after RoPE, which rotates both keys by the same angle.
 
-    t           0 is the lower layer's direction, 1 the upper's.
-    start       the first layer that may merge; null is the middle, num_layers // 2. A layer without partner
-                stays as it is.
-    retention   share of the tokens to retain, rounded up; 0.05 is KVCache-Factory's. With
-                rule="simlayerkv" it is not read: 1024 of more than 1024 tokens and a tenth (rounded down) of
-                fewer, as SimLayerKV's baselines were made.
-    criterion   which directions differ the most. angle: those of the largest angles (KVCache-Factory). abs_cosine:
-                those of the smallest |cos|, for which opposite vectors are alike (SimLayerKV).
-    storage     how directions, retained and new tokens and the other layers are held: Dense or Kivi. With
-                Kivi retained tokens are quantised whole; the last directions stay as they are, as in any layer.
+    t           position between the lower layer's direction (0) and the upper layer's direction (1).
+    start       the first layer that may be merged; null: the middle, num_layers // 2. A layer without a partner is not
+                merged.
+    retention   share of the tokens to retain, rounded up; 0.05 is KVCache-Factory's. With rule="simlayerkv" it is not
+                read: as in SimLayerKV's baselines, 1024 tokens are retained of more than 1024, and a tenth (rounded
+                down) of fewer.
+    criterion   which directions differ the most. angle: the largest angles (KVCache-Factory). abs_cosine: the smallest
+                |cos|, for which opposite vectors are alike (SimLayerKV).
+    storage     how directions, retained and new tokens and unmerged layers are held: Dense or Kivi. With Kivi all
+                retained tokens are quantised; the last directions stay raw, as the last tokens do in other layers.
 
-    r counts as the paper does, (d + 2) / (2d) + ρ per merged layer: retained tokens have a direction too.
-    Here they need none and have none, so r_bytes lies below r by about ρ/2 in these layers.
+    r counts as in the paper, (d + 2) / (2d) + ρ per merged layer, where retained tokens have a direction, too. Here
+    they have no direction, so r_bytes is about ρ/2 below r in these layers.
     """
 
     never_full = "merged"
@@ -156,10 +156,10 @@ class MiniCache(Storage):
         return caches
 
     def most_share(self, tokens: int) -> float:
-        return 1.5  # a direction counts for tokens that are not merged, too, as in the paper
+        return 1.5  # r counts a direction for tokens that are not merged, too, as in the paper
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """Half of its storage's share where layers are merged, because two layers share one set of directions."""
+        """Half of the inner storage's share in merged layers, because two layers share one set of directions."""
         if layer is not None and layer.index - layer.index % 2 not in self._lower(layer.num_layers):
             return self.storage.least_share(element_bytes, layer)
         return self.storage.least_share(element_bytes) / 2
@@ -176,7 +176,7 @@ class MiniCache(Storage):
         return math.ceil(self.retention * n - 1e-9)  # 1e-9: float noise on whole numbers
 
     def merge(self, pair: Listing[LayerState], selections: Listing[Selection]) -> list[LayerCache]:
-        """The caches of two layers that kept the same tokens; the two may lie on different devices."""
+        """The caches of two layers that keep the same tokens; the layers may be on different devices."""
         kept_keys = [selection.of(layer.keys) for layer, selection in zip(pair, selections, strict=True)]
         kept_values = [selection.of(layer.values) for layer, selection in zip(pair, selections, strict=True)]
         storage = self.storage
@@ -192,7 +192,7 @@ class MiniCache(Storage):
     def merge_rows(self, rows: Listing[Tensor], sequence: Callable[..., Sequence]) -> MergedRows:
         """Two layers' keys or values [heads, n, head_dim] as merged sequences."""
         heads, n, head_dim = rows[0].shape
-        together = [x.to(rows[0].device) for x in rows]  # what the layers share lies with the lower one
+        together = [x.to(rows[0].device) for x in rows]  # shared tensors are on the lower layer's device
         lengths = [x.float().norm(dim=-1) for x in together]  # [heads, n]
         x, y = (F.normalize(x.float(), dim=-1) for x in together)
         cosine = (x * y).sum(dim=-1).clamp_(-1, 1)
@@ -221,8 +221,8 @@ class MiniCache(Storage):
 def slerp(x: Tensor, y: Tensor, cosine: Tensor, t: float) -> Tensor:
     """The unit vector at `t` on the great circle from x to y, float32 unit vectors [..., d] with their cosine [...].
 
-    Where the circle is not determined (equal or opposite vectors) on the line between them; where even that
-    leaves nothing, y, or x if y is zero.
+    For equal or opposite vectors, which determine no circle, it lies on the line between them; if that is zero, it is
+    y, or x if y is zero.
     """
     angle = cosine.arccos()[..., None]
     sine = angle.sin()

@@ -1,4 +1,4 @@
-"""Keys and values of which a query reads only the best tokens, by scores from a few channels of the keys' bounds."""
+"""Keys and values; a query reads only the best tokens, by scores from a few channels of the keys' bounds."""
 
 import torch
 from torch import Tensor
@@ -13,10 +13,11 @@ from kvbench.ops.softmax import Scaling, plain
 class HybridLayer(LayerCache):
     """Stores all keys and values, and the smallest and largest key per channel of each page of `page` tokens.
 
-    The query heads of a KV head read the same `tokens` tokens (hybrid sparse attention, RocketKV): those with the
-    largest mean approximate attention. It is computed from the `channels` channels in which the group's queries are
-    largest: in each, from the page's largest key if the sum of the queries is positive, else from its smallest. All
-    tokens of a page have its score; among equal scores the earlier token is read. Pages of one token need no bounds.
+    The query heads of a KV head read the same `tokens` tokens (hybrid sparse attention, RocketKV), the tokens with the
+    largest mean approximate attention. The approximation uses the `channels` channels in which the group's queries are
+    largest: in each channel the page's largest key if the sum of the queries is positive, else its smallest key. All
+    tokens of a page have the page's score; of equal scores the earlier token is read. Pages of one token need no
+    bounds.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, page: int, tokens: int, channels: int, seen: int, kept: Kept):
@@ -36,7 +37,7 @@ class HybridLayer(LayerCache):
 
     @property
     def read_bytes(self) -> int:
-        """The chosen tokens, and `channels` channels of the keys that make the scores: one bound of each page."""
+        """Bytes of the chosen tokens, and of `channels` channels of one bound of each page, which make the scores."""
         length, width = self.k.length, self.k.buffer.shape[3]
         if length <= self.tokens:
             return self.k.filled_bytes + self.v.filled_bytes

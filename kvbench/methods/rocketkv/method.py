@@ -21,12 +21,12 @@ from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 class RocketKV(Method):
     """Two stages (arXiv 2502.14051, §3) that share a compression of c = n / budget: c^split and c^(1 - split).
 
-    The first is SnapKV with a wide kernel and the sum of a group's scores, and keeps n / c^split tokens. The second is
-    hybrid sparse attention over these and all decoded ones: see `HybridLayer`. Each query then reads about as many
-    bytes as `budget` tokens have: a half for `budget` / 2 tokens, and a half for channels of the bounds by which they
-    are chosen. r is that of the first stage; what the second saves is in r_read.
+    The first stage is SnapKV with a wide kernel and the sum of a group's scores; it keeps n / c^split tokens. The
+    second stage is hybrid sparse attention over these and all decoded tokens: see `HybridLayer`. Each query then reads
+    about as many bytes as `budget` tokens have: half of them for `budget` / 2 tokens, half for channels of the bounds
+    that choose these tokens. r is the share of the first stage; the savings of the second stage are in r_read.
 
-    window, kernel   of SnapKV's score.
+    window, kernel   parameters of SnapKV's score.
     split            the first stage's exponent; null: min(0.2 + 0.06 · log2 c, 0.8) (released code).
     dense_layers     first layers, which keep and read everything.
 
@@ -35,7 +35,7 @@ class RocketKV(Method):
 
     short = values(window=8, kernel=5)
     overspends = "the budget is what is read: more is kept"
-    launches = Launches(decode=70)  # finds the channels, the scores and the tokens of each query before it attends
+    launches = Launches(decode=70)  # computes channels, scores and tokens of each query before attention
 
     window: Positive = 32
     kernel: Kernel = 63
@@ -72,13 +72,13 @@ class RocketKV(Method):
 
 
 class Reading(NamedTuple):
-    """How the second stage finds the keys that it reads."""
+    """How the second stage chooses the keys that it reads."""
 
-    page: int  # tokens
-    channels: int  # of a page's bounds
+    page: int  # tokens of a page
+    channels: int  # channels of a page's bounds
 
 
 def page_and_channels(compression: float, head_dim: int) -> Reading:
-    """How the second stage reads 1 / `compression` of the keys."""
+    """Page size and channels with which the second stage reads 1 / `compression` of the keys."""
     page = min(math.floor(compression), math.ceil(math.sqrt(compression)))
     return Reading(page, min(head_dim, max(1, round(head_dim * page / compression))))

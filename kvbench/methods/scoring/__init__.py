@@ -1,1 +1,1 @@
-"""Scoring: how important each prompt token is. What several methods share; a method's score stands in its file."""
+"""Scoring: how important each prompt token is. Scorings of several methods; a method's score stands in its file."""

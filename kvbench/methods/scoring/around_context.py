@@ -12,17 +12,17 @@ from kvbench.utils.checked import NonNegative, checked
 class AroundContext(Scoring):
     """Equal scores for all tokens of the context; the tokens around it always stay, at any budget.
 
-    This is the head of the chat template in front of the context and what follows it, as for `KVzip`. It is for budgets
-    of heads that keep all or nothing of the context (`heads=whole`).
+    Tokens around the context are the head of the chat template before it and all tokens after it, as for `KVzip`. The
+    score is for budgets of heads that keep all or nothing of the context (`heads=whole`).
 
-    sinks   first tokens that stand in for the head of the template where a prompt has none.
+    sinks   first tokens that take the place of the template's head in a prompt without one.
     """
 
     sinks: NonNegative = 4
 
     needs = Needs(context=True)
     per_query_head = False
-    minimum_budget = 1  # a smaller budget than what always stays is exceeded
+    minimum_budget = 1  # tokens that always stay may exceed the budget
 
     @property
     def always(self) -> int:

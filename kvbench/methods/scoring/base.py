@@ -9,7 +9,7 @@ from kvbench.errors import UserError
 from kvbench.methods.facts import Stated
 from kvbench.prefill import LayerState, Needs
 
-MOST_PROTECTED = 2**20  # tokens; a scoring that protects more is taken to protect every token of any budget
+MOST_PROTECTED = 2**20  # tokens; a scoring that protects more is assumed to protect every token of any budget
 
 
 class Scoring(Stated, ABC):
@@ -34,12 +34,12 @@ class Scoring(Stated, ABC):
 
     @property
     def while_decoding(self) -> bool:
-        """Whether it can score the tokens that are left while decoding, when the only observations are the last queries
-        and the attention of all queries so far."""
+        """Whether it can score stored tokens while decoding, when the only observations are the last queries and the
+        attention of all queries so far."""
         return self.needs == Needs(window=self.needs.window, column_sums=self.needs.column_sums)
 
     def protected(self, budget: int) -> int:
-        """How many of the `budget` tokens per head are always the last ones of the prompt."""
+        """How many of the `budget` tokens per head are always the last tokens of the prompt."""
         return self.window
 
     @abstractmethod
@@ -65,12 +65,12 @@ class Scoring(Stated, ABC):
     def order(
         self, order: Tensor, scores: Tensor, counts: int | Tensor, window: int, sure: int, layer: LayerState
     ) -> Tensor:
-        """Indices [heads, len] of the tokens before the window, the first to keep first.
+        """Indices [heads, len] of the tokens before the window, in the order in which they are kept.
 
         Override it, with `orders_by_scores = False`, if the choice depends on how many tokens a head keeps.
 
         order    the order of `scores` [heads, len], the largest first.
-        counts   how many tokens each head keeps beside its window of `window`: int64 [heads], or one number for all.
+        counts   tokens that each head keeps in addition to its window: int64 [heads], or one number for all heads.
         sure     the first `sure` indices of `order` must stay first.
         """
         return order

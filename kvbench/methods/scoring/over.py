@@ -1,4 +1,4 @@
-"""The base of scorings that change the scores of another one."""
+"""The base of scorings that change the scores of another scoring."""
 
 from torch import Tensor
 
@@ -7,7 +7,7 @@ from kvbench.prefill import LayerState
 
 
 class OverScoring(Scoring):
-    """Forwards to `base`, another scoring. A new one is one class with the field `base` and overrides."""
+    """Forwards to `base`, another scoring. A subclass has the field `base` and overrides some methods."""
 
     base: Scoring
 

@@ -16,8 +16,8 @@ class Random(Scoring):
     """Uniform random numbers, drawn on the CPU from (seed, layer, n): the same tokens on every device.
 
     sinks    first tokens that are always kept.
-    window   last tokens that are always kept. Most of what weak scorers achieve is protecting these two.
-    scope    head: every KV head draws for itself. layer: one draw for all heads of a layer.
+    window   last tokens that are always kept. Protecting sinks and window is most of the benefit of weak scorings.
+    scope    head: a separate draw for every KV head. layer: one draw for all heads of a layer.
     """
 
     seed: NonNegative = 0

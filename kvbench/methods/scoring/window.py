@@ -1,4 +1,4 @@
-"""The base of scores that use the attention of a window of last queries."""
+"""The base of scorings that use the attention of a window of last queries."""
 
 from functools import cached_property
 from typing import Annotated
@@ -17,7 +17,7 @@ def _odd(kernel: int) -> int:
     return kernel
 
 
-Kernel = Annotated[Positive, AfterValidator(_odd)]  # of a pooling along positions
+Kernel = Annotated[Positive, AfterValidator(_odd)]  # width of a pooling along positions
 
 
 @checked

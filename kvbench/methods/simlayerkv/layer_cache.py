@@ -33,7 +33,7 @@ class FirstDecodeDecision:
         self.scored: list[tuple[FirstDecodeLayer, Tensor]] = []
 
     def add(self, layer: "FirstDecodeLayer", score: Tensor) -> None:
-        """Take one layer's score; the last one triggers the decision."""
+        """Take one layer's score; the last layer's score triggers the decision."""
         self.scored.append((layer, score))
         if len(self.scored) < self.num_layers:
             return
@@ -88,7 +88,7 @@ class FirstDecodeLayer(LayerOfParts):
             decision.add(self, score)
 
     def compress(self, store: Store) -> None:
-        """Replace the full cache by that of `store` for the prompt."""
+        """Replace the full cache by the cache that `store` makes of the prompt."""
         keys, values = self.inner.k.view, self.inner.v.view  # [1, num_key_value_heads, n + 1, head_dim]
         # copies: the store may keep its arguments, and the buffer behind the view has slack
         prompt = [x[0, :, : self.prompt].clone() for x in (keys, values)]

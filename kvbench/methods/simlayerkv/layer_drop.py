@@ -1,4 +1,4 @@
-"""Controls of SimLayerKV's figures 3 and 6 (arXiv 2410.13846): trim other layers than the lazy ones."""
+"""Controls of SimLayerKV's figures 3 and 6 (arXiv 2410.13846): other layers than the lazy layers are trimmed."""
 
 import math
 import random
@@ -18,13 +18,13 @@ from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
 @checked
 class RandomLayers(Method):
-    """Figure 6: trim random layers to `sinks` first and `window` recent tokens.
+    """Figure 6: trim random layers to the first `sinks` and last `window` tokens.
 
     start, stop   range of layers to draw from, as fractions of the depth: layer l of m with floor(start·m) <= l <
                   floor(stop·m). At m = 32, 0 to 0.5 is the figure's [0, 16) and 0.5 to 1 its [16, 32).
-    layers        number of layers to trim. null: the fewest whose mean length over all layers is at most the ratio or
-                  budget, as SimLayerKV with delta=null, so both trim equally many layers at the same ratio. Where the
-                  whole range is not enough, r shows it.
+    layers        number of layers to trim. null: the smallest number that brings the mean length over all layers to at
+                  most the ratio or budget, as in SimLayerKV with delta=null, so both trim equally many layers at the
+                  same ratio. If trimming the whole range is not enough, r is larger.
     seed          determines the order in which the range is drawn, the same for every prompt. A larger `layers` with
                   the same seed trims the same layers and further ones.
     """
@@ -61,7 +61,7 @@ class RandomLayers(Method):
         return self.storage.store(layer.stored, kept)
 
     def dropped(self, n: int, num_layers: int, budget: int) -> list[int]:
-        """The layers to trim, in the order drawn. UserError where the range has fewer than `layers`."""
+        """The layers to trim, in the order drawn. Raises UserError if the range has fewer than `layers` layers."""
         order = list(self.drawn_from(num_layers))
         random.Random(self.seed).shuffle(order)
         if self.layers is None:

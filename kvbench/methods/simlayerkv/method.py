@@ -1,4 +1,4 @@
-"""SimLayerKV (arXiv 2410.13846): lazy layers, which attend to sinks and recent tokens, keep only those."""
+"""SimLayerKV (arXiv 2410.13846): lazy layers, which attend to sinks and recent tokens, keep only these tokens."""
 
 from dataclasses import field
 from functools import partial
@@ -27,23 +27,24 @@ from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 class SimLayerKV(Method):
     """Find the lazy layers of each prompt and trim them to sinks and recent tokens (2024, arXiv 2410.13846).
 
-    A layer's score p in [0, 1] is the share of attention that its queries give to X = sinks and recent tokens, the
-    mean over query heads, computed through log-sum-exp in float32. The layer is lazy where p > delta.
+    A layer's score p in [0, 1] is the share of its queries' attention that goes to X = sinks and recent tokens,
+    averaged over query heads and computed by log-sum-exp in float32. The layer is lazy if p > delta.
 
     variant    prefill: equation 1, the last `w_last` prompt queries with X fixed at the prompt's end. (The paper's
                listing for flash attention omits the scale and the causal mask; both are applied here.)
                decode: equation 2, the paper's main tables: the first decoded token's query over the prompt and
-               itself. That token attends to the full cache, the next one to the trimmed cache. An answer of one
+               itself. This token attends to the full cache, the next token to the trimmed cache. An answer of one
                token is never affected.
     delta      threshold, published per model; the method then takes no ratio or budget for the lazy layers.
-               null: trim the fewest of the highest-scoring layers (ties: the lower layer first) whose mean length
-               over layers is at most the ratio or budget. Where trimming all layers is not enough, r shows it.
-    window     recent tokens: 1024 in the paper's text and code. Table 12 counts 1020 beside 4 sinks: window=1020.
-    include_current   decode only. true, as the code: the decoded token is one of the window. false: the window is
-               prompt tokens only and the decoded token is added to it (the code's 4-bit path).
-    others     compresses the layers that are not lazy: FullKV, or an `Eviction`, which then takes the ratio or
-               budget (a budget below sinks + window keeps less than a lazy layer does).
-    storage    how trimmed layers are held. `others` has its own storage; the YAML points it to this one.
+               null: trim the highest-scoring layers (ties: the lower layer first), as few as bring the mean length over
+               layers to at most the ratio or budget. If trimming all layers is not enough, r is larger.
+    window     recent tokens: 1024 in the paper's text and code. Table 12 counts 1020 in addition to 4 sinks:
+               window=1020.
+    include_current   decode only. true, as in the code: the window includes the decoded token. false: the window has
+               only prompt tokens, and the decoded token is added to it (the code's 4-bit path).
+    others     compresses the layers that are not lazy: FullKV, or an `Eviction`, which then takes the ratio or budget
+               (with a budget below sinks + window it keeps less than a lazy layer).
+    storage    how trimmed layers are held. `others` has a storage, too; the YAML sets it to this one.
 
     r counts the prompt's tokens, so with include_current a lazy layer holds sinks + window - 1 of them.
     """
@@ -72,7 +73,7 @@ class SimLayerKV(Method):
             )
         if evicts and self.delta is None:
             raise UserError(
-                "delta=null spends the ratio on choosing lazy layers, but the eviction in others= needs it: "
+                "delta=null uses the ratio to choose lazy layers, but the eviction in others= needs the ratio: "
                 "give delta a number"
             )
         if not self.include_current and self.variant == "prefill":
@@ -106,7 +107,8 @@ class SimLayerKV(Method):
 
     @property
     def overspends(self) -> str:
-        return "lazy layers keep theirs whatever the budget" if self.delta is not None and self.takes_budget else ""
+        fixed = self.delta is not None and self.takes_budget
+        return "lazy layers keep sinks and window whatever the budget" if fixed else ""
 
     @property
     def layerwise(self) -> bool:
@@ -154,8 +156,8 @@ class SimLayerKV(Method):
         """p of equation 2, a float32 scalar.
 
         queries [num_attention_heads, 1, head_dim] of the first decoded token, keys [num_key_value_heads, n + 1,
-        head_dim] of the prompt and that token. The window's last `window` keys include that token, whether or not
-        it counts towards the window that is kept (SimLayerKV's code, the 4-bit one as well).
+        head_dim] of the prompt and this token. The last `window` keys include this token, whether or not the kept
+        window includes it (as in SimLayerKV's code, also in its 4-bit path).
         """
         return self._score(queries, keys, scaling, self.window)
 
@@ -164,7 +166,7 @@ class SimLayerKV(Method):
         return attention_mass(queries, keys, scaling, chosen).mean().clamp(0, 1)
 
     def lazy(self, scores: list[float], n: int = 0, budget: int = 0) -> list[bool]:
-        """Which layers are lazy. n and budget are read only where delta is null."""
+        """Which layers are lazy. n and budget are read only if delta is null."""
         if self.delta is not None:
             return [score > self.delta for score in scores]
         count = layers_to_trim(n, self.sinks + self.recent, budget, len(scores))
@@ -172,7 +174,7 @@ class SimLayerKV(Method):
         return [layer in laziest for layer in range(len(scores))]
 
     def trims(self, scores: list[float], n: int = 0, budget: int = 0) -> list[bool]:
-        """Which layers are trimmed: the lazy ones."""
+        """Which layers are trimmed: the lazy layers."""
         return self.lazy(scores, n, budget)
 
     def _stores(self, scores: list[float], n: int = 0, budget: int = 0) -> list[Store]:
@@ -184,16 +186,16 @@ class SimLayerKV(Method):
 
 
 def trimmed(layer: LayerState, sinks: int, recent: int) -> Selection:
-    """The first `sinks` and last `recent` tokens of a layer; every token, once, where the two ranges overlap."""
+    """The first `sinks` and last `recent` tokens of a layer; every token if the two ranges overlap."""
     if layer.n <= sinks + recent:
         return Selection.everything(layer)
     return Selection(sinks_and_recent(layer.n, sinks, recent, layer.keys.device), sinks + recent)
 
 
 def layers_to_trim(n: int, short: int, budget: int, num_layers: int) -> int:
-    """The fewest of `num_layers` layers to trim from n to `short` tokens for a mean of at most `budget`.
+    """How many of `num_layers` layers must be trimmed from n to `short` tokens for a mean of at most `budget`.
 
-    All of them where even that exceeds the budget; none where trimming frees nothing.
+    All layers if even that exceeds the budget; 0 if trimming frees nothing.
     """
     if short >= n or budget >= n:
         return 0

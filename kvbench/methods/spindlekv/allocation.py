@@ -13,10 +13,10 @@ from kvbench.utils.checked import checked
 class LinearPyramid(Allocation):
     """SpindleKV (Tang et al. 2025, §3.3, equations 5 to 7): keep ratios fall linearly, none below beta.
 
-    With r_c the share of the context (all but the window) kept on average and alpha = (1 + beta) / 2, layer 0
-    keeps 2r_c - beta and the last one beta where beta < r_c <= alpha, else 1 and 2r_c - 1. The paper prints
-    0.05 for beta and 1 - 2r_c, which is negative there. It does not define ratios below beta; there all layers
-    keep r_c. The mean over layers is r_c, less what rounding down to whole tokens takes.
+    Let r_c be the mean share of the context (all tokens before the window) to keep, and alpha = (1 + beta) / 2. If
+    beta < r_c <= alpha, layer 0 keeps 2r_c - beta and the last layer beta; above alpha they keep 1 and 2r_c - 1. The
+    paper prints 0.05 for beta and 1 - 2r_c, which is negative there. It does not define ratios below beta; here all
+    layers then keep r_c. The mean over layers is r_c, minus the effect of rounding down to whole tokens.
     """
 
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.05

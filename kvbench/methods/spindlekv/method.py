@@ -1,4 +1,4 @@
-"""SpindleKV: a linear pyramid of eviction for deep layers, a codebook of similar vectors for shallow ones."""
+"""SpindleKV: a linear pyramid of eviction for deep layers, a codebook of similar vectors for shallow layers."""
 
 from collections.abc import Sequence
 from dataclasses import field
@@ -36,22 +36,23 @@ class Key(NamedTuple):
 
     layer: int
     tokens: int
-    protected: int  # how many of them are always the last ones
+    protected: int  # how many of them are always the last tokens of the prompt
 
 
 @checked
 class SpindleKV(Method):
-    """SpindleKV (Tang et al. 2025, arXiv 2507.06517): evict with a linear pyramid, then code what stays.
+    """SpindleKV (Tang et al. 2025, arXiv 2507.06517): evict with a linear pyramid, then code the kept tokens.
 
-    window, beta, score_norm   of `WindowAverage` and `LinearPyramid`. The paper gives no window; 32 is SnapKV's.
-    repeat                     true unfolds GQA: every query head selects for itself. false averages a group's scores
-                               and selects once per KV head (table 2).
-    theta_k, theta_v, scope, reconstruct, ratio_over, raw_window   of `Codebook`; raw_window=false codes the window too.
-    evict                      false is the codebook alone (table 5).
-    allocation, scoring        others than SpindleKV's own; null for those.
+    window, beta, score_norm   as in `WindowAverage` and `LinearPyramid`. The paper gives no window; 32 is SnapKV's.
+    repeat                     true: GQA is unfolded, every query head selects tokens. false: a group's scores are
+                               averaged, and each KV head selects once (table 2).
+    theta_k, theta_v, scope, reconstruct, ratio_over, raw_window   as in `Codebook`; raw_window=false: the window is
+                               coded, too.
+    evict                      false: the codebook alone (table 5).
+    allocation, scoring        parts instead of SpindleKV's; null: SpindleKV's.
     control                    exact: for each sample, search the eviction whose cache has the requested ratio within
-                               1 %. Where none has, the nearest is used and the record is `target_missed`.
-                               null: the ratio is that of the eviction alone, as in the paper.
+                               1 %. If there is none, the nearest is used and the record is `target_missed`.
+                               null: the ratio is the eviction's alone, as in the paper.
     control_on                 the ratio to meet: r (formula 15 as printed) or r_bytes.
 
     A budget of n or more evicts nothing, but the codebook still merges vectors.
@@ -81,7 +82,7 @@ class SpindleKV(Method):
     def overspends(self) -> str:
         if self.control is not None:
             return "the ratio is met after merging, by a larger budget for eviction"
-        return "the query heads of a group keep tokens of their own" if self.repeat else ""
+        return "the query heads of a group keep different tokens" if self.repeat else ""
 
     def most_share(self, tokens: int) -> float:
         return 1.05  # as `Codebook`
@@ -125,7 +126,7 @@ class SpindleKV(Method):
         return self._codebook.store(layer, self.select(layer, index, num_layers, budget))
 
     def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection:
-        """The tokens of one layer to code; with `repeat` always per query head, as ratio_over=query_heads counts."""
+        """The tokens of one layer to code. With `repeat` they are per query head, as ratio_over=query_heads counts."""
         if self.evict and budget < layer.n:
             return self.eviction.select(layer, index, num_layers, budget)
         if not self.repeat:
@@ -143,12 +144,11 @@ class SpindleKV(Method):
         return self.control is not None and abs(getattr(ratio, self.control_on) - target) > TOLERANCE * target
 
     def _controlled(self, state: PrefillState, budget: float) -> list[LayerCache]:
-        """Caches whose ratio is budget / n, by the eviction that leads there.
+        """Caches whose ratio is budget / n, by a search for the eviction's budget.
 
-        A try covers the layers whose selection changes, and packs nothing: the sizes of the covers give its ratio. Of
-        earlier tries only sizes are kept, and of each layer the cover that it had last, so that at any time there is at
-        most one per layer: 40 bytes for each token of a book, on a GPU in tensors of all layers covered together. Each
-        layer is packed once, at the end.
+        A try covers the layers whose selection changes, and packs none: the sizes of the covers give the ratio. Sizes
+        of all tries are kept, but only the last cover of each layer. A cover takes 40 bytes per token of a book, on a
+        GPU in tensors of all layers that were covered together. Each layer is packed once, at the end.
         """
         count, storage = len(state.layers), self._codebook
         select = Selector(self, state.layers)
@@ -159,7 +159,7 @@ class SpindleKV(Method):
             """Cover the layers with these keys again."""
             places = [key.layer for key in changed]
             for index in places:
-                covers.pop(index, None)  # before the next one is made
+                covers.pop(index, None)  # free it before the next cover is made
             covered_layers = storage.cover_all([state.layers[index] for index in places], select(places, kept))
             for key, covered in zip(changed, covered_layers, strict=True):
                 covers[key.layer] = key, covered
@@ -184,12 +184,12 @@ class SpindleKV(Method):
         return [*storage.pack_all([covers[index][1] for index in range(count)])]
 
     def _whole(self, kept: float) -> int:
-        """The budget in whole tokens, except for LinearPyramid, in which fractions move whole tokens between layers."""
+        """The budget in whole tokens; unchanged for LinearPyramid, where fractions move tokens between layers."""
         return cast(int, kept) if self.allocation is None and self.scoring is None else round(kept)
 
 
 class Selector:
-    """Selects the tokens of layers to code at any budget; tokens that are ordered only by scores are ranked once."""
+    """Selects the tokens of layers to code at any budget. Tokens are ranked once if scores alone order them."""
 
     def __init__(self, method: SpindleKV, layers: Sequence[LayerState]) -> None:
         self.method, self.layers = method, layers

@@ -1,4 +1,4 @@
-"""The tokens of layers in the order in which their heads keep them, from which those of any number are a comparison."""
+"""Ranks of the tokens of layers, from which a comparison selects any number of tokens per head."""
 
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -11,17 +11,17 @@ from kvbench.methods.selection import Selection, ranking
 from kvbench.methods.spindlekv.layer_groups import layer_groups
 from kvbench.prefill import LayerState
 
-SORTING = 40  # bytes that sorting takes for each score while it lasts
+SORTING = 40  # bytes of temporary memory per sorted score
 
 
 class Ranks:
-    """Ranks of the tokens of layers: 0 for the best of a head, and -1 for all of the window, which come before it.
+    """Ranks of the tokens of layers: 0 for the best token of a head, -1 for all tokens of the window.
 
     A rank takes 4 bytes in every head that selects.
     """
 
     def __init__(self, layers: Sequence[LayerState], scores: Callable[[LayerState], Tensor], window: int) -> None:
-        """`scores` [heads, n - window] of a layer's tokens before the window."""
+        """scores(layer): the scores [heads, n - window] of a layer's tokens before the window."""
         sizes = [layer.num_attention_heads * layer.n * SORTING for layer in layers]
         kinds = [(layer.keys.device, layer.keys.shape, layer.num_attention_heads) for layer in layers]
         groups = layer_groups(layers, sizes, kinds)
@@ -29,7 +29,7 @@ class Ranks:
         self.window, self.marks = window, layers[0].marks
 
     def first(self, tokens: Sequence[int]) -> list[Selection]:
-        """In every head of layer i the window and the best other tokens, tokens[i] in all."""
+        """The selection of the window and the best other tokens, tokens[i] in total, in every head of layer i."""
         selections: list[Selection] = []
         left = iter(tokens)
         for ranks in self.ranks:
@@ -42,7 +42,7 @@ class Ranks:
 
 
 def ranked(scores: Tensor, window: int) -> Tensor:
-    """int32 [layers, heads, len + window], from scores [layers, heads, len] of the tokens before the window."""
+    """Ranks, int32 [layers, heads, len + window], from scores [layers, heads, len] of the tokens before the window."""
     layers, heads, length = scores.shape
     order = ranking(scores.flatten(0, 1))
     places = torch.arange(length, dtype=torch.int32, device=scores.device).expand_as(order)

@@ -14,9 +14,9 @@ from kvbench.utils.checked import checked
 class WindowAverage(Window):
     """SpindleKV's accumulated attention (§3.1, equations 2 and 3): the window's queries, not pooled.
 
-    score_norm="window"    divided by the w queries of the window, as the text says; SnapKV's order.
-    score_norm="printed"   divided by n - a for the key at position a, as the formula is printed: the count of
-                           an all-query sum, which favours late tokens by up to n / w.
+    score_norm="window"    divided by the window's w queries, as in the text; the order of tokens is SnapKV's.
+    score_norm="printed"   divided by n - a for the key at position a, as in the printed formula, whose divisor suits a
+                           sum over all queries; it favours late tokens by up to n / w.
     """
 
     score_norm: Literal["window", "printed"] = "window"

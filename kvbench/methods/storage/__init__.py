@@ -1,1 +1,1 @@
-"""Storage: how the tokens that a method keeps are held. Those of one method stand in its file."""
+"""Storage: how kept tokens are held. A storage of one method stands in that method's file."""

@@ -20,9 +20,9 @@ class KeptLayer:
     """The sizes of a layer that a record states."""
 
     tokens: int | None  # per head; None if heads keep different numbers
-    heads: int  # that store keys and values, both of `head_dim` channels
+    heads: int  # heads that store keys and values, both of `head_dim` channels
     head_dim: int
-    index: int  # of the layer, from the lowest, among the `num_layers` that are compressed
+    index: int  # index of the layer, from the lowest, among the `num_layers` compressed layers
     num_layers: int
 
 
@@ -31,7 +31,7 @@ class Storage(Stated, ABC):
 
     joint           it holds several layers together: it implements `store_all`, which the method must call, and its
                     `store` raises UserError.
-    groups_layers   it stores several layers faster than one by one, with the same outcome.
+    groups_layers   it stores several layers faster together than one by one, with the same result.
     takes_ragged    it can hold heads of different lengths.
     batches         `LayerCache.batches` of its layer caches for a prompt longer than the tokens that stay raw.
     needs           the observations that `store` reads; a method that takes a storage adds them to its own.
@@ -50,24 +50,24 @@ class Storage(Stated, ABC):
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
         """A cache of exactly the selected tokens of `layer`.
 
-        `selection.of(layer.keys)` gives their keys [heads, k, head_dim] if every head keeps k tokens. A ragged one has
-        the mask `selection.chosen` instead; only `takes_ragged` storages get it. `selection.kept(layer)` is the cache's
-        `kept`. The cache copies what it keeps, because `layer` is shared by all settings, and lists every tensor in
-        `tensors()`.
+        `selection.of(layer.keys)` gives their keys [heads, k, head_dim] if every head keeps k tokens. A ragged
+        selection has the mask `selection.chosen` instead; only `takes_ragged` storages get one. `selection.kept(layer)`
+        is the cache's `kept`. The cache copies the tensors that it keeps, because `layer` is shared by all settings,
+        and lists each of them in `tensors()`.
         """
 
     @abstractmethod
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         """A lower bound of a kept token's bytes, as a share of the bytes of its uncompressed keys and values.
 
-        element_bytes: of an uncompressed element. Without a `layer` the bound holds for any layer of any model.
-        `kvbench verify` reports records that claim less, so the bound must never exceed what `store` takes: it leaves
-        out bytes that depend on the numbers themselves, and is 0 if there are no others.
+        element_bytes: bytes of an uncompressed element. Without a `layer` the bound holds for any layer of any model.
+        `kvbench verify` reports records that claim less, so the bound must never exceed the bytes that `store` takes:
+        it excludes bytes that depend on the values of keys and values, and is 0 if there are no other bytes.
         """
 
     @property
     def unfolds(self) -> bool:
-        """Whether query heads that select for themselves each store a copy of the tokens they keep."""
+        """Whether each query head stores a copy of its tokens if query heads select tokens separately."""
         return True
 
     def store_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
@@ -76,7 +76,7 @@ class Storage(Stated, ABC):
 
 
 def coded_share(key_bits: float, value_bits: float, element_bytes: int, layer: KeptLayer | None) -> float:
-    """`least_share` of keys and values in so many bits an element, or uncompressed where that is less.
+    """`least_share` of keys and values in these bits per element, or of uncompressed ones if that is less.
 
     Without a `layer` keys and values may differ in width, so that the smaller number of bits is the bound.
     """
@@ -93,7 +93,7 @@ def refuse_union(storage: Storage, method: str) -> None:
 
 
 def require_ragged(storage: Storage, method: str) -> None:
-    """Refuse a storage of equally many tokens per head for a method whose heads keep different numbers."""
+    """Refuse a storage that needs equally many tokens per head for a method whose heads keep different numbers."""
     if not storage.takes_ragged:
         raise UserError(
             f"{type(storage).__name__} holds the same number of tokens in every head of a layer: {method} keeps "
@@ -102,9 +102,11 @@ def require_ragged(storage: Storage, method: str) -> None:
 
 
 def refuse_joint(storage: Storage, method: str) -> None:
-    """Refuse a storage of several layers together for a method whose layers keep different tokens."""
+    """Refuse a storage that holds several layers together for a method whose layers keep different tokens."""
     if storage.joint:
-        raise UserError(f"{type(storage).__name__} needs the same tokens in every layer: {method} keeps different ones")
+        raise UserError(
+            f"{type(storage).__name__} needs the same tokens in every layer: {method} keeps different tokens"
+        )
 
 
 def check_same_tokens(index: int, selections: Sequence[Selection], what: str) -> None:
@@ -114,6 +116,6 @@ def check_same_tokens(index: int, selections: Sequence[Selection], what: str) ->
         return
     if lower is None or upper is None or lower.shape != upper.shape or not torch.equal(lower, upper.to(lower.device)):
         raise UserError(
-            f"layers {index} and {index + 1} kept different tokens: {what} the same one a layer above, so it needs a "
-            "method that keeps the same tokens in both"
+            f"layers {index} and {index + 1} kept different tokens: {what} the same token in the next layer, so it "
+            "needs a method that keeps the same tokens in both"
         )

@@ -1,4 +1,4 @@
-"""Storage in the block formats that inference engines have for their caches: ggml's, MX and NVFP4."""
+"""Storage in block formats of inference engines' caches: ggml's formats, MX and NVFP4."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -20,17 +20,17 @@ from kvbench.utils.checked import NonNegative, checked
 
 
 class BlockFormats(Storage):
-    """Keys in one block format and values in another, over whatever tokens a method kept.
+    """Keys in one block format and values in another, for the tokens that a method keeps.
 
-    k, v      formats of `formats`; their docstrings say what each rounds.
-    rotation  of each key and value before it is rounded; queries and outputs are rotated instead of what is read.
-    seed      of the rotation.
+    k, v      names of `formats`; the docstring of each format describes its rounding.
+    rotation  rotation of each key and value before rounding; attention rotates queries and outputs, not stored rows.
+    seed      seed of the rotation.
 
-    Tokens are quantised as they come, keys after RoPE. Attention multiplies float32 queries with decoded keys.
+    Tokens are quantised when they are appended, keys after RoPE. Attention multiplies float32 queries by decoded keys.
     """
 
     never_full = "quantised"
-    launches = Launches(decode=147)  # of the blocks of a new token; one kernel reads those of all tokens
+    launches = Launches(decode=147)  # for the blocks of a new token; a single kernel reads the blocks of all tokens
 
     takes_ragged = True
     formats: ClassVar[Mapping[str, BlockFormat]]
@@ -54,7 +54,7 @@ class BlockFormats(Storage):
         if rows.shape[-1] % form.block:
             raise UserError(
                 f"{which}={form.name} shares a scale among {form.block} channels: this model's head dimension of "
-                f"{rows.shape[-1]} is no multiple of it"
+                f"{rows.shape[-1]} is not a multiple of {form.block}"
             )
         return BlockSequence(rows, form, self.rotation, self.seed)
 
@@ -67,8 +67,8 @@ MicroscalingName = Literal["nvfp4", "mxfp4", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp8_
 class Ggml(BlockFormats):
     """The formats of llama.cpp's cache (`-ctk`, `-ctv`), with the bytes that ggml stores.
 
-    llama.cpp also rounds queries, to q8_0, before it multiplies them with quantised keys; here they stay as they are.
-    Its rotation, where it has one, is `plain_hadamard`. Source: ggml-quants.c of ggml; there is no paper.
+    llama.cpp also rounds queries, to q8_0, before it multiplies them by quantised keys; here queries are not rounded.
+    If llama.cpp rotates, its rotation is `plain_hadamard`. Source: ggml-quants.c of ggml; there is no paper.
     """
 
     formats = GGML
@@ -83,8 +83,8 @@ class Ggml(BlockFormats):
 class Microscaling(BlockFormats):
     """The MX formats of OCP's specification, and NVFP4 with a float32 scale for each head's keys and values.
 
-    NVFP4's float32 scale comes from the prompt's largest value: decoded tokens beyond it are cut off. Engines have one
-    for a whole layer or model, from a calibration. Sources: OCP Microscaling Formats (MX) Specification 1.0; NVIDIA's
+    NVFP4's float32 scale comes from the prompt's largest value: larger values of decoded tokens are clipped. Engines
+    calibrate one scale for a whole layer or model. Sources: OCP Microscaling Formats (MX) Specification 1.0; NVIDIA's
     description of NVFP4; there is no paper.
     """
 

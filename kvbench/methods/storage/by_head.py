@@ -1,4 +1,4 @@
-"""Selections of different numbers of tokens per head, for storages whose heads are equally long."""
+"""Ragged selections for storages whose heads must be equally long: each head is stored as a layer of one head."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +17,7 @@ AnyStorage = TypeVar("AnyStorage")
 def by_head(
     store: Callable[[AnyStorage, LayerState, Selection], LayerCache],
 ) -> Callable[[AnyStorage, LayerState, Selection], LayerCache]:
-    """Lets a `store` of equally long heads also take a ragged `Selection`: it stores each head as a layer of one head.
+    """Make a `store` of equally long heads take ragged selections, too: it stores each head as a layer of one head.
 
     One wait for the device, for the numbers of tokens.
     """
@@ -41,7 +41,7 @@ def by_head(
 
 
 def one_head(layer: LayerState, head: int, heads: int) -> LayerState:
-    """The layer reduced to one of its `heads` storing heads: a KV head with its group, or a query head."""
+    """The layer with only one of the `heads` heads that store tokens: a KV head and its group, or a query head."""
     kv = head // (heads // layer.num_key_value_heads)
     group = layer.num_attention_heads // heads
     queries = None if layer.queries is None else layer.queries[head * group : (head + 1) * group]

@@ -17,11 +17,11 @@ from kvbench.utils.checked import checked
 
 @checked
 class Dense(Storage):
-    """Keys and values as they are.
+    """Keys and values in the model's dtype.
 
-    `layout` matters where query heads select for themselves. unfolded: a copy of K and V per query head,
-    g times the bytes per token, as SnapKV's and PyramidKV's code store it. union: every token that any head
-    of a group kept, once, with a bit per head; the same outputs.
+    `layout` matters if query heads select tokens separately. unfolded: a copy of K and V per query head, g times the
+    bytes per token, as in SnapKV's and PyramidKV's code. union: each token that any head of a group keeps is stored
+    once, with a bit per head; the outputs are the same.
     """
 
     layout: Literal["unfolded", "union"] = "unfolded"
@@ -45,14 +45,14 @@ class Dense(Storage):
         return self.layout == "unfolded"
 
     def _union(self, layer: LayerState, selection: Selection) -> UnionLayer:
-        """One wait for the device: for the sizes of the unions and, where they differ, those of the heads."""
+        """One wait for the device: for the sizes of unions and heads."""
         chosen = selection.mask(layer)
         lengths, counts = read(chosen.any(dim=1).sum(dim=1), chosen.sum(dim=2))
         kept = selection.kept(layer, counts=counts)
         return UnionLayer(layer.keys, layer.values, chosen, layer.n, kept, lengths)
 
     def key_sequence(self, rows: Tensor, recent: bool = True) -> RawSequence:
-        """Keys [heads, len, head_dim], whether they are the end of a text or not."""
+        """Keys [heads, len, head_dim]; `recent` makes no difference."""
         return RawSequence(rows)
 
     value_sequence = key_sequence

@@ -1,4 +1,4 @@
-"""FP8: keys and values in eight bits each, as vLLM's quantised cache has them."""
+"""FP8: keys and values in eight-bit floating point, as in vLLM's quantised cache."""
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.float8 import Float8Sequence, Scale
@@ -12,13 +12,14 @@ from kvbench.utils.checked import checked
 
 @checked
 class Fp8(Storage):
-    """Keys and values in e4m3 (3 mantissa bits, at most 448) over whatever tokens a method kept.
+    """Keys and values in e4m3 (3 mantissa bits, at most 448), for the tokens that a method keeps.
 
-    scale   what shares a float32 scale, for keys and values apart. unit: none, values beyond ±448 are cut off
-            (vLLM's default). head, channel: the largest absolute value of the kept prompt tokens over 448; decoded
-            tokens beyond it are cut off. token: each token's own.
+    scale   elements that share a float32 scale, separately for keys and values. unit: no scale, values beyond ±448 are
+            clipped (vLLM's default). head, channel: the largest absolute value of the kept prompt tokens over 448;
+            larger values of decoded tokens are clipped. token: a scale per token.
 
-    The relative error of an element is at most 2⁻⁴, near zero 2⁻¹⁰ of the scale. Tokens are quantised as they come.
+    The relative error of an element is at most 2⁻⁴, near zero the error is at most 2⁻¹⁰ of the scale. Tokens are
+    quantised when they are appended.
     Source: vLLM's documentation of its quantised KV cache; there is no paper.
     """
 

@@ -1,4 +1,4 @@
-"""INT8: keys and values in whole numbers of eight bits, as vLLM's `int8_per_token_head` has them."""
+"""INT8: keys and values as eight-bit integers, as in vLLM's `int8_per_token_head`."""
 
 import torch
 from torch import Tensor
@@ -19,15 +19,16 @@ LARGEST = 127
 
 @checked
 class Int8(Storage):
-    """Keys and values in int8, for which a GPU needs no float8, over whatever tokens a method kept.
+    """Keys and values in int8, which needs no float8 on a GPU, for the tokens that a method keeps.
 
-    x ≈ s·c with c = round(x / s) in −127 … 127 and s = max|x| / 127, a float32 number for each token of each head, of
-    keys and values apart. No element is off by more than s / 2. Tokens are quantised as they come, keys after RoPE.
+    x ≈ s·c with c = round(x / s) in −127 … 127 and s = max|x| / 127, a float32 number per token and head, separately
+    for keys and values. The error of an element is at most s / 2. Tokens are quantised when they are appended, keys
+    after RoPE.
     Source: vLLM's documentation of `--kv-cache-dtype int8_per_token_head`; there is no paper.
     """
 
     never_full = "quantised"
-    launches = Launches(decode=66)  # of the codes and scales of a new token
+    launches = Launches(decode=66)  # for the codes and scales of a new token
 
     takes_ragged = True
 
@@ -51,7 +52,9 @@ class Int8Sequence(CodedSequence):
         self.parts = [Growing(part) for part in self.encoded(rows)]
 
     def encoded(self, rows: Tensor) -> list[Tensor]:
-        scales = scale_of(rows, "token", LARGEST)  # NaN or infinite where a number is, as is the whole row then
+        scales = scale_of(
+            rows, "token", LARGEST
+        )  # NaN or infinity in a row makes its scale, and so the whole row, NaN or infinite
         return [(rows / scales).round_().nan_to_num_(0).to(torch.int8), scales]
 
     def decoded(self, tokens: slice) -> Tensor:

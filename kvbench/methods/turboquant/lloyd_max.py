@@ -7,7 +7,7 @@ from itertools import pairwise
 
 @cache
 def normal_levels(bits: int) -> list[float]:
-    """The 2^bits levels, ascending. A number goes to the nearest one.
+    """The 2^bits levels, ascending. A number is rounded to the nearest level.
 
     Each level is the mean of the numbers nearest to it (Lloyd 1957, Max 1960): iterated until nothing changes.
     """
@@ -24,7 +24,7 @@ def normal_levels(bits: int) -> list[float]:
 
 
 def midpoints(levels: list[float]) -> list[float]:
-    """Where the nearest level changes."""
+    """The numbers at which the nearest level changes."""
     return [(a + b) / 2 for a, b in pairwise(levels)]
 
 

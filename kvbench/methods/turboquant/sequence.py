@@ -18,7 +18,7 @@ STEP = 2.0**-24  # float16's smallest number above 0
 
 
 class SmallCodes(CodedSequence):
-    """Rows as packed codes of 2, 3 or 4 bits and some float16 numbers for each row."""
+    """Rows as packed codes of 2, 3 or 4 bits, with a few float16 numbers per row."""
 
     def __init__(self, rows: Tensor, bits: int):
         self.dtype, (self.heads, _, self.width), self.bits = rows.dtype, rows.shape, bits
@@ -28,7 +28,7 @@ class SmallCodes(CodedSequence):
     @abstractmethod
     def encoded(self, rows: Tensor) -> list[Tensor]:
         """Codes of rows [heads, t, head_dim · bits / 8], whose lowest eight bits are stored, and numbers [heads, t, 1],
-        which are stored in float16: the scale, and others.
+        which are stored in float16; the first is the scale.
         """
 
     @property
@@ -50,14 +50,14 @@ class SmallCodes(CodedSequence):
 
 
 class RotatedSequence(SmallCodes):
-    """Rows' lengths, and their directions rotated, each channel rounded to a level of the normal distribution.
+    """Rows' lengths and rotated directions, each channel rounded to a level of the normal distribution.
 
-    Rotated directions have channels like normal numbers of variance 1 / head_dim, whatever the rows are. Attention
+    Channels of rotated directions are distributed like normal numbers of variance 1 / head_dim, for any rows. Attention
     rotates queries and outputs, never rows.
     """
 
     def __init__(self, rows: Tensor, bits: int, kind: Rotation, seed: int, norm_correction: bool):
-        """norm_correction: a row's length divided by that of its rounded direction, which is shorter than 1."""
+        """norm_correction: divide a row's length by the length of its rounded direction, which is shorter than 1."""
         self.kind, self.seed, self.norm_correction = kind, seed, norm_correction
         super().__init__(rows, bits)
 
@@ -68,7 +68,7 @@ class RotatedSequence(SmallCodes):
     def encoded(self, rows: Tensor) -> list[Tensor]:
         rows = nan_for_infinity(rows)
         lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float32)
-        # a zero row is 0 / 0: its codes mean nothing, and its length is 0
+        # a zero row is 0 / 0: its codes are arbitrary, and its length is 0
         codes = torch.bucketize(self.to_codes(rows / lengths), _edges(self.levels, rows.device), out_int32=True)
         if self.norm_correction:
             levels = _one_by_one(self.levels, rows.device)

@@ -22,25 +22,26 @@ from kvbench.utils.checked import NonNegative, checked
 
 @checked
 class TurboQuant(Storage):
-    """TurboQuant's quantiser of the smallest squared error (Zandieh et al. 2025, arXiv 2504.19874) over
-    whatever tokens a method kept.
+    """TurboQuant's quantiser of the smallest squared error (Zandieh et al. 2025, arXiv 2504.19874) for the tokens that
+    a method keeps.
 
-    A vector is its length in float16 and its direction, rotated by a fixed orthogonal matrix, each channel rounded to
-    the nearest of the 2^bits levels that are best for a normal number. Attention rotates queries and outputs instead of
-    the stored vectors. Tokens are quantised as they come. Rotation and levels belong to the model, not to a cache.
+    A vector is stored as its length in float16 and its direction, rotated by a fixed orthogonal matrix, each channel
+    rounded to the nearest of the 2^bits levels that are best for a normal number. Attention rotates queries and outputs
+    instead of the stored vectors. Tokens are quantised when they are appended. Rotation and levels belong to the model,
+    not to a cache.
 
-    bits             of a key's channel.
-    value_bits       of a value's channel; null: `bits`.
+    bits             bits of a key's channel.
+    value_bits       bits of a value's channel; null: `bits`.
     keys             rotated; fp8: e4m3 with a scale of 1, whatever `bits`.
     values           rotated; uniform: each token in 2^bits equal steps from its smallest to its largest channel.
-    rotation         haar; hadamard: two rounds of random signs and the transform; plain_hadamard: one without signs.
-    seed             of the rotation.
-    norm_correction  divide the length by that of the rounded direction, so that a vector keeps its length.
-    raw_layers       how many first, and as many last, layers stay uncompressed.
+    rotation         haar; hadamard: two rounds of random signs and the transform; plain_hadamard: one round, no signs.
+    seed             seed of the rotation.
+    norm_correction  divide the length by the length of the rounded direction, so that a vector keeps its length.
+    raw_layers       number of first layers, and of last layers, that stay uncompressed.
 
-    There is no released code. vLLM's has a plain Hadamard transform, keys alone rotated, uniform values,
-    norm_correction and two raw layers at each end. The paper's unbiased estimate of inner products, which adds a sketch
-    of the residual, is in neither.
+    There is no released code. vLLM's version has a plain Hadamard transform, rotates only keys, and has uniform values,
+    norm_correction and two raw layers at each end. Neither has the paper's unbiased estimate of inner products, which
+    adds a sketch of the residual.
     """
 
     short = values(raw_layers=1)
@@ -59,8 +60,8 @@ class TurboQuant(Storage):
 
     @property
     def launches(self) -> Launches:
-        """Codes of new tokens are made and read by operations of torch, two of which keep infinity from becoming an
-        ordinary number; those of 3 bits, and uniform ones, take more of them."""
+        """Operations of torch make and read the codes of new tokens; two of them keep infinity from becoming an
+        ordinary number. Codes of 3 bits and uniform codes need more of them."""
         more = self.values == "uniform" or 3 in (self.bits, self.value_bits)
         return Launches(decode=86 if more else 70)
 
@@ -69,7 +70,7 @@ class TurboQuant(Storage):
         if not self._codes(layer.index, layer.num_layers):
             return Dense().store(layer, selection)
         if layer.keys.shape[2] % 8:
-            raise UserError(f"TurboQuant packs channels in eights, but this model has {layer.keys.shape[2]} a head")
+            raise UserError(f"TurboQuant packs channels in eights, but this model has {layer.keys.shape[2]} per head")
         keys, values = self._keys(selection.of(layer.keys)), self._values(selection.of(layer.values))
         kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
         return CodedLayer(keys, values, layer.n, kept)
@@ -77,7 +78,7 @@ class TurboQuant(Storage):
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         if layer is not None and not self._codes(layer.index, layer.num_layers):
             return 1.0
-        number = 0 if layer is None else 16 / layer.head_dim  # a token's lengths, or scale and minimum, in float16
+        number = 0 if layer is None else 16 / layer.head_dim  # a token's length, or its scale and minimum, in float16
         keys = 8 if self.keys == "fp8" else self.bits + number
         values = (self.value_bits or self.bits) + number * (2 if self.values == "uniform" else 1)
         return coded_share(keys, values, element_bytes, layer)

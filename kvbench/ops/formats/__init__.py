@@ -1,5 +1,4 @@
-"""Number formats in which the channels of a row share a scale block by block: those of ggml, of OCP's microscaling
-specification, and NVFP4."""
+"""Number formats in which the channels of a block share a scale: ggml's formats, OCP's microscaling formats, NVFP4."""
 
 from kvbench.ops.formats.base import BlockFormat
 from kvbench.ops.formats.ggml import GGML

@@ -22,7 +22,7 @@ class Coded(NamedTuple):
 
 
 class BlockFormat(ABC):
-    """A format of `block` channels, stored as a `header` with scale and perhaps minimum, and a code of `bits` for each.
+    """A format of `block` channels: a `header` with the scale, and in some formats a minimum, and a code per channel.
 
     Code c of a block with scale s and minimum m is the number s · levels[c] + m.
     """
@@ -30,10 +30,10 @@ class BlockFormat(ABC):
     name: str
     block: int  # channels that share a scale
     header: int  # bytes before the codes
-    bits: int  # of a code
-    levels: tuple[float, ...]  # of codes 0, 1, …
-    # The largest number of a block whose scale has a narrow range, so that all rows share a further scale, a float32;
-    # None: a block's scale has the range of the rows.
+    bits: int  # bits of a code
+    levels: tuple[float, ...]  # levels of codes 0, 1, …
+    # The largest number of a block, for formats whose scales have a narrow range, so that all rows share a further
+    # float32 scale; None: scales have the range of the rows.
     largest: float | None = None
 
     @property
@@ -42,7 +42,7 @@ class BlockFormat(ABC):
 
     @property
     def bits_per_element(self) -> float:
-        """Including the header's share."""
+        """Bits per element, including its share of the header."""
         return 8 * self.block_bytes / self.block
 
     @abstractmethod
@@ -66,7 +66,7 @@ class BlockFormat(ABC):
         return torch.cat([header, pack(codes, self.bits)], dim=-1).flatten(-2)
 
     def decode(self, stored: Tensor) -> Tensor:
-        """The numbers behind the bytes that `encode` returned: float32 [..., width]."""
+        """The numbers of bytes that `encode` returned: float32 [..., width]."""
         blocks = stored.unflatten(-1, (-1, self.block_bytes))
         flat = blocks.reshape(-1, self.block_bytes)
         header = flat[:, : self.header].contiguous()

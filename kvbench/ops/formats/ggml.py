@@ -1,7 +1,7 @@
-"""The formats that llama.cpp offers for its KV cache: blocks of 32 channels with a scale in float16.
+"""The formats of llama.cpp's KV cache: blocks of 32 channels with a scale in float16.
 
 Sources: `quantize_row_…_ref` of ggml-quants.c in ggml, and Python's `gguf`; the bytes are the same. A block whose scale
-is beyond float16's range gets the largest scale, where ggml has infinity.
+is beyond float16's range gets the largest scale; in ggml the scale is infinite.
 """
 
 from itertools import pairwise
@@ -21,7 +21,7 @@ class GgmlFormat(BlockFormat):
 
 
 class Q8_0(GgmlFormat):
-    """Whole numbers from -127 to 127 times a scale: the largest absolute value over 127."""
+    """Integers from -127 to 127 times a scale, which is the largest absolute value over 127."""
 
     name, bits = "q8_0", 8
     levels = tuple(float(code - 256 if code > 127 else code) for code in range(256))
@@ -36,7 +36,7 @@ class Q8_0(GgmlFormat):
 
 
 class Symmetric(GgmlFormat):
-    """2^bits integers around 0 times a scale, which gives the number of the largest magnitude the lowest integer."""
+    """2^bits integers around 0 times a scale; the number of the largest magnitude becomes the lowest integer."""
 
     zero: int  # the code of 0
 
@@ -59,7 +59,7 @@ class Q5_0(Symmetric):
 
 
 class FromMinimum(GgmlFormat):
-    """2^bits equal steps from the smallest number of a block to the largest; the smallest in float16, too."""
+    """2^bits equal steps from the smallest number of a block to the largest; the smallest is in float16, too."""
 
     header = 4
 
@@ -85,8 +85,8 @@ class Q5_1(FromMinimum):
 
 
 class IQ4_NL(GgmlFormat):
-    """16 levels that are denser around 0. The number of the largest magnitude gets the lowest level, other numbers the
-    nearest one; then the scale is chosen for the least squared error, weighted by the squares of the numbers.
+    """16 levels that are denser around 0. The number of the largest magnitude gets the lowest level, each other number
+    the nearest level; then the scale minimises the squared error, weighted by the squares of the numbers.
 
     ggml sums in another order, so its scale can be the next float16 number.
     """
@@ -94,7 +94,7 @@ class IQ4_NL(GgmlFormat):
     name, bits = "iq4_nl", 4
     levels = (-127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0)
     edges = tuple((low + high) / 2 for low, high in pairwise(levels))
-    smallest = 1e-15  # a block below it is 0
+    smallest = 1e-15  # blocks with smaller magnitudes become 0
 
     def rounded(self, blocks: Tensor) -> Coded:
         first = divided(extreme(blocks), self.levels[0])
@@ -102,23 +102,23 @@ class IQ4_NL(GgmlFormat):
         steps = blocks * inverse(first)[..., None]
         codes = torch.bucketize(steps, table(self.edges, blocks.device), right=True, out_int32=True)
         levels = table(self.levels, blocks.device)[codes]
-        weights = steps.square()  # the numbers' own over first², which could overflow
+        weights = steps.square()  # the squares of the numbers over first², because the squares could overflow
         better = (weights * levels * steps).sum(dim=-1) * inverse((weights * levels.square()).sum(dim=-1))
         return Coded(half_bytes(first * better), codes)
 
 
 def divided(x: Tensor, by: float) -> Tensor:
-    """x / by, rounded once on every device: a GPU multiplies by 1 / by where `by` is a plain number."""
+    """x / by, rounded once on every device: a GPU would multiply by 1 / by if `by` were a plain number."""
     return x / torch.full_like(x, by)
 
 
 def inverse(x: Tensor) -> Tensor:
-    """1 / x, and 0 of 0."""
+    """1 / x, and 0 where x is 0."""
     return torch.where(x == 0, 0, 1 / x)
 
 
 def extreme(blocks: Tensor) -> Tensor:
-    """The number of the largest magnitude of each block [..., block], the first of several: [...]."""
+    """The number of the largest magnitude of each block [..., block], the first of equal magnitudes: [...]."""
     return blocks.gather(-1, blocks.abs().max(dim=-1, keepdim=True).indices)[..., 0]
 
 

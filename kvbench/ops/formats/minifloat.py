@@ -14,13 +14,13 @@ from torch import Tensor
 class Minifloat:
     """Numbers of a sign bit, `exponent_bits` and `fraction_bits`; a number's code is its bits.
 
-    `special`: how many of the highest codes of each sign are NaN or infinity; no number is rounded to them.
+    special: how many of the highest codes of each sign are NaN or infinity; no number is rounded to these codes.
     """
 
     exponent_bits: int
     fraction_bits: int
     special: int = 0
-    levels: tuple[float, ...] = field(init=False)  # of codes 0, 1, …
+    levels: tuple[float, ...] = field(init=False)  # levels of codes 0, 1, …
 
     def __post_init__(self) -> None:
         positive = [self._magnitude(code) for code in range(2 ** (self.bits - 1))]
@@ -40,7 +40,7 @@ class Minifloat:
 
     @property
     def top(self) -> int:
-        """The exponent of the largest number: emax of the specification."""
+        """The exponent of the largest number: emax in the specification."""
         return math.frexp(self.largest)[1] - 1
 
     def codes(self, x: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class Minifloat:
         lowest = 1 - self.bias
         exponent = torch.where(magnitude == 0, lowest, torch.frexp(magnitude).exponent - 1).clamp_(min=lowest)
         step = torch.ldexp(torch.ones_like(x), exponent - self.fraction_bits)
-        count = (magnitude / step).round().nan_to_num_(0).int()  # 2^fraction_bits and more, but for subnormal numbers
+        count = (magnitude / step).round().nan_to_num_(0).int()  # at least 2^fraction_bits except for subnormal numbers
         code = (exponent - lowest << self.fraction_bits) + count
         return torch.where(torch.signbit(x), code | 1 << self.bits - 1, code)
 

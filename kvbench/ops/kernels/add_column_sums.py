@@ -1,8 +1,8 @@
-"""Column sums like a flash kernel's second pass: first every query's log-sum-exp, then every key's sum; O(n) memory.
+"""Column sums in two passes like a flash kernel: every query's log-sum-exp, then every key's sum; O(n) memory.
 
-A program takes one tile of queries, or of keys, of one query head and loops over all keys, or queries; so nothing is
-added atomically, and the sums are the same in every run. If few queries see many keys, the first pass is split over
-keys, and the second adds its parts. If attention has computed the log-sum-exps, there is no first pass.
+A program processes one tile of queries (or keys) of one query head and loops over all keys (or queries). No sum is
+atomic, so the sums are the same in every run. If few queries see many keys, the first pass is split over keys, and the
+second pass joins its parts. If attention has computed the log-sum-exps, there is no first pass.
 """
 
 import torch
@@ -14,8 +14,8 @@ from kvbench.ops.kernels.dot import dot
 from kvbench.ops.kernels.registers import most_registers
 
 WARPS = 4
-MOST_PROGRAMS = 1024  # of the first pass; about this many fill a GPU
-LEAST_KEYS = 512  # of a split
+MOST_PROGRAMS = 1024  # programs of the first pass; about this many fill a GPU
+LEAST_KEYS = 512  # keys per split
 
 
 def add_column_sums(
@@ -58,20 +58,20 @@ def add_column_sums(
 
 
 def splitting(length: int, programs: int, columns: int) -> tuple[int, int]:
-    """Keys of a split of the first pass, in tiles of `columns`, and how many splits there are of `programs` each."""
+    """Keys per split of the first pass, a multiple of `columns`, and the number of splits of `programs` programs."""
     splits = max(1, min(triton.cdiv(length, LEAST_KEYS), MOST_PROGRAMS // programs))
     keys = triton.cdiv(triton.cdiv(length, splits), columns) * columns
     return keys, max(triton.cdiv(length, keys), 1) if keys else 1
 
 
 def tile_sizes(head_dim: int, dtype: torch.dtype) -> dict[str, int]:
-    """Queries and keys of a tile, and components that are multiplied at once."""
+    """Queries and keys per tile, and components that are multiplied at once."""
     if dtype == torch.float32:  # no tensor cores: both factors of a product are in registers
         return {"ROWS": 32, "COLUMNS": 32, "WIDTH": 16}
     if head_dim > 128:
         return {"ROWS": 32, "COLUMNS": 32, "WIDTH": 64}
     width = triton.next_power_of_2(max(head_dim, 16))
-    return {"ROWS": 64, "COLUMNS": 64, "WIDTH": 32 if width == 64 else width}  # of 64, sm_120 spills registers
+    return {"ROWS": 64, "COLUMNS": 64, "WIDTH": 32 if width == 64 else width}  # with WIDTH 64, sm_120 spills registers
 
 
 @triton.jit
@@ -91,9 +91,9 @@ def tile_logits(
     at: tl.tensor, first: tl.tensor, q: tl.tensor, length: tl.tensor, start: tl.tensor, seeing: tl.tensor,
     scaling: tl.tensor, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Logits of queries at … with keys first …, -inf for a key that a query does not see: float32 [ROWS, COLUMNS].
+    """Logits of queries from `at` on and keys from `first` on, -inf for hidden keys: float32 [ROWS, COLUMNS].
 
-    x [ROWS, WIDTH] and y [COLUMNS, WIDTH] are their first components.
+    x [ROWS, WIDTH] and y [COLUMNS, WIDTH] are the first components of these queries and keys.
     """
     products = dot(x, tl.trans(y))
     for lane in tl.static_range(WIDTH, D, WIDTH):
@@ -112,8 +112,8 @@ def log_sums(
     seeing: tl.tensor, scaling: tl.tensor, group: tl.tensor, split_keys: tl.tensor, D: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ) -> None:  # fmt: skip
-    """parts [splits, heads, q]: log-sum-exps of one tile of queries of one head over one split of keys; -inf for
-    queries that see none of them."""
+    """Write parts [splits, heads, q]: log-sum-exps of one tile of queries of one head over one split of keys; -inf for
+    queries that see no key of the split."""
     at = tl.program_id(0) * ROWS
     head = tl.program_id(1)
     begin = tl.program_id(2) * split_keys
@@ -184,7 +184,7 @@ def sum_columns(
     WIDTH: tl.constexpr,
 ) -> None:  # fmt: skip
     """Add the queries' attention to one tile of keys of one head to sums [heads, length]. The programs of the first
-    tile, which all queries see, write lse [heads, q]."""
+    tile of keys, which all queries see, also write lse [heads, q]."""
     first = tl.program_id(0) * COLUMNS
     head = tl.program_id(1)
     columns = first + tl.arange(0, COLUMNS)

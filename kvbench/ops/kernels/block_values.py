@@ -1,11 +1,11 @@
-"""Triton: the numbers behind packed codes of blocks, one launch."""
+"""Triton: the numbers of packed codes of blocks, one launch."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-NUMBERS = 1024  # of one program
+NUMBERS = 1024  # numbers per program
 
 
 @triton.jit
@@ -13,7 +13,7 @@ def block_values_kernel(
     stored: tl.tensor, levels: tl.tensor, scale: tl.tensor, minimum: tl.tensor, out: tl.tensor, blocks: tl.tensor,
     HEADER: tl.constexpr, BYTES: tl.constexpr, BITS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """A program restores ROWS blocks of WIDTH numbers; `kvbench.ops.block_packing` describes the places of codes."""
+    """A program restores ROWS blocks of WIDTH numbers; `kvbench.ops.block_packing` describes the layout of codes."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     inside = row < blocks
     channel = tl.arange(0, WIDTH)[None, :]
@@ -21,7 +21,7 @@ def block_values_kernel(
     if BITS == 8:
         code = tl.load(codes + channel, mask=inside, other=0).to(tl.int32)
     elif BITS == 6:
-        place = channel % 4 * 6  # of a code's lowest bit in a group of three bytes
+        place = channel % 4 * 6  # place of a code's lowest bit in a group of three bytes
         at = codes + channel // 4 * 3 + place // 8
         low = tl.load(at, mask=inside, other=0).to(tl.int32)
         high = tl.load(at + 1, mask=inside & (place // 8 < 2), other=0).to(tl.int32)

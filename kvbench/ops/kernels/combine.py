@@ -4,14 +4,14 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["splits"])  # one more with every 256 tokens
+@triton.jit(do_not_specialize=["splits"])  # grows by 1 with every 256 tokens
 def combine_kernel(
     partial: tl.tensor, lse: tl.tensor, out: tl.tensor, splits: tl.tensor, total: tl.tensor, D: tl.constexpr,
     WIDTH: tl.constexpr, AT_ONCE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program a query row: out [total, D], the mean of its splits weighted by their sums; zeros for no key.
+    """One program per query row: out [total, D], the mean of its splits weighted by their sums; zeros without keys.
 
-    partial [splits, total, D] is normalised, lse [splits, total] its log2-sum-exp2, -inf where no key was seen.
+    partial [splits, total, D] is normalised, lse [splits, total] its log2-sum-exp2, -inf without visible keys.
     """
     row = tl.program_id(0).to(tl.int64)
     channel = tl.arange(0, WIDTH)

@@ -15,22 +15,22 @@ def dequantise_kernel(
     member_stride: tl.tensor, code_lane: tl.tensor, code_member: tl.tensor, limit: tl.tensor, BITS: tl.constexpr,
     BYTES: tl.constexpr, LANES: tl.constexpr, MEMBERS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program a step and head; steps, lanes and members as in `quantise_kernel`."""
+    """One program per step and head; steps, lanes and members as in `quantise_kernel`."""
     step, head = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     lane = tl.program_id(2) * LANES + tl.arange(0, LANES)
     member = tl.arange(0, MEMBERS)
-    there = (member < BYTES)[:, None] & (lane < lanes)
+    inside = (member < BYTES)[:, None] & (lane < lanes)
     place = step * lanes
     scale = tl.load(scales + head * head_scales + place + lane, mask=lane < lanes, other=0.0).to(tl.float32)
     minimum = tl.load(minima + head * head_minima + place + lane, mask=lane < lanes, other=0.0).to(tl.float32)
     at = codes + head * head_codes + place * BYTES + member[:, None] * code_member + lane * code_lane
-    packed = tl.load(at, mask=there, other=0).to(tl.int32)
+    packed = tl.load(at, mask=inside, other=0).to(tl.int32)
     to = out + head * head_out + step * step_stride + member[:, None] * member_stride + lane * lane_stride
     for plane in tl.static_range(8 // BITS):
         code = (packed >> plane * BITS) & (2**BITS - 1)
         row = code.to(tl.float32) * scale + minimum
         row = tl.minimum(tl.maximum(row, -limit), limit)
-        tl.store(to + plane * BYTES * member_stride, row.to(out.dtype.element_ty), mask=there)
+        tl.store(to + plane * BYTES * member_stride, row.to(out.dtype.element_ty), mask=inside)
 
 
 def dequantise(packed: Tensor, scale: Tensor, minimum: Tensor, bits: int, group: int, axis: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Triton: new tokens written behind every packed segment in one launch."""
+"""Triton: new tokens appended to every packed segment in one launch."""
 
 import triton
 import triton.language as tl
@@ -11,19 +11,19 @@ def append_kernel(
     new_values: tl.tensor, stride_row: tl.tensor, stride_head: tl.tensor, stride_token: tl.tensor, kv_heads: tl.tensor,
     t: tl.tensor, D: tl.constexpr, WIDTH: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program a segment, which alone reads and writes its length. Capacity · D may exceed 2^31."""
+    """One program per segment, which alone reads and writes the segment's length. Capacity · D may exceed 2^31."""
     segment = tl.program_id(0)
     length = tl.load(lengths + segment)
     place = (tl.load(starts + segment) + length).to(tl.int64) * D
     source = tl.load(sources + segment)
     first = (source // kv_heads).to(tl.int64) * stride_row + (source % kv_heads) * stride_head
     channel = tl.arange(0, WIDTH)
-    there = channel < D
+    within = channel < D
     for token in range(t):
         new = first + token * stride_token + channel
         old = place + token * D + channel
-        tl.store(keys + old, tl.load(new_keys + new, mask=there), mask=there)
-        tl.store(values + old, tl.load(new_values + new, mask=there), mask=there)
+        tl.store(keys + old, tl.load(new_keys + new, mask=within), mask=within)
+        tl.store(values + old, tl.load(new_values + new, mask=within), mask=within)
     tl.store(lengths + segment, length + t)
 
 

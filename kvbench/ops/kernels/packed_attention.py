@@ -12,7 +12,7 @@ from kvbench.ops.kernels.dot import dot
 from kvbench.ops.segments import Segments, Visible
 
 MOST_PROGRAMS = 4096  # about this many fill a GPU, with several on each multiprocessor
-LEAST_KEYS = 256  # of a split
+LEAST_KEYS = 256  # keys per split
 SPLITS_AT_ONCE = 16  # in `combine_kernel`
 LOG2_E = 1 / math.log(2)
 
@@ -24,9 +24,9 @@ def split_kernel(
     total: tl.tensor, split_keys: tl.tensor, scaling: tl.tensor, D: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BITS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """A program takes one segment, `split_keys` of its keys, and BLOCK_M of its group · q query rows.
+    """One program per segment, `split_keys` of its keys, and BLOCK_M of its group · q query rows.
 
-    The q queries of a group's heads follow each other in query [total, D], total = rows · num_attention_heads · q.
+    The q queries of a group's heads are adjacent in query [total, D], total = rows · num_attention_heads · q.
     Writes partial [splits, total, D], normalised, and its log2-sum-exp2 [splits, total]; -inf if no key is seen.
     """
     segment, split = tl.program_id(0), tl.program_id(1)
@@ -37,9 +37,9 @@ def split_kernel(
     row = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     channel = tl.arange(0, WIDTH)
     within = channel < D
-    there = row < rows
-    first_row = (head * q).to(tl.int64)  # among all query rows
-    x = tl.load(query + first_row * D + row[:, None] * D + channel, mask=there[:, None] & within, other=0.0)
+    in_segment = row < rows
+    first_row = (head * q).to(tl.int64)  # index among all query rows
+    x = tl.load(query + first_row * D + row[:, None] * D + channel, mask=in_segment[:, None] & within, other=0.0)
     keys += start * D
     values += start * D
     last = length - q + row % q  # the last token that a query sees
@@ -57,9 +57,9 @@ def split_kernel(
         filled = (token < length)[:, None] & within
         k = tl.load(keys + stored, mask=filled, other=0.0)
         score = dot(x, tl.trans(k)) * scaling  # scaling · log2(e)
-        seen = (token <= last[:, None]) & there[:, None]
+        seen = (token <= last[:, None]) & in_segment[:, None]
         if BITS:
-            hidden = (token < bound)[None, :] & there[:, None]
+            hidden = (token < bound)[None, :] & in_segment[:, None]
             byte = tl.load(bits + bit_row[:, None] + token // 8, mask=hidden, other=255).to(tl.int32)
             seen = seen & (((byte >> (token % 8)) & 1) != 0)
         score = tl.where(seen, score, -float("inf"))
@@ -77,9 +77,9 @@ def split_kernel(
     tl.store(
         lse + place + row,
         tl.where(empty, -float("inf"), largest + tl.log2(tl.where(empty, 1.0, total_weight))),
-        mask=there,
+        mask=in_segment,
     )
-    tl.store(partial + place * D + row[:, None] * D + channel, out, mask=there[:, None] & within)
+    tl.store(partial + place * D + row[:, None] * D + channel, out, mask=in_segment[:, None] & within)
 
 
 def packed_attention(
@@ -110,8 +110,8 @@ def packed_attention(
 
 
 def block_sizes(query_rows: int, head_dim: int) -> dict[str, int]:
-    """Constants of `split_kernel` for segments of `query_rows`: blocks that fit in registers and shared memory."""
+    """Block sizes of `split_kernel` that fit in registers and shared memory, for segments of `query_rows` rows."""
     width = max(16, triton.next_power_of_2(head_dim))
     many_rows = query_rows > 16 and width <= 128
-    keys = max(16, min(64, 4096 // width))  # Triton multiplies no fewer
+    keys = max(16, min(64, 4096 // width))  # Triton's smallest product
     return {"WIDTH": width, "BLOCK_M": 32 if many_rows else 16, "BLOCK_N": keys}

@@ -11,8 +11,8 @@ def _write_one(out: tl.tensor) -> None:
 
 
 def run(device: torch.device) -> None:
-    """Raises any error of Triton, and RuntimeError if the kernel had no effect."""
+    """Build and run the kernel. Raises any error of Triton, and RuntimeError if the kernel had no effect."""
     out = torch.zeros(1, dtype=torch.int32, device=device)
     _write_one[(1,)](out)
     if out.item() != 1:
-        raise RuntimeError("a kernel was launched and did not run")
+        raise RuntimeError("a kernel was launched but did not run")

@@ -68,7 +68,7 @@ def build(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_record(record: object) -> dict[str, Any]:
-    """The record itself. Raises ValueError with one line if it is none of a known kind."""
+    """The record itself. Raises ValueError with one line if its kind is unknown."""
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
     kind = kind_of(record)

@@ -41,7 +41,7 @@ class Ratios(Strict):
     )
     window_bytes: Count = field(
         "bytes of the prompt in layers that no method compresses (with a sliding window or a state of fixed size), "
-        "part of stored_bytes and full_bytes; missing where there are none",
+        "part of stored_bytes and full_bytes; missing without such layers",
         "bytes",
         optional=True,
     )
@@ -60,9 +60,7 @@ class Ratios(Strict):
 class Decoding(Strict):
     """Bytes while decoding beside FullKV's at the same passes."""
 
-    decode_tokens: Count = field(
-        "tokens read after prefill, those of a hidden question included", "tokens", since="0.2"
-    )
+    decode_tokens: Count = field("tokens read after prefill, including a hidden question", "tokens", since="0.2")
     decode_byte_steps: Count = field("sum over the passes after prefill of the bytes held", "bytes", since="0.2")
     decode_bytes_mean: Number = field(
         "mean over these passes; without any pass, the bytes of the prompt's cache", "bytes", since="0.2"

@@ -5,7 +5,7 @@ from kvbench.records.schema.record import Record
 
 
 class EngineRecord(Record):
-    """One sample under one configuration of an engine: answer, scores, and what the engine says of its cache."""
+    """One sample under one configuration of an engine: answer, scores, and the engine's report of its cache."""
 
     method: Text = field("the setting's label again: an engine has no method of kvbench")
     ratio: None = field("null: nothing is requested of an engine but its configuration")
@@ -27,7 +27,7 @@ class EngineRecord(Record):
         "nats, a lower bound from the likeliest tokens alone; null where it was not measured",
         "see there",
     )
-    equal: bool = field("whether the answer is that of the folder's first setting, by tokens or text", optional=True)
+    equal: bool = field("whether the answer equals the first setting's in the folder, by tokens or text", optional=True)
     baseline: Text = field("from which answer `equal` and `distance` are: its setting and its hash", optional=True)
     served_tokens: Count = field(
         "of the prompt in the chat template of a server that takes messages (engine.mode=chat), as it counts them",

@@ -52,7 +52,7 @@ def _inside(value: Any) -> Iterable[Any]:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("not a finite number")
     if not isinstance(value, int | float | str | None):
-        raise ValueError(f"{type(value).__name__} is none of JSON's types")
+        raise ValueError(f"{type(value).__name__} is not a JSON type")
     return ()
 
 

@@ -15,7 +15,7 @@ class SampleRow(Strict):
     prefix: Text = field("text that the answer begins with", optional=True)
     answers: list[Text] = field("the expected answers", optional=True)
     evidence: list[dict[Text, Plain]] = field(
-        "passages of the prompt before its question in which an expected answer stands: `text`, and the number of "
+        "passages of the prompt before its question that contain an expected answer: `text`, and the number of "
         "characters before it (`at`)",
         since="0.2",
     )
@@ -118,7 +118,7 @@ class Manifest(JobNote):
         "torch's backend of a decoded token's attention over a dense cache", since="0.2", optional=True
     )
     reads_alike: Number = field(
-        "how far hidden states of six tokens are from those of the model's own attention, as a share of their norm",
+        "difference of six tokens' hidden states from the model's own attention, as a share of their norm",
         since="0.2",
         optional=True,
     )
@@ -128,7 +128,7 @@ class Manifest(JobNote):
         optional=True,
     )
     weights_format: Text = field(
-        "what the weights are stored in, where it is not `dtype`: 4-bit bitsandbytes; missing for plain weights",
+        "format of the stored weights, if it is not `dtype`: 4-bit bitsandbytes; missing for plain weights",
         since="0.2",
         optional=True,
     )
@@ -137,7 +137,7 @@ class Manifest(JobNote):
     )
     packages: dict[Text, Text | None] = field("versions of packages", optional=True, always=True)
     variables: dict[Text, Text] = field(
-        "environment variables that change what a CPU computes: ATEN_*, DNNL_*, KMP_*, MKL_*, NUMBA_*, OMP_*, ONEDNN_*",
+        "environment variables that change a CPU's results: ATEN_*, DNNL_*, KMP_*, MKL_*, NUMBA_*, OMP_*, ONEDNN_*",
         since="0.2",
     )
     hardware: dict[str, Any] = field(

@@ -1,4 +1,4 @@
-"""Records of kind `method`: what one setting made of one sample."""
+"""Records of kind `method`: the answer and the cache of one setting for one sample."""
 
 from typing import Literal
 
@@ -93,7 +93,7 @@ class MethodRecord(Decoding, Ratios, OfSetting):
     question_seconds: Number = field("reading the hidden question, whole batch", "s", optional=True, always=True)
     decode_batch: Count = field("sequences that decoded together", "sequences", optional=True, always=True)
     decode_engine: Literal["graph", "fused", "eager"] = field(
-        "graph: most steps of decoding were repeated as one; fused: so were those of compiled layers; eager: Python "
+        "graph: most steps of decoding were repeated as one; fused: so were steps of compiled layers; eager: Python "
         "launched each",
         optional=True,
         always=True,

@@ -10,7 +10,7 @@ class ProbeRecord(Record):
     """What one probe observed in the layers of a model during one sample's prefill."""
 
     probe: Text = field("name of the probe")
-    quantity: Text = field("what the values are, with their unit")
+    quantity: Text = field("the quantity of the values, with their unit")
     axes: Text = field("the axes of a layer's values: heads, tokens or map (tokens × tokens)")
     answer_tokens: Count = field("greedy answer that the probe saw after the prompt; 0 if it saw none", "tokens")
     layers: list[Count] = field("indices of the layers observed")

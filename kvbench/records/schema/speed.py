@@ -17,7 +17,7 @@ class SpeedRecord(where_it_fits(Decoding), where_it_fits(Ratios), OfSetting):  #
 
     @classmethod
     def due(cls, node: Mapping[str, Any]) -> frozenset[str]:
-        """Also those of a sequence: all of them where the batch fits, and where one of their group is there."""
+        """Also the fields of a sequence: all of them if the batch fits, or if one of their group is present."""
         groups = [group for group in (Ratios, Decoding) if node.get("fits") or group.always() & node.keys()]
         return super().due(node).union(*(group.always() for group in groups))
 

@@ -19,7 +19,7 @@ _FAINTEST = 1e-4
 def attention_maps(records: pd.DataFrame, caption: str) -> Figure:
     """A row per sample, a panel per layer: queries down, keys across, on one logarithmic scale.
 
-    A dashed box encloses the queries of the answer, where there is one.
+    A dashed box encloses the queries of an answer.
     """
     count = max(map(len, records["layers"]))
     figure, body = new_figure(2.5 * count + 1.2, 2.7 * len(records) + 0.3, caption)

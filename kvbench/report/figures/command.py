@@ -16,9 +16,9 @@ ABOUT = (
 def main(arguments: Sequence[str]) -> None:
     known = parser("figure", ABOUT)
     known.setting("out=FOLDER", "where to write; default: figures in output_dir")
-    given = known.parse(arguments)
+    options = known.parse(arguments)
     require("this command", "matplotlib")
 
     from kvbench.report.figures.make import make  # brings pandas and torch
 
-    make(given.overrides, given.runs, given.out)
+    make(options.overrides, options.runs, options.out)

@@ -31,7 +31,7 @@ def curves(
 ) -> Figure:
     """A panel per column against `x`, and the last column again against the ratio that `across` describes.
 
-    ours       columns OUR_COLUMNS; scores and the ends of their 95 % intervals (nan where there is none) in 0 to 100.
+    ours       columns OUR_COLUMNS; scores and the ends of their 95 % intervals (nan without an interval) in 0 to 100.
                The rows of the line "full" are FullKV's: a horizontal line, whatever their x.
     published  columns PUBLISHED_COLUMNS, scores in 0 to 100; `source` names their table in the legend.
 

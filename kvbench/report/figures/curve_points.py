@@ -124,12 +124,12 @@ def published_points(
 
 
 def _printed(values: pd.DataFrame, column: Column) -> Iterator[pd.DataFrame]:
-    """The published values of each point of a column: one, or those of the tasks for an average of fewer tasks."""
+    """The published values of each point of a column: one value, or one per task for an average of fewer tasks."""
     if column.whole:
         values = values[values["column"] == column.name]
         yield from (values.loc[[index]] for index in values.index)
         return
-    tasks = {one.name for one in column.of}
+    tasks = {one.name for one in column.parts}
     values = values[values["column"].isin(tasks)]
     for _, line in values.groupby(["row", "setting"], sort=False):
         if tasks and set(line["column"]) == tasks:
@@ -148,13 +148,13 @@ def _place(setting: Setting, records: pd.DataFrame, x: str) -> float:
             )
         return value
     parameters = json.loads(setting.parameters)
-    given = parameters.get(x)
-    if isinstance(given, bool) or not isinstance(given, int | float):
+    value = parameters.get(x)
+    if isinstance(value, bool) or not isinstance(value, int | float):
         known = [key for key, one in parameters.items() if isinstance(one, int | float) and not isinstance(one, bool)]
         raise UserError(
             f"{setting.name} has no number {x!r} for the axis: experiment.x takes {', '.join([*AXES, *known])}"
         )
-    return given
+    return value
 
 
 class Estimate(NamedTuple):
@@ -169,7 +169,7 @@ def _score(column: Column, records: pd.DataFrame) -> Estimate | None:
     The interval is (nan, nan) where a task has fewer than two units.
     """
     by_task = task_scores(records)
-    strata = [one.tasks for one in column.of] or [(task,) for task in column.tasks]
+    strata = [one.tasks for one in column.parts] or [(task,) for task in column.tasks]
     if not strata or not all(task in by_task for tasks in strata for task in tasks):
         return None
     unit = drawn(records)

@@ -1,4 +1,4 @@
-"""Names beside lines, in their colours, in place of a legend."""
+"""Names beside lines, in their colours, instead of a legend."""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -20,7 +20,7 @@ class Named(NamedTuple):
 
 
 def name_lines(axis: Axes, labels: Sequence[Named], x: float, right: bool = False) -> None:
-    """A name at `x` left (or right) of all points, each on a level of its own, with a thin line to its point."""
+    """A name at `x` left (or right) of all points, each at another height, with a thin line to its point."""
     side, edge = ("left", 0.0) if right else ("right", 1.0)
     ordered = sorted(labels, key=lambda label: label.y)
     for label, level in zip(ordered, levels([label.y for label in ordered], axis.get_ylim()), strict=True):
@@ -35,7 +35,7 @@ def levels(heights: Sequence[float], limits: tuple[float, float]) -> list[float]
         return []
     bottom, top = limits
     step = min(_NAME, 1 / len(heights)) * (top - bottom)
-    pools: list[list[float]] = []  # names next to each other: their shift is the mean of what each would have
+    pools: list[list[float]] = []  # names next to each other: their shift is the mean of their single shifts
     for i, height in enumerate(heights):
         pools.append([height - i * step])
         while len(pools) > 1 and mean(pools[-2]) > mean(pools[-1]):

@@ -11,7 +11,7 @@ from kvbench.report.figures.style import SCALE, new_figure, panels, rows_of, sca
 def lazy_share(records: pd.DataFrame) -> pd.DataFrame:
     """The share of samples in which a layer kept less than the whole prompt: a frame [layers, tasks].
 
-    Where all samples are of one task, or of none, the columns are samples. A lazy layer whose budget exceeds a short
+    If all samples are of one task, or have no task, the columns are samples. A lazy layer whose budget exceeds a short
     prompt keeps it whole and does not count.
     """
     by = "task" if "task" in records and records["task"].nunique() > 1 else "sample"

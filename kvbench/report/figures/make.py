@@ -31,10 +31,10 @@ from kvbench.utils.text import count
 
 
 def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None = None) -> list[Path]:
-    """Draw the experiment that `overrides` name and print the names of the files written; those files.
+    """Draw the experiment that `overrides` name and print the names of the files written. Returns those files.
 
-    `runs` are the folders to search and `folder` is where to write, by default output_dir and its `figures`. Raises
-    UserError where there are no records, several sets of them that differ in provenance, or nothing to draw.
+    `runs` are the folders to search and `folder` is the folder to write to (default: `figures` in output_dir).
+    Raises UserError without records, for several sets of records that differ in provenance, and without data to draw.
     """
     cfgs = configurations(overrides)
     folders = searched_folders(runs, cfgs[0])

@@ -12,7 +12,7 @@ from kvbench.report.figures.style import bar_styles, grid_lines, line_styles, ne
 def cache_sizes(records: pd.DataFrame) -> pd.DataFrame:
     """One row per setting: means over samples of r, r_bytes as served, and of the stored, full and peak cache in MiB.
 
-    The peak is that of memory=stream, where layers are compressed one after the other; nan elsewhere.
+    The peak is that of memory=stream, where layers are compressed one after the other; nan for memory=shared.
     """
     streamed = (records["memory"] == "stream").all()
     rows = [

@@ -18,7 +18,7 @@ FIGURES = {
 
 
 def draw_probes(records: pd.DataFrame, folder: Path, caption: str, prefix: str = "") -> list[Path]:
-    """The files written: a figure per kind of observation, and layers.csv for what is one number per head."""
+    """The files written: a figure per kind of observation, and layers.csv with those of one number per head."""
     written = []
     for axes, (name, draw) in FIGURES.items():
         some = records[records["axes"] == axes]

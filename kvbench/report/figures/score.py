@@ -21,7 +21,7 @@ def score_figure(measures: Mapping[str, pd.DataFrame], size: str, caption: str) 
     """A panel for each measure against stored bytes, a line per method and a mark per setting with its interval.
 
     measures  what the vertical axis says -> a row per setting, columns COLUMNS: bytes as a share of FullKV's; low and
-              high are the ends of the 95 % interval, nan where there is none
+              high are the ends of the 95 % interval, nan without an interval
     size      the name of that share
     """
     methods = list(dict.fromkeys(name for frame in measures.values() for name in frame["method"]))
@@ -30,8 +30,8 @@ def score_figure(measures: Mapping[str, pd.DataFrame], size: str, caption: str) 
     rows = 0 if named else 0.12 * len(methods)
     figure, body = new_figure(6.4 * len(measures), 3.8 + rows, f"{caption} · bars: 95 % intervals")
     for axis, (measure, frame) in zip(panels(body, len(measures), len(measures)), measures.items(), strict=True):
-        there = [name for name in styles if (frame["method"] == name).any()]
-        labels = [_draw(axis, frame[frame["method"] == name], styles) for name in there]
+        drawn = [name for name in styles if (frame["method"] == name).any()]
+        labels = [_draw(axis, frame[frame["method"] == name], styles) for name in drawn]
         axis.set_xlim(0, 1.04 * max(1, frame["bytes"].max()))
         axis.set_xlabel(f"{size}: share of FullKV's bytes", fontsize=8)
         axis.set_ylabel(measure, fontsize=8)

@@ -23,7 +23,7 @@ COLUMNS = 2
 def speed_figure(frame: pd.DataFrame, caption: str) -> Figure:
     """A panel for each of PANELS, grouped bars: a group per length and batch, a bar per setting.
 
-    frame  columns setting, those of PLACE, and those of PANELS that were measured. Several rows of a setting at one
+    frame  columns setting, PLACE, and the columns of PANELS that were measured. Several rows of a setting at one
            place are repetitions: the bar is their median, the line on it their quartiles.
     """
     shown = [name for name in PANELS if name in frame and frame[name].notna().any()]

@@ -57,7 +57,7 @@ def bar_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def new_figure(width: float, height: float, caption: str) -> tuple[Figure, SubFigure]:
-    """A figure and its body, the part above the wrapped caption, whose size is `width` × `height` inches.
+    """A figure and its body, the part above the wrapped caption, of `width` × `height` inches.
 
     The width is at least _NARROWEST; the caption adds to the height.
     """
@@ -107,7 +107,7 @@ def legend_below(body: SubFigure, handles: Sequence[Artist], width: float) -> No
 
 
 def side_by_side(axis: Axes, place: int, count: int) -> Transform:
-    """Where the intervals of one of several lines are drawn: beside those of the others at the same x."""
+    """The transform of the intervals of line `place` of `count` lines: a shift beside the others at the same x."""
     figure = axis.get_figure(root=True)
     assert figure is not None, "new_figure made the axes"
     return axis.transData + ScaledTranslation(1.5 * (place - (count - 1) / 2) / 72, 0, figure.dpi_scale_trans)

@@ -45,7 +45,7 @@ def write(runs: Sequence[Path], out: Path | None) -> Path:
     if out is None:
         path = beside_others(path, text)
     elif is_another(path, text):
-        warn(f"{path} is replaced: it was {titled(path) or 'no page of runs'}")
+        warn(f"{path} is replaced: it was {titled(path) or 'not a page of runs'}")
     with on_disk(f"write {path}"), replacing(path) as work:
         work.write_text(text, encoding="utf-8")
     return path
@@ -69,8 +69,8 @@ def titled(path: Path) -> str:
 
 
 def title_in(text: str) -> str:
-    found = re.search("<title>(kvbench: .*?)</title>", text[:HEAD], re.DOTALL)
-    return unescape(found[1]) if found else ""
+    title = re.search("<title>(kvbench: .*?)</title>", text[:HEAD], re.DOTALL)
+    return unescape(title[1]) if title else ""
 
 
 def _parser() -> Parser:

@@ -32,7 +32,7 @@ def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFram
 
 
 def differences(sets: Sequence[str]) -> list[str]:
-    """For each of several sets of parameters (JSON) those in which they differ, in parentheses; empty for one set."""
+    """For each set of parameters (JSON) its parameters that differ among sets, in parentheses; empty for one set."""
     if len(sets) == 1:
         return [""]
     every = differing([json.loads(parameters) for parameters in sets])

@@ -17,9 +17,9 @@ from kvbench.report.page.run_data import kind_of, read_run
 from kvbench.report.page.speed_data import read_speed
 
 MARKS = 11  # of plot.js
-FACTS = ("benchmark", "model", "dtype", "question", "memory")  # of which a run's title has those that distinguish it
+FACTS = ("benchmark", "model", "dtype", "question", "memory")  # a run's title has the facts that distinguish it
 ASSETS = Path(__file__).parent / "assets"
-# Each uses the ones before it.
+# Each script uses the scripts before it.
 SCRIPTS = (
     "dom address table picture scores drawing plot frontier speed heatmap interval beside differences layers sample "
     "sample_list provenance page"

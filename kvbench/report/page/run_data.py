@@ -140,7 +140,7 @@ def _layers(frame: pd.DataFrame) -> list[list[Any]]:
     """For each record the share of tokens that each layer kept, their positions, and the heads' shares, in chunks.
 
     Positions are encoded as `cache.kept_positions` does; null for records without the field, and for layers whose
-    entries have no position. Shares of heads are null for layers, and records, whose heads keep equally many.
+    entries have no position. Shares of heads are null for layers, and records, whose heads keep equally many tokens.
     """
     shares = [
         [round(kept / n, 4) for kept in layers or []]
@@ -156,7 +156,7 @@ def _layers(frame: pd.DataFrame) -> list[list[Any]]:
 
 
 def _column(frame: pd.DataFrame, name: str) -> list[Any]:
-    """A column's values; None for each record where no record has it: those of engines lack what caches have."""
+    """A column's values; None for each record if no record has it: records of engines lack the fields of caches."""
     return frame[name].tolist() if name in frame else [None] * len(frame)
 
 

@@ -106,7 +106,7 @@ def _shared(frame: pd.DataFrame, name: str) -> bool:
 
 
 def heatmap(frame: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Any] | None:
-    """Means per cell of depth × length, grids[metric][setting][depth][length]; None where there is no such grid."""
+    """Means per cell of depth × length, grids[metric][setting][depth][length]; None without depths and lengths."""
     if not {"depth", "length"} <= {*frame.columns} or frame[["depth", "length"]].isna().any(axis=None):
         return None
     depths, lengths = (sorted(frame[name].unique()) for name in ("depth", "length"))
@@ -128,7 +128,7 @@ def number(value: object) -> object:
 
 
 def plain(value: object) -> object:
-    """A value of a frame as Python's own: whole floats as integers, None for what is not a number."""
+    """A value of a frame as a Python type: whole floats as integers, None for nan."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, float):
         return None if not math.isfinite(value) else int(value) if value.is_integer() else value

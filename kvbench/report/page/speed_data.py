@@ -19,7 +19,7 @@ MEASURED_ON = ["machine", "threads", "torch"]
 
 
 def read_speed(folder: Path) -> dict[str, Any]:
-    """Name, manifests and tables of a speed run; each row of a table is that of the run's own table."""
+    """Name, manifests and tables of a speed run; rows as in the run's own table."""
     manifests = list(read_manifests(folder)[0].values())
     records = with_labels(load(folder), [label for one in manifests for label in one.get("settings", [])])
     records = records.assign(setting=records["label"])

@@ -17,14 +17,14 @@ def main(arguments: Sequence[str]) -> None:
     known.setting(
         "published=true", "print the published values alone, without records, and what the runs would cost", published
     )
-    given = known.parse(arguments)
+    options = known.parse(arguments)
 
     from kvbench.report.tables.make import make, show_published  # bring pandas and torch
 
-    if given.published:
-        show_published(given.overrides)
+    if options.published:
+        show_published(options.overrides)
     else:
-        make(given.overrides, given.runs, given.out)
+        make(options.overrides, options.runs, options.out)
 
 
 def published(text: str) -> bool:

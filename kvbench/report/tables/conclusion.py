@@ -1,4 +1,4 @@
-"""What a run shows, in one or two sentences: the settings that cannot be told from FullKV, and those that are worse.
+"""A run's result in one or two sentences: the settings that are indistinguishable from FullKV, and those worse than it.
 
 The intervals of the paired differences decide (`kvbench.report.tables.differences`).
 """
@@ -23,10 +23,10 @@ NAMED = 4  # methods that a sentence names
 def conclusion(
     records: pd.DataFrame, every: pd.DataFrame, metric: str, bytes_of: Mapping[str, float] | None = None
 ) -> list[str]:
-    """At most two sentences on the rows `every` of `differences.pairs`; none where there is nothing to compare.
+    """At most two sentences on the rows `every` of `differences.pairs`; none without rows.
 
-    Settings are compared with FullKV. Where FullKV's value is known by definition (top1), or is not there, they are
-    compared with the best of them. `bytes_of` orders the settings of a sentence, the smallest first.
+    Settings are compared with FullKV. If FullKV has no record, or its value is known by definition (top1), they are
+    compared with the best setting. `bytes_of` orders the settings of a sentence, the smallest first.
     """
     if every.empty:
         return []
@@ -38,35 +38,35 @@ def conclusion(
     compared = _ordered(against(every[(every[["setting", "baseline"]] != full).all(axis=1)], best.name), bytes_of)
     lead = f"nearest to {titled('full')}" if full is not None else "the best"
     first = f"By {metric}, {at_amount(best.name)} is {lead}: {best[metric]:.3f}."
-    same = compared[_told(compared, metric) == 0] if len(compared) else compared
-    return [first, f"{_not_told(same, 'it', metric)}."] if len(same) else [first]
+    same = compared[_signs(compared, metric) == 0] if len(compared) else compared
+    return [first, f"{_indistinguishable(same, 'it', metric)}."] if len(same) else [first]
 
 
 def _beside_full(compared: pd.DataFrame, metric: str) -> list[str]:
     if note := floor_note(compared, metric):
         return [f"{note}."]
-    told, full = _told(compared, metric), titled(compared["baseline"].iloc[0])
-    same, worse, better = (compared[told == sign] for sign in (0, -1, 1))
-    lines = [f"{_not_told(same, full, metric)}."] if len(same) else []
+    signs, full = _signs(compared, metric), titled(compared["baseline"].iloc[0])
+    same, worse, better = (compared[signs == sign] for sign in (0, -1, 1))
+    lines = [f"{_indistinguishable(same, full, metric)}."] if len(same) else []
     differ = [(what, rows) for what, rows in (("worse", worse), ("better", better)) if len(rows)]
     differing = "; ".join(f"{what} than {full}: {_names(rows['setting'])}" for what, rows in differ)
     return [*lines, f"{differing[0].upper()}{differing[1:]}."] if differ else lines
 
 
-def _told(compared: pd.DataFrame, metric: str) -> pd.Series:
+def _signs(compared: pd.DataFrame, metric: str) -> pd.Series:
     """1 for a setting whose whole interval is better than the baseline, -1 for one that is worse, else 0."""
     sign = -1 if metric in SMALLER_IS_BETTER else 1
     return sign * ((compared["low"] > 0).astype(int) - (compared["high"] < 0).astype(int))
 
 
-def _not_told(same: pd.DataFrame, baseline: str, metric: str) -> str:
+def _indistinguishable(same: pd.DataFrame, baseline: str, metric: str) -> str:
     samples, units = int(same["samples"].max()), int(same["units"].max())
     one_by_one = samples == units
     fewest = int(same["samples"].min())
     these = f"{fewest:,} to" if fewest < samples else "this" if samples == 1 else "these"
     where = f"{these} {count(samples, 'prompt')}"
     where += "" if one_by_one else f" about {count(units, 'text')}"
-    sentence = f"{_names(same['setting'])} cannot be told from {baseline} by {metric} on {where}"
+    sentence = f"{_names(same['setting'])} cannot be distinguished from {baseline} by {metric} on {where}"
     more, at_least = more_units(same, metric)
     if more:
         further = f"{'at least' if at_least else 'about'} {more:,} more{'' if one_by_one else ' texts'}"
@@ -80,8 +80,8 @@ def more_units(compared: pd.DataFrame, metric: str) -> tuple[int, bool]:
     With the standard error e of the paired difference over u units, a difference d takes n = u·((z₁ + z₂)·e / d)² of
     them: z₁ = 1.96 is for a two-sided test at the 5 % level, z₂ = 0.84 for a power of 0.8 (normal approximation). Equal
     pairs have e = 0, and take as many as bring the interval's end to d (`units_for_margin`). The result is n - u for
-    the row that needs most, rounded up to two digits or tens. It is a minimum where a row's e is not known, as a single
-    unit says nothing of the spread.
+    the row that needs most, rounded up to two digits or tens. It is a minimum if a row's e is unknown: a single unit
+    has no spread.
     """
     rows = zip(compared["error"], compared["units"], strict=True)
     needed = [(units_for_margin(error, units, SIZE, bounds(metric)) or 0) - units for error, units in rows]
@@ -91,7 +91,7 @@ def more_units(compared: pd.DataFrame, metric: str) -> tuple[int, bool]:
 
 
 def _best(every: pd.DataFrame, metric: str, full: str | None) -> pd.Series:
-    """The setting with the best mean, FullKV apart: its name and its mean."""
+    """The name and mean of the setting with the best mean, other than FullKV."""
     ends = (("setting", "score"), ("baseline", "baseline_score"))
     means = pd.concat([every[list(names)].set_axis(["setting", metric], axis=1) for names in ends])
     means = means[means["setting"] != full].groupby("setting", sort=False).mean()
@@ -103,7 +103,7 @@ def _ordered(compared: pd.DataFrame, bytes_of: Mapping[str, float] | None) -> pd
     if compared.empty or bytes_of is None:
         return compared
     return compared.sort_values(
-        "setting", key=lambda names: names.map(lambda one: bytes_of.get(one, inf)), kind="stable"
+        "setting", key=lambda names: names.map(lambda name: bytes_of.get(name, inf)), kind="stable"
     )
 
 

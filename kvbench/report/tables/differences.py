@@ -93,7 +93,7 @@ def against(every: pd.DataFrame, baseline: str) -> pd.DataFrame:
 
 
 def full_of(records: pd.DataFrame) -> str | None:
-    """The setting of the uncompressed cache; None where there is none."""
+    """The setting of the uncompressed cache; None without one."""
     return next(iter(records.loc[records["method"] == FULL, "setting"]), None)
 
 
@@ -135,7 +135,7 @@ def notes(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> list[str]
 
 
 def floor_note(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> str:
-    """A note where the baseline scores so low that nothing can be worse by more than `margin`; else empty."""
+    """A note if the baseline scores so low that no setting can be worse by more than `margin`; else empty."""
     score = compared["baseline_score"].max()
     if not at_floor(score, metric, margin):
         return ""
@@ -146,7 +146,7 @@ def floor_note(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> str:
 
 
 def at_floor(score: float, metric: str, margin: float = 0.0) -> bool:
-    """Whether a baseline with this mean is so low that nothing can be worse by more than `margin`."""
+    """Whether a baseline with this mean is so low that no setting can be worse by more than `margin`."""
     return metric not in SMALLER_IS_BETTER and bool(score - bounds(metric).low <= margin + EQUAL)
 
 
@@ -168,7 +168,7 @@ class _BySample(NamedTuple):
 
 
 def _by_sample(records: pd.DataFrame, metric: str) -> _BySample:
-    """Scores by sample and setting, with what the samples belong to."""
+    """Scores by sample and setting, with the samples' tasks and units."""
     value = [scores.get(metric, np.nan) for scores in records["scores"]]
     frame = records.assign(value=pd.to_numeric(pd.Series(value, index=records.index)))
     scores = frame.pivot_table("value", "sample", "setting", sort=False, dropna=False)

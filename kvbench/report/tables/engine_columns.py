@@ -1,4 +1,4 @@
-"""A run's columns about other engines: bytes by their source, and answers that were asked for twice."""
+"""A run's columns about other engines: bytes by their source, and samples that were asked twice."""
 
 import pandas as pd
 
@@ -30,11 +30,11 @@ def of_engines(group: pd.DataFrame) -> dict[str, object]:
 
 
 def served_tokens(group: pd.DataFrame) -> str:
-    """Mean tokens of prompts in a server's own template, and in kvbench's; "" where the template is kvbench's."""
+    """Mean tokens of prompts in a server's own template, and in kvbench's; "" if the template is kvbench's."""
     if "served_tokens" not in group or not (known := group["served_tokens"].notna()).any():
         return ""
-    theirs, ours = (group.loc[known, name].mean() for name in ("served_tokens", "prompt_tokens"))
-    return f"{theirs:,.0f} and {ours:,.0f}"
+    served, prompt = (group.loc[known, name].mean() for name in ("served_tokens", "prompt_tokens"))
+    return f"{served:,.0f} and {prompt:,.0f}"
 
 
 def engine_notes(summary: pd.DataFrame) -> list[str]:

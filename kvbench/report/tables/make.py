@@ -32,10 +32,10 @@ NO_VALUES = pd.DataFrame(columns=[*COLUMNS, "printed"])
 
 
 def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None = None) -> list[Path]:
-    """Write the table of the experiment that `overrides` name and print it; the files written.
+    """Write and print the table of the experiment that `overrides` name. Returns the files written.
 
-    `runs` are the folders to search and `folder` is where to write, by default output_dir and its `tables`. Raises
-    UserError where there are no records, or several sets of them that differ in provenance.
+    `runs` are the folders to search and `folder` is the folder to write to (default: `tables` in output_dir).
+    Raises UserError without records, and for several sets of records that differ in provenance.
     """
     cfgs = configurations(overrides)
     experiment = named_by(cfgs[0])
@@ -65,7 +65,7 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
 
 
 def show_published(overrides: Sequence[str]) -> None:
-    """Print what the paper prints, without any record, and the cost of records of one's own; no file is written."""
+    """Print the published values without any record, and what the runs would cost; no file is written."""
     cfgs = configurations(overrides)
     experiment = named_by(cfgs[0])
     sentence = cost_text(cfgs)

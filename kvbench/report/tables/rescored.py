@@ -1,4 +1,4 @@
-"""Predictions scored again: the table by task, and how the scores compare with those known before."""
+"""Predictions scored again: the table by task, and its differences from scores known before."""
 
 from collections.abc import Mapping, Sequence
 
@@ -44,7 +44,7 @@ def table(scored: Sequence[Scored], known: Mapping[str, float] | None = None) ->
 
 
 def compare_published(frame: pd.DataFrame, known: Mapping[str, float], source: str) -> tuple[pd.DataFrame, list[str]]:
-    """The table with differences, rows that differ marked with ≠, and in words how many tasks do."""
+    """The table with differences, rows that differ marked with ≠, and a sentence with their number."""
     if not known:
         return frame, []
     if PUBLISHED not in frame:

@@ -31,9 +31,9 @@ OFF = (
 OFF_MARK = "†"
 # column of `summarise` -> mark of the requested ratio and remark below the table
 REMARKS = {"floored": (FLOORED_MARK, FLOORED), "target_missed": (MISSED_MARK, MISSED), "off": (OFF_MARK, OFF)}
-WINDOW_COLUMNS = ("r_full", "r_bytes_full", "r_bytes_floor")  # columns where some layers are not compressed
+WINDOW_COLUMNS = ("r_full", "r_bytes_full", "r_bytes_floor")  # columns for models with layers that are not compressed
 UNEVEN = "settings have different numbers of samples: compare only settings over the same samples"
-UNENDED = "thinking_never_ends"  # column of `summarise`, where there is such an answer
+UNENDED = "thinking_never_ends"  # column of `summarise`, if an answer never ends its thinking
 VISIBLE = 5e-4  # differences of ratios that three digits show
 WINDOWS = (
     "r and r_bytes cover all layers; r_bytes_full covers those with full attention, to which the requested ratio "
@@ -46,8 +46,8 @@ TEXT = "top1, kl: share of equal next tokens and divergence (nats per token) fro
 def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """One row per setting in order of first appearance: means over samples, and the score's 95 % interval.
 
-    Where records name their task, a score is the mean over the tasks' means; a score that only some tasks have is
-    the mean over those. low and high bound the interval of `metrics[0]`, for which the samples of a unit are drawn
+    If records name their task, a score is the mean over the tasks' means; a score that only some tasks have is the
+    mean over these tasks. low and high bound the interval of `metrics[0]`, for which the samples of a unit are drawn
     together (`kvbench.metrics.aggregate.units`); `units` is their number.
     """
     rows = []

@@ -1,4 +1,4 @@
-"""What share of marked spans each setting keeps: columns of a run's table.csv, and a table below its own."""
+"""The share of marked spans that each setting keeps: columns of a run's table.csv, and a table below its own."""
 
 import pandas as pd
 

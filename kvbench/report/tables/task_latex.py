@@ -14,13 +14,14 @@ from kvbench.report.tables.text_table import MISSING
 
 
 def task_latex(frame: pd.DataFrame, summary: pd.DataFrame, caption: str, label: str) -> str:
-    """A float: a row per setting, those of one ratio or budget together, FullKV first; a column per task.
+    """A float: a row per setting, grouped by ratio or budget, FullKV first; a column per task.
 
     frame    the rows of `task_table.of_one`: kind, task, samples, and a column per setting
     summary  a row per setting with setting, method, requested, floored and its bytes, as `run_table.summarise` makes it
     label    what \\ref names, after "tab:"
 
-    Bold is the best printed score of a task among several settings of one ratio or budget, floored ones left out.
+    The best printed score of a task among several settings of one ratio or budget is bold; floored settings are
+    left out.
     """
     size = str(summary["bytes"].iloc[0])
     scores = frame.set_index("task")

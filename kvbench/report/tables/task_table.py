@@ -28,8 +28,10 @@ def settings_of(frame: pd.DataFrame) -> list[str]:
 
 
 def task_table(frame: pd.DataFrame, digits: int = 4) -> TextTable:
-    """The rows of `of_one` as text, with lines between tasks, groups and averages; `digits` of scores, which are those
-    of official tables, whose scores are a hundred times as large and have two."""
+    """The rows of `of_one` as text, with lines between tasks, groups and averages.
+
+    Scores have 4 `digits`; 2 for official tables, whose scores are a hundred times as large.
+    """
     settings = settings_of(frame)
     rows = [
         [
@@ -47,12 +49,12 @@ def _cell(value: float, digits: int) -> str:
 
 
 def rich_task_table(frame: pd.DataFrame, title: str = TITLE, digits: int = 4) -> Group:
-    """The table for the terminal; where it is too wide, several tables below one another."""
+    """The table for the terminal; several tables below one another if it is too wide."""
     return Group("", title, "", task_table(frame, digits).rich())
 
 
 def write_task_table(frame: pd.DataFrame, summary: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
-    """tasks.csv with every digit, tasks.md to read, tasks.tex for a paper; `summary` is that of the run's settings."""
+    """tasks.csv with every digit, tasks.md to read, tasks.tex for a paper; `summary` is `run_table.summarise`'s."""
     written = write_table(frame, replace(task_table(frame), title=caption, notes=[TITLE]), folder, "tasks")
     latex = folder / "tasks.tex"
     write_atomically(

@@ -40,5 +40,5 @@ def _row(cells: list[str]) -> str:
 
 
 def with_minus(text: str) -> str:
-    """Numbers with a minus sign in place of a hyphen."""
+    """Numbers with a minus sign instead of a hyphen."""
     return re.sub(r"(?<![\w.])-(?=\d)", "−", text)

@@ -16,16 +16,16 @@ from kvbench.utils.files import write_atomically
 
 MISSING = "–"
 GAP = 2  # characters between columns
-NARROWEST = 12  # characters of a first column that is folded within words, where nothing else is left
+NARROWEST = 12  # characters of a first column that is folded within words as a last resort
 
 
 @dataclass(frozen=True)
 class TextTable:
     """Cells as text. The first column holds names, all others numbers; `notes` stand below.
 
-    sections  where given, one name for each row: a line separates rows of different sections
-    lead      so many columns say what a row is: they begin each part of a table that is wider than the terminal
-    repeats   a column -> others that a narrow terminal leaves out, the last one first, where their cells are the same
+    sections  empty, or one name for each row: a line separates rows of different sections
+    lead      number of columns that identify a row: they begin each part of a table that is wider than the terminal
+    repeats   a column -> others with the same cells, which a narrow terminal leaves out, the last one first
     """
 
     header: list[str]
@@ -37,7 +37,7 @@ class TextTable:
     repeats: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def rich(self) -> Group:
-        """The table for the terminal, at its width: in several parts below one another where it is too wide."""
+        """The table at the terminal's width: in several parts below one another if it is too wide."""
         table = self._narrowed(get_console().width)
         *others, last = table._parts(get_console().width)
         tables = [*others, replace(last, notes=table.notes)]

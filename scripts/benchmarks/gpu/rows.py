@@ -80,8 +80,11 @@ def stages_of(check: Check) -> list[Stage]:
 
     def right(seconds: float) -> list[Row]:
         rows = [*presets_of(check, first), *heads_of(check, common)]
-        rows += [Row(f"{kind}/{dtype}".replace("torch.", ""), f"{WORK}{kind}", (check, dtype), 60)
-                 for dtype in DTYPES for kind in ("batch", "generate")]  # fmt: skip
+        rows += [
+            Row(f"{kind}/{dtype}".replace("torch.", ""), f"{WORK}{kind}", (check, dtype), 60)
+            for dtype in DTYPES
+            for kind in ("batch", "generate")
+        ]
         rows += [Row("quantised/nf4", f"{WORK}quantised", (check,), 60)]
         return [*rows, Row("run/niah", f"{WORK}whole_run", (check,), 90)]
 

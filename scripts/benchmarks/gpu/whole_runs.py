@@ -30,10 +30,15 @@ def compared(device: str) -> dict:
         "records": len(frames[0]),
         "pairs": len(both),
         "equal": sum(equal),
-        "different": sorted({row["setting"] for (_, row), ok, near in zip(both.iterrows(), equal, close, strict=True)
-                             if not (ok or near)}),
+        "different": sorted(
+            {
+                row["setting"]
+                for (_, row), ok, near in zip(both.iterrows(), equal, close, strict=True)
+                if not (ok or near)
+            }
+        ),
         "engines": sorted(frames[0]["decode_engine"].unique()),
-    }  # fmt: skip
+    }
 
 
 def records_on(device: str, path: Path, out: Path) -> pd.DataFrame:

@@ -199,6 +199,7 @@ def allocations(module: ModuleType, more_layers: int) -> Agreement:
             row.equal += ours == theirs
             row.different += ours != theirs
             if ours != theirs and len(row.examples) < 5:
-                row.examples.append(f"n={n}, {depth} layers, B={budget}, w={window}, beta={beta}, layer {index}: "
-                                    f"{ours} and {theirs}")  # fmt: skip
+                row.examples.append(
+                    f"n={n}, {depth} layers, B={budget}, w={window}, beta={beta}, layer {index}: {ours} and {theirs}"
+                )
     return row

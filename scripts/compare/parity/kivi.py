@@ -66,10 +66,12 @@ def released(module, packing, tensors, n: int, bits: int, group: int, residual: 
         hidden = torch.zeros(1, end - start, 1)
         past = module.LlamaAttention_KIVI.forward(this, hidden, past_key_value=past, use_cache=True)[2]
         keys = [None if x is None else x.transpose(2, 3) for x in (past[0], past[2], past[3])]
-        out.append(tuple(
-            (None if codes is None else packing.unpack_tensor(codes, bits, dim)[0], scale, minimum, raw)
-            for (codes, scale, minimum), raw, dim in ((keys, past[1], 2), ((past[4], past[6], past[7]), past[5], 3))
-        ))  # fmt: skip
+        out.append(
+            tuple(
+                (None if codes is None else packing.unpack_tensor(codes, bits, dim)[0], scale, minimum, raw)
+                for (codes, scale, minimum), raw, dim in ((keys, past[1], 2), ((past[4], past[6], past[7]), past[5], 3))
+            )
+        )
     return out
 
 

@@ -19,9 +19,11 @@ SPREAD = (0.1, 0.5, 2.0)  # noise between the two layers' vectors, of the vector
 
 
 def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
-    modules = {} if "SimLayerKV" not in file else {
-        "SimLayerKV_attention_llama": load(root, "LongBench/SimLayerKV_attention_llama.py")
-    }  # fmt: skip
+    modules = (
+        {}
+        if "SimLayerKV" not in file
+        else {"SimLayerKV_attention_llama": load(root, "LongBench/SimLayerKV_attention_llama.py")}
+    )
     module, version = load(root, file, **modules), commit(root)
     released, method, function = (
         (simlayerkv, MiniCache(rule="simlayerkv", criterion="abs_cosine"), "slerp")
@@ -44,8 +46,13 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
             mine = torch.stack([sequence.read() for sequence in merged])
             # retained rows come back exactly; so do few merged ones, hence the count
             ours = retained(mine, pair, method.retained(n))
-            kept.tally(ours, theirs, scores, f"n={n}, seed {number}",
-                       (lambda exact=exact: released(module, exact)[:2]) if name != "float32" else None)  # fmt: skip
+            kept.tally(
+                ours,
+                theirs,
+                scores,
+                f"n={n}, seed {number}",
+                (lambda exact=exact: released(module, exact)[:2]) if name != "float32" else None,
+            )
             same = torch.ones(HEADS, n, dtype=torch.bool)  # rows that both merged, or both retained
             for head, (a, b) in enumerate(zip(ours, theirs, strict=True)):
                 same[head, list(set(a.tolist()) ^ set(b.tolist()))] = False

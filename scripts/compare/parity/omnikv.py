@@ -55,10 +55,16 @@ def released(module: ModuleType, layer: Layer, budget: int, by: str) -> tuple[Te
     heads, _, head_dim = layer.queries.shape
     query = layer.queries[:, -1].flatten()[None, None]
     attention = SimpleNamespace(
-        config={}, num_heads=heads, num_key_value_heads=len(layer.keys), num_key_value_groups=layer.group,
-        head_dim=head_dim, layer_idx=0, q_proj=lambda hidden: hidden, rotary_emb=lambda *_: (None, None),
+        config={},
+        num_heads=heads,
+        num_key_value_heads=len(layer.keys),
+        num_key_value_groups=layer.group,
+        head_dim=head_dim,
+        layer_idx=0,
+        q_proj=lambda hidden: hidden,
+        rotary_emb=lambda *_: (None, None),
         k_proj=lambda hidden: hidden[..., : len(layer.keys) * head_dim],
-    )  # fmt: skip
+    )
     stored = SimpleNamespace(key_cache=[layer.keys[None]])
     with recorded_topk() as seen:
         chosen = module.select_tokens_by_attn_universal(

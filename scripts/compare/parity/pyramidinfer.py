@@ -99,8 +99,10 @@ def compare(row: Agreement, module: ModuleType, model, ids: Tensor, setting: str
         row.largest_gap = max(row.largest_gap, gap if math.isfinite(gap) else row.largest_gap)
         if kind == "different" and len(row.examples) < 5:
             heads = f"{model.config.num_attention_heads}/{model.config.num_key_value_heads} heads"
-            row.examples.append(f"{heads}, {setting}, n={n}, layer {index}: {len(ours[index])} and "
-                                f"{len(theirs[index])} tokens, gap {gap:.1e}")  # fmt: skip
+            row.examples.append(
+                f"{heads}, {setting}, n={n}, layer {index}: {len(ours[index])} and "
+                f"{len(theirs[index])} tokens, gap {gap:.1e}"
+            )
 
 
 def exchanged_gap(ours: Tensor, theirs: Tensor, entered: Tensor, scores: Tensor | None) -> float:

@@ -194,7 +194,7 @@ def test_a_page_of_other_runs_stays_or_is_named(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == "report.html is replaced: it was kvbench: a, b\n"
     (tmp_path / "notes.html").write_text("mine")
     kvbench("report", c, "--out", "notes.html")
-    assert capsys.readouterr().err == "notes.html is replaced: it was no page of runs\n"
+    assert capsys.readouterr().err == "notes.html is replaced: it was not a page of runs\n"
 
 
 def test_a_pack_beside_its_run_is_not_another_run(tmp_path):

@@ -28,7 +28,7 @@ MOST = [1.0] * 9 + [0.0]
 def test_equal_scores_of_few_prompts_are_no_proof_and_the_prompts_that_are_are_counted():
     (sentence,) = said({"full": ALL, "snapkv 0.4": ALL})
     assert sentence == (
-        "SnapKV at 0.4 cannot be told from FullKV by score on these 10 prompts; about 60 more would show a "
+        "SnapKV at 0.4 cannot be distinguished from FullKV by score on these 10 prompts; about 60 more would show a "
         "difference of 0.05."
     )
     (sentence,) = said({"full": [1.0] * 80, "snapkv 0.4": [1.0] * 80})
@@ -37,7 +37,7 @@ def test_equal_scores_of_few_prompts_are_no_proof_and_the_prompts_that_are_are_c
 
 def test_settings_that_differ_are_told_from_those_that_do_not():
     same, differ = said({"full": MOST, "snapkv 0.4": ALL, "h2o 0.2": NONE, "h2o 0.4": NONE, "streaming_llm 64": NONE})
-    assert same.startswith("SnapKV at 0.4 cannot be told")
+    assert same.startswith("SnapKV at 0.4 cannot be distinguished")
     assert differ == "Worse than FullKV: H2O at 0.2 and 0.4, and StreamingLLM at 64."
     (better,) = said({"full": [*NONE[:-1], 1.0], "snapkv 0.4": ALL})
     assert better == "Better than FullKV: SnapKV at 0.4."
@@ -57,7 +57,7 @@ def test_one_prompt_tells_nothing():
 
 def test_settings_over_different_numbers_of_prompts_say_so():
     (sentence,) = said({"full": ALL, "snapkv 0.4": ALL, "h2o 0.4": ALL[:2]})
-    assert "cannot be told from FullKV by score on 2 to 10 prompts; about 60 more" in sentence
+    assert "cannot be distinguished from FullKV by score on 2 to 10 prompts; about 60 more" in sentence
 
 
 def test_prompts_about_one_text_count_once():
@@ -70,7 +70,7 @@ def test_the_smallest_settings_are_named_first_and_only_a_few_methods():
     sizes = dict(zip(names, [0.4, 0.2, 0.1, 0.3, 0.31, 0.32, 0.4], strict=True))
     (sentence,) = said({"full": ALL, **dict.fromkeys(names, ALL)}, bytes_of=sizes)
     assert sentence.startswith(
-        "H2O at 0.1, SnapKV at 0.2 and 0.4, AdaKV at 0.3, TOVA at 0.3, and 2 further settings cannot be told"
+        "H2O at 0.1, SnapKV at 0.2 and 0.4, AdaKV at 0.3, TOVA at 0.3, and 2 further settings cannot be distinguished"
     )
 
 
@@ -78,7 +78,7 @@ def test_where_fullkv_is_known_by_definition_the_nearest_settings_are_told():
     near, far = [0.9, 0.8] * 5, [0.2, 0.1] * 5
     first, second = said({"full": ALL, "snapkv 0.4": near, "h2o 0.4": near, "h2o 0.1": far}, "top1")
     assert first == "By top1, SnapKV at 0.4 is nearest to FullKV: 0.850."
-    assert second.startswith("H2O at 0.4 cannot be told from it by top1 on these 10 prompts")
+    assert second.startswith("H2O at 0.4 cannot be distinguished from it by top1 on these 10 prompts")
     first, *_ = said({"full": NONE, "snapkv 0.4": far, "h2o 0.4": near}, "kl")
     assert first == "By kl, SnapKV at 0.4 is nearest to FullKV: 0.150."
 

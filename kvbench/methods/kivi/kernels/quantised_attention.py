@@ -10,12 +10,13 @@ from kvbench.ops.kernels.combine import combine_kernel
 from kvbench.ops.kernels.dot import dot
 
 MOST_PROGRAMS = 1024  # about what fills a GPU
-LEAST_TOKENS = 256  # of a split
+LEAST_TOKENS = 256  # per split
 SPLITS_AT_ONCE = 16  # in `combine_kernel`
 OPTIONS = {"num_warps": 8, "num_stages": 1}  # stages would copy the gathered scales and rows to shared memory
 
 
-# What changes while decoding must not be part of the compiled code: it would be compiled anew between two tokens.
+# Arguments that change while decoding must not be part of the compiled code: the kernel would be compiled again between
+# two tokens.
 @triton.jit(do_not_specialize=["split_tokens", "value_codes_head", "value_scale_head"])
 def split_kernel(
     query: tl.tensor, key_codes: tl.tensor, key_scale: tl.tensor, key_minimum: tl.tensor, key_rows: tl.tensor,
@@ -28,10 +29,10 @@ def split_kernel(
 ) -> None:  # fmt: skip
     """One program: a stored head with its g query heads, a stretch of `split_tokens` tokens, BLOCK_M query heads.
 
-    Codes, scales and minima are read where they lie and restored in registers, in float32, then rounded to the
-    query's dtype. NAME_head is the stride of a head; a minimum has that of its scale. Writes partial
+    Codes, scales and minima are read in place and restored in registers, in float32, then rounded to the query's dtype.
+    NAME_head is the stride of a head; a minimum has the stride of its scale. Writes partial
     [splits, num_attention_heads, D], normalised, and its log2-sum-exp2 [splits, num_attention_heads]; -inf where a
-    split begins behind the last token.
+    split begins after the last token.
     """
     head, split, heads = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(0)
     length = tl.load(lengths + head)
@@ -125,10 +126,10 @@ def quantised_attention(
 
 
 def block_sizes(g: int, head_dim: int, dtype: torch.dtype, bits: int) -> dict[str, int]:
-    """Constants of `split_kernel` for g query heads a stored head and codes of at most `bits` bits: blocks that fit in
-    registers and shared memory.
+    """Block sizes of `split_kernel` that fit in registers and shared memory, for g query heads per stored head and
+    codes of at most `bits` bits.
 
-    These were found by compiling for sm_80 and sm_90: others spill registers.
+    They were found by compiling for sm_80 and sm_90: other sizes spill registers.
     """
     width = max(16, triton.next_power_of_2(head_dim))
     if dtype.itemsize == 2:

@@ -11,7 +11,7 @@ def ring_append_kernel(
     stride_row: tl.tensor, stride_head: tl.tensor, kv_heads: tl.tensor, copies: tl.tensor, ring: tl.tensor,
     key_head: tl.tensor, value_head: tl.tensor, D: tl.constexpr, WIDTH: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program a head, which alone reads and writes its length. NAME_head is the stride of a head of a ring."""
+    """One program per head, which alone reads and writes the head's length. NAME_head: a ring's stride of heads."""
     head = tl.program_id(0).to(tl.int64)
     length = tl.load(lengths + head)
     source = head // copies

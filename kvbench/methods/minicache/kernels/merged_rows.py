@@ -15,7 +15,7 @@ def merged_rows_kernel(
     k: tl.tensor, bytes_: tl.tensor, head_directions: tl.tensor, head_retained: tl.tensor, D: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, COUNT: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program a head and BLOCK tokens. A row's place among its kind is the number of such tokens before it."""
+    """One program per head and BLOCK tokens. A row's place among retained (merged) rows is their number before it."""
     head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK
     head_bits = bits + head * bytes_
     before = 0  # retained tokens before `first`
@@ -30,12 +30,12 @@ def merged_rows_kernel(
     channel = tl.arange(0, WIDTH)
     kept = ((bit == 1) & (token < n))[:, None] & (channel < D)
     merged = ((bit == 0) & (token < n))[:, None] & (channel < D)
-    as_it_was = tl.load(retained + head * head_retained + rank[:, None] * D + channel, mask=kept, other=0.0)
+    unmerged = tl.load(retained + head * head_retained + rank[:, None] * D + channel, mask=kept, other=0.0)
     place = token - rank
     length = tl.load(magnitudes + head * (n - k) + place, mask=(bit == 0) & (token < n), other=0.0).to(tl.float32)
     at = directions + head * head_directions + place[:, None] * D + channel
     row = tl.load(at, mask=merged, other=0.0).to(tl.float32) * length[:, None]
-    row = tl.where(kept, as_it_was.to(tl.float32), row)
+    row = tl.where(kept, unmerged.to(tl.float32), row)
     tl.store(out + (head * n + token[:, None]) * D + channel, row.to(out.dtype.element_ty), mask=kept | merged)
 
 
@@ -54,6 +54,6 @@ def merged_rows(directions: Tensor, magnitudes: Tensor, retained: Tensor, bits: 
 
 
 def block_sizes(head_dim: int) -> dict[str, int]:
-    """Constants of `merged_rows_kernel`."""
+    """Block sizes of `merged_rows_kernel`."""
     width = triton.next_power_of_2(head_dim)
     return {"WIDTH": width, "BLOCK": max(8192 // width, 8), "COUNT": COUNTED}

@@ -1,4 +1,4 @@
-"""From the tokens that heads want to codebooks as indices: several layers of one shape at once, nothing packed yet."""
+"""From the tokens that heads select to codebooks as indices: several layers of one shape at once, not packed yet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,21 +19,21 @@ from kvbench.prefill import LayerState
 
 @dataclass
 class Rows:
-    """The vectors to code, per book, in the order of KV head and position; the books of a layer one after the other."""
+    """The vectors to code, per book, ordered by KV head and position; the books of a layer one after the other."""
 
     index: Tensor  # int64 [books, most]: rows of a layer's vectors [num_key_value_heads · n, head_dim]; then zeros
     lengths: Tensor  # int64 [books]: how many rows before the zeros
-    counts: Tensor  # int64 [books, most]: for how many query heads each stands; then zeros
+    counts: Tensor  # int64 [books, most]: how many query heads select each row; then zeros
 
     @classmethod
     def of(cls, counts: Tensor, books: int, heads: int, most: int) -> "Rows":
-        """The rows for counts [layers, streams, n], the number of query heads that want each token.
+        """The rows for counts [layers, streams, n], the number of query heads that select each token.
 
-        books: of each layer. heads: KV heads of the streams. most: tokens of a stream at most.
+        books: books of each layer. heads: KV heads of the streams. most: upper bound of a stream's tokens.
         """
         layers, streams, n = counts.shape
         all_rows = torch.arange(heads * n, device=counts.device).view(heads, 1, n)
-        # above one copy only where each stream has its own book
+        # several copies of a KV head's rows only if each stream has its own book
         all_rows = all_rows.expand(heads, streams // heads, n).reshape(books, -1).expand(layers, -1, -1)
         counts = counts.view(layers, books, -1)
         index, counts, lengths = compact(counts > 0, most * streams // books, all_rows, counts)
@@ -45,8 +45,8 @@ class Covered:
     """Codebooks of several layers of one kind: indices of the layers' vectors."""
 
     layers: Sequence[LayerState]
-    wanted: Tensor  # bool [layers, streams, query heads, n]: the tokens in codebooks
-    raw: Tensor  # bool [layers, num_key_value_heads, window]: which of the last tokens stay as they are
+    selected: Tensor  # bool [layers, streams, query heads, n]: the tokens in codebooks
+    raw: Tensor  # bool [layers, num_key_value_heads, window]: which of the last tokens are not coded
     rows: Rows
     keys: Covers
     values: Covers
@@ -55,16 +55,16 @@ class Covered:
     def layer(self, place: int, kept: Kept, nbytes: int) -> "CoveredLayer":
         count = len(self.layers)
         index, *covers = (x.unflatten(0, (count, -1))[place] for x in (self.rows.index, *self.keys, *self.values))
-        tokens = self.layers[place], self.wanted[place], self.raw[place], index
+        tokens = self.layers[place], self.selected[place], self.raw[place], index
         return CoveredLayer(*tokens, Covers(*covers[:3]), Covers(*covers[3:]), self.sizes[place], kept, nbytes)
 
 
 @dataclass(eq=False)
 class CoveredLayer:
-    """One layer's part of `Covered`, and what its cache will retain and take."""
+    """One layer's part of `Covered`, and the retained tokens and bytes of its cache."""
 
     layer: LayerState
-    wanted: Tensor  # bool [streams, query heads, n]
+    selected: Tensor  # bool [streams, query heads, n]
     raw: Tensor  # bool [num_key_value_heads, window]
     index: Tensor  # int64 [books, most], as in `Rows`
     keys: Covers
@@ -77,18 +77,18 @@ class CoveredLayer:
 def cover(
     layers: Sequence[LayerState], masks: Tensor, window: int, scope: str, most: int, thetas: tuple[float, float]
 ) -> Covered:
-    """Codebooks of the tokens masks, bool [layers, num_key_value_heads, heads that select per KV head, n]; written.
+    """Codebooks of the tokens in masks, bool [layers, num_key_value_heads, heads that select per KV head, n].
 
-    No head wants more than `most` tokens. `sizes` is empty until `read_sizes`.
+    `masks` is overwritten. No head selects more than `most` tokens. `sizes` is empty until `read_sizes`.
     """
     heads, n = masks.shape[1], masks.shape[3]
     late = masks[..., n - min(window, n) :]
     raw = late.all(dim=2)
     late.masked_fill_(raw[:, :, None], False)
-    wanted = masks.flatten(1, 2)[:, :, None] if scope == "head" else masks
-    counts = wanted.sum(dim=2)
-    books = 1 if scope == "layer" else wanted.shape[1]
-    rows = Rows.of(counts, books, heads, min(n, most * wanted.shape[2]))
+    selected = masks.flatten(1, 2)[:, :, None] if scope == "head" else masks
+    counts = selected.sum(dim=2)
+    books = 1 if scope == "layer" else selected.shape[1]
+    rows = Rows.of(counts, books, heads, min(n, most * selected.shape[2]))
     index = rows.index.view(len(layers), -1)
 
     def covered(x: Tensor, theta: float) -> Covers:
@@ -99,7 +99,7 @@ def cover(
 
     keys = covered(keys_before_rope(layers, index), thetas[0])
     values = covered(gathered([layer.values for layer in layers], index), thetas[1])
-    return Covered(layers, wanted, raw, rows, keys, values, [])
+    return Covered(layers, selected, raw, rows, keys, values, [])
 
 
 def read_sizes(covered: Sequence[Covered]) -> None:
@@ -115,10 +115,10 @@ def read_sizes(covered: Sequence[Covered]) -> None:
 def _size_tensors(group: Covered) -> list[Tensor]:
     """The numbers of `Sizes`, each for all layers."""
     count, heads = group.raw.shape[:2]
-    kept = group.wanted.any(dim=2)  # [layers, streams, n]
+    kept = group.selected.any(dim=2)  # [layers, streams, n]
     union = kept if kept.shape[1] == heads else kept.view(count, heads, -1, kept.shape[2]).any(dim=2)
     return [
-        group.wanted.sum(dim=3),
+        group.selected.sum(dim=3),
         union.sum(dim=2),
         group.raw.sum(dim=2),
         group.keys.sizes,
@@ -129,7 +129,7 @@ def _size_tensors(group: Covered) -> list[Tensor]:
 
 
 def _parted(numbers: list[int], count: int) -> list[list[int]]:
-    """The numbers of each of `count` layers, which have equally many."""
+    """The numbers of each of `count` layers, equally many per layer."""
     size = len(numbers) // count
     return [numbers[place * size : (place + 1) * size] for place in range(count)]
 
@@ -160,7 +160,7 @@ def cover_bytes(vectors: int, head_dim: int) -> int:
 def compact(mask: Tensor, most: int, *values: Tensor) -> tuple[Tensor, ...]:
     """The elements of each of `values` [..., n] where mask [..., n] is true, in order, and their number.
 
-    They are [..., most], filled up with zeros, and [...]. No wait, as the size does not depend on the data.
+    Shapes: [..., most], padded with zeros, and [...]. No wait for the device: shapes do not depend on the data.
     """
     places = mask.cumsum(dim=-1)
     slots = places * mask  # elements where the mask is false share slot 0, which is left out

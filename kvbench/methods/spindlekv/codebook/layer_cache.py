@@ -1,6 +1,6 @@
-"""SpindleKV's cache: codebook entries, and per kept vector a reference and a magnitude, packed over all heads.
+"""SpindleKV's cache: codebook entries, and a reference and a magnitude per kept vector, packed over all heads.
 
-It holds one sequence or all sequences of a batch: one operation codes a token, one attends to all.
+It holds one sequence or all sequences of a batch: one operator codes a token of all of them, another attends to all.
 """
 
 import sys
@@ -29,21 +29,21 @@ class CodebookRow(Row):
         """beside: bytes of positions, bits and raw vectors."""
         super().__init__(kept)
         self.beside = beside
-        self.token_bytes = 0  # of one more token, all of whose vectors become entries
+        self.token_bytes = 0  # bytes of one more token if all its vectors become entries
 
 
 class CodebookLayer(RowsLayer):
     """Coded vectors of the streams of all rows, and the prompt's last tokens uncompressed.
 
-    Rows have equally many streams and KV heads. Query head q of a row reads its stream
+    All rows have the same number of streams and of KV heads. Query head q of a row reads the row's stream
     q // (num_attention_heads / streams). Keys are coded before RoPE and rotated to their original positions whenever
-    they are read. A decoded token is matched to an entry or becomes one, once per stream. Only the device knows how
-    many become entries, so room is made for the entries of BLOCK tokens at once, and for no more, because the width of
+    they are read. In each stream a decoded token is matched to an entry or becomes an entry. Only the device knows how
+    many become entries, so room is made for the entries of BLOCK tokens at once, and not for more, because the width of
     references depends on it. The number of decoded tokens of each stream is counted on the device, too.
     """
 
     rows: list[CodebookRow]
-    room = sys.maxsize  # `append` makes room itself
+    room = sys.maxsize  # `append` makes room when needed
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class CodebookLayer(RowsLayer):
         self._lay_out()
 
     def joins(self, other: RowsLayer) -> bool:
-        """Caches that have coded decoded tokens join no other."""
+        """Whether two caches can be joined. A cache with decoded tokens cannot."""
         if not isinstance(other, CodebookLayer) or self.decoded or other.decoded:
             return False
         return self._kind() == other._kind()
@@ -76,7 +76,7 @@ class CodebookLayer(RowsLayer):
         return streams, heads, self.prompt, self.rope, self.k.kind(), self.v.kind()
 
     def joined(self, others: Sequence["CodebookLayer"], room: int) -> "CodebookLayer":
-        """Room is made when a token comes, as in a single cache, because the width of references depends on it."""
+        """Room is made when a token is appended, as in a single cache: the width of references depends on it."""
         if not others:
             return self
         parts = [self, *others]
@@ -94,7 +94,7 @@ class CodebookLayer(RowsLayer):
 
     @property
     def filled_bytes(self) -> int:
-        """Counted as if every decoded vector had become an entry: only the device knows how many have."""
+        """Bytes as if every decoded vector had become an entry: only the device knows how many have."""
         return sum(row.filled for row in self.rows)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
@@ -104,7 +104,7 @@ class CodebookLayer(RowsLayer):
             self._code(*token)
 
     def _code(self, keys: Tensor, values: Tensor) -> None:
-        """One token's vectors [rows, num_key_value_heads, 1, head_dim]."""
+        """Code one token's vectors, [rows, num_key_value_heads, 1, head_dim]."""
         if not self.ahead:
             self._make_place(BLOCK)
         self.write(keys, values)
@@ -190,7 +190,7 @@ class CodebookLayer(RowsLayer):
         self._count_bytes()
 
     def _count_bytes(self) -> None:
-        """Count the bytes of each row; those without room as if every decoded vector had become an entry."""
+        """Count the bytes of each row. Filled bytes count every decoded vector as an entry."""
         count = len(self.streams.tokens) // len(self.rows)
         for number, row in enumerate(self.rows):
             streams = range(number * count, (number + 1) * count)

@@ -29,9 +29,9 @@ class Packing:
         self.rope = fixed_rotation(first.rope, "a codebook of keys before RoPE")
         self.table = rope_table(self.rope, first.keys.shape[2])
         self.most = [cover.index.shape[1] for cover in covered]
-        self.tokens = [sum(sizes.tokens) for sizes in self.sizes]  # coded, of all streams of a layer
+        self.tokens = [sum(sizes.tokens) for sizes in self.sizes]  # coded tokens of all streams of a layer
         self.lengths = [sizes.lengths for sizes in self.sizes]
-        self.rows = self._first(self.lengths)  # of the coded tokens, in the covers
+        self.rows = self._first(self.lengths)  # indices of the coded tokens in the covers
         self.index = torch.cat([cover.index.flatten() for cover in covered])[self.rows]  # rows of a layer's vectors
         self.by_layer = self.index.split(self.tokens)
 
@@ -55,7 +55,9 @@ class Packing:
         arranged: Callable[[Tensor], Tensor],
     ) -> list[Side]:
         """The sides of x float32 [coded tokens, head_dim]; books: the entries of each layer's books."""
-        picked = torch.cat([cover.entries.flatten() for cover in covers])[self._first(books)]  # each within its book
+        picked = torch.cat([cover.entries.flatten() for cover in covers])[
+            self._first(books)
+        ]  # indices within each book
         entries = x[picked + repeated(offsets(flat(self.lengths)), flat(books), x.device)]
         entries = arranged((F.normalize(entries, dim=-1) if reconstruct else entries).to(self.dtype))
         references = torch.cat([cover.references.flatten() for cover in covers])[self.rows]
@@ -73,7 +75,7 @@ class Packing:
         return [Side(*parts, limit) for parts in sides]
 
     def _references(self, references: Tensor, books: list[list[int]]) -> list[list[Tensor]]:
-        """The references of each stream in the type that it needs."""
+        """The references of each stream in the narrowest type for its book."""
         widths = [sizes.widths(entries) for sizes, entries in zip(self.sizes, books, strict=True)]
         narrow = {width: self._by_stream(references.to(WIDTHS[width])) for width in {*flat(widths)}}
         return [[narrow[width][place][stream] for stream, width in enumerate(row)] for place, row in enumerate(widths)]
@@ -88,15 +90,15 @@ class Packing:
         ]
 
     def _bits(self) -> list[Tensor | None]:
-        """The bits of each layer: which coded tokens each head wants, for the streams whose heads differ."""
+        """The bits of each layer: which coded tokens each head selects, for the streams whose heads differ."""
         widths = [[width for width in sizes.bit_widths for _ in range(sizes.group)] for sizes in self.sizes]
         if not any(flat(widths)):
             return [None] * len(widths)
-        wanted = torch.cat([cover.wanted for cover in self.covered])  # [streams, query heads, n]
-        kept = wanted.any(dim=1)
+        selected = torch.cat([cover.selected for cover in self.covered])  # [streams, query heads, n]
+        kept = selected.any(dim=1)
         longest = max(max(sizes.tokens) for sizes in self.sizes)
         order, lengths = compact(kept, longest, torch.arange(self.n, device=kept.device).expand_as(kept))
-        seen = wanted.gather(2, order[:, None].expand(-1, wanted.shape[1], -1))
+        seen = selected.gather(2, order[:, None].expand(-1, selected.shape[1], -1))
         seen &= (torch.arange(longest, device=kept.device) < lengths[:, None])[:, None]
         bits = pack_bits(seen.flatten(0, 1))  # [streams · query heads, bytes]
         starts = [bits.shape[1] * row for row in range(len(bits))]
@@ -128,7 +130,7 @@ class Packing:
 
 
 def joined(lists: Sequence[Sequence[Tensor]]) -> list[Tensor | None]:
-    """The parts of each list one after the other, in separate memory; None for an empty list.
+    """The parts of each list, concatenated in separate memory; None for an empty list.
 
     All lists are copied at once, because separate copies would each launch a kernel on a GPU.
     """
@@ -143,12 +145,12 @@ def joined(lists: Sequence[Sequence[Tensor]]) -> list[Tensor | None]:
 
 
 def as_bytes(x: Tensor) -> Tensor:
-    """uint16, which few kernels take, as bytes; other types unchanged."""
+    """x as bytes if its dtype is uint16, which few kernels take; other dtypes unchanged."""
     return x.view(torch.uint8) if x.dtype == torch.uint16 else x
 
 
 def first_of_each(starts: list[int], counts: list[int], device: torch.device) -> Tensor:
-    """For each i in order starts[i] and the counts[i] - 1 numbers after it: int64 [sum of counts]."""
+    """For each i in order, starts[i] and the counts[i] - 1 numbers after it: int64 [sum of counts]."""
     shifts = [start - held for start, held in zip(starts, offsets(counts), strict=True)]
     return repeated(shifts, counts, device) + torch.arange(sum(counts), device=device)
 

@@ -10,17 +10,17 @@ from kvbench.methods.spindlekv.ops.codebook_layout import Books, Coded, referenc
 
 
 class SidePlace(NamedTuple):
-    """As in `codebook_layout.Place`."""
+    """The part of `codebook_layout.Place` for keys or for values."""
 
-    book: int  # first row
-    references: int  # offset in bytes
-    width: int  # of a reference in bytes
+    book: int  # first row of the stream's book
+    references: int  # offset of the references in bytes
+    width: int  # width of a reference in bytes
 
 
 class Side:
-    """Coded vectors of all streams, packed. A stream's references are of the narrowest type that names its entries.
+    """Coded vectors of all streams, packed. A stream's references have the narrowest type for its book's entries.
 
-    Made from the prompt without room for more; `make_room` adds it.
+    It is made from the prompt without room for further tokens; `make_room` adds room.
     """
 
     def __init__(
@@ -32,9 +32,10 @@ class Side:
         magnitudes: Tensor | None,
         bound: float,
     ):
-        """entries [sum of capacities, head_dim], unit vectors, or whole ones where magnitudes [tokens] is None.
+        """entries [sum of capacities, head_dim]: unit vectors, or whole vectors if magnitudes [tokens] is None.
 
-        sizes int64 [books] on the device, capacities the same numbers; references [tokens] per stream, of any type.
+        sizes: int64 [books] on the device; capacities: the same numbers on the host; references: [tokens] per stream,
+        of any integer type.
         """
         self.entries, self.sizes, self.capacities = entries, sizes, capacities
         self.magnitudes, self.bound = magnitudes, bound
@@ -62,11 +63,11 @@ class Side:
         return self.widths[stream] + (0 if self.magnitudes is None else self.magnitudes.element_size())
 
     def token_bytes(self, streams: Sequence[int]) -> int:
-        """Bytes of one more token in these streams, in all of which it becomes an entry."""
+        """Bytes of one more token in these streams if it becomes an entry in all of them."""
         return sum(self.vector_bytes(stream) + self.entry_bytes for stream in streams)
 
     def stored_bytes(self, streams: Sequence[int], lengths: Sequence[int]) -> int:
-        """Bytes of these streams, of `lengths` tokens, and of their books."""
+        """Bytes of these streams, which have `lengths` tokens, and of their books."""
         books = {self._book(stream) for stream in streams}
         vectors = sum(self.vector_bytes(stream) * n for stream, n in zip(streams, lengths, strict=True))
         return vectors + sum(self.capacities[book] for book in books) * self.entry_bytes
@@ -77,7 +78,7 @@ class Side:
 
     @classmethod
     def joined(cls, sides: Sequence["Side"], lengths: Sequence[Sequence[int]]) -> "Side":
-        """The streams and books of all sides, whose streams have `lengths` tokens each."""
+        """One side with the streams and books of all `sides`; `lengths` has the tokens of each stream of each side."""
         first = sides[0]
         return cls(
             torch.cat([side.entries for side in sides]),
@@ -89,7 +90,7 @@ class Side:
         )
 
     def kept(self, streams: Sequence[int], lengths: Sequence[int]) -> "Side":
-        """These streams, whole books of them, of all, which have `lengths` tokens each."""
+        """A side with only these streams, which are all streams of some books; lengths: tokens of every stream."""
         books = sorted({self._book(stream) for stream in streams})
         entries, references = self.entries.split(self.capacities), self.split(lengths)
         magnitudes = None
@@ -106,16 +107,16 @@ class Side:
         )
 
     def split(self, lengths: Sequence[int]) -> list[Tensor]:
-        """References of each stream, of `lengths` tokens."""
+        """The references of each stream; lengths: tokens of each stream."""
         places = zip(self.offsets, self.widths, lengths, strict=True)
         return [view_references(self.references, *place) for place in places]
 
     def place(self, stream: int) -> SidePlace:
-        """Where a stream's vectors lie."""
+        """The place of a stream's vectors in the packed tensors."""
         return SidePlace(sum(self.capacities[: self._book(stream)]), self.offsets[stream], self.widths[stream])
 
     def make_room(self, lengths: list[int], tokens: int) -> None:
-        """Room for `tokens` more tokens behind the `lengths` that each stream has, all of which may become entries."""
+        """Add room for `tokens` tokens, all of which may become entries, to streams of `lengths` tokens each."""
         streams, books = len(lengths), len(self.capacities)
         # zeros: attention multiplies entries without references by 0
         self.entries = spread(self.entries, self.capacities, tokens * streams // books)
@@ -125,9 +126,9 @@ class Side:
         self._pack(self.split(lengths), tokens)
 
     def _pack(self, references: list[Tensor], room: int = 0) -> None:
-        """Pack references of all streams into bytes, each with `room` more, the widest first, so that all are aligned.
+        """Pack the references of all streams into bytes, each with room for `room` more, in the type for its book.
 
-        Their own type may name more entries than room for more needs, or fewer.
+        The widest come first, so that all are aligned.
         """
         self.streams, self.count = len(references), sum(len(r) + room for r in references)
         types = reference_types(self.capacities, self.streams)
@@ -151,6 +152,6 @@ class Side:
 
 
 def spread(x: Tensor, lengths: list[int], room: int) -> Tensor:
-    """x [sum of lengths, …] with `room` rows of zeros behind each length."""
+    """x [sum of lengths, …] with `room` rows of zeros after each part of lengths[i] rows."""
     gap = x.new_zeros(room, *x.shape[1:])
     return torch.cat([part for piece in x.split(lengths) for part in (piece, gap)])

@@ -1,4 +1,4 @@
-"""The sizes of a layer's codebook cache, known on the host before it is packed, and the bytes that follow from them."""
+"""The sizes of a layer's codebook cache, known on the host before it is packed, and its bytes."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,13 +10,13 @@ from kvbench.methods.spindlekv.ops.codebook_layout import reference_types, small
 class Sizes:
     """Numbers of one layer's tokens and entries. A stream is a KV head, or a query head with its own codebook."""
 
-    heads: list[int]  # coded tokens of each head that selects for itself
-    union: list[int]  # coded tokens of each KV head that any of its heads wants
+    heads: list[int]  # coded tokens of each head that selects
+    union: list[int]  # coded tokens of each KV head that any of its heads selects
     windows: list[int]  # raw tokens of each KV head
     keys: list[int]  # entries of each book
     values: list[int]
-    gaps: list[int]  # per stream, whether its tokens are not 0 … tokens-1
-    same: list[int]  # per stream but the first, whether its tokens are those of the stream before
+    gaps: list[int]  # per stream: whether its tokens differ from 0 … tokens-1
+    same: list[int]  # per stream except the first: whether it has the same tokens as the previous stream
 
     @cached_property
     def tokens(self) -> list[int]:
@@ -31,11 +31,11 @@ class Sizes:
 
     @property
     def group(self) -> int:
-        """Heads that read a stream and select for themselves."""
+        """How many heads select tokens in a stream."""
         return len(self.heads) // len(self.tokens)
 
     def retained(self, unfolded: bool) -> list[int]:
-        """Tokens kept, coded or raw: by each head if `unfolded`, else by any head of each KV head."""
+        """Kept tokens, coded or raw: of each head if `unfolded`, otherwise of any head of each KV head."""
         counts = self.heads if unfolded else self.union
         return [count + self.windows[place * len(self.windows) // len(counts)] for place, count in enumerate(counts)]
 
@@ -50,7 +50,7 @@ class Sizes:
 
     @cached_property
     def position_offsets(self) -> list[int]:
-        """Where each stream's positions begin among those stored; -1: its tokens are 0 … tokens-1."""
+        """Offset of each stream's positions in the stored positions; -1: its tokens are 0 … tokens-1."""
         offsets, held = [], 0
         for stream, count in enumerate(self.tokens):
             if not self.gaps[stream]:
@@ -69,13 +69,13 @@ class Sizes:
 
     @cached_property
     def bit_widths(self) -> list[int]:
-        """Bytes of the bits of each head of a stream; 0 where all of them want all tokens."""
-        pairs = zip(self.tokens, self._wanted, strict=True)
-        return [0 if wanted == count * self.group else -(-count // 8) for count, wanted in pairs]
+        """Bytes of the bits of each head of a stream; 0 if all heads select all tokens."""
+        pairs = zip(self.tokens, self._selected, strict=True)
+        return [0 if selected == count * self.group else -(-count // 8) for count, selected in pairs]
 
     @property
     def bit_offsets(self) -> list[int]:
-        """Where each stream's bits begin; -1 where it has none."""
+        """Offset of each stream's bits; -1 for a stream without bits."""
         offsets, held = [], 0
         for width in self.bit_widths:
             offsets.append(held if width else -1)
@@ -83,7 +83,7 @@ class Sizes:
         return offsets
 
     def nbytes(self, n: int, head_dim: int, itemsize: int, reconstruct: bool) -> int:
-        """Bytes of the cache of a prompt of n tokens, vectors of `itemsize` bytes a channel."""
+        """Bytes of the cache of a prompt of n tokens, with vectors of `itemsize` bytes per channel."""
         vectors = sum(self.keys) + sum(self.values) + 2 * sum(self.windows)
         magnitudes = 2 * sum(self.tokens) if reconstruct else 0
         positions = sum(self.tokens[stream] for stream in self.placed) * smallest_integer(n - 1).itemsize
@@ -91,7 +91,7 @@ class Sizes:
         return (vectors * head_dim + magnitudes) * itemsize + self.reference_bytes() + positions + bits
 
     @property
-    def _wanted(self) -> list[int]:
-        """Coded tokens of all heads of each stream together."""
+    def _selected(self) -> list[int]:
+        """Coded tokens of each stream, summed over its heads."""
         group = self.group
         return [sum(self.heads[stream * group : (stream + 1) * group]) for stream in range(len(self.tokens))]

@@ -27,23 +27,23 @@ PACKING = 12  # bytes that packing takes for each channel of a coded token
 
 @checked
 class Codebook(Storage):
-    """SpindleKV's similarity based token replacement (Tang et al. 2025, §3.4), by itself.
+    """SpindleKV's similarity-based token replacement (Tang et al. 2025, §3.4), without eviction.
 
-    theta_k, theta_v   cosine above which a key before RoPE, or a value, may be represented by another; 1 merges
-                       only vectors of equal direction.
+    theta_k, theta_v   cosine above which a key before RoPE, or a value, may be represented by another; 1 merges only
+                       vectors of equal direction.
     scope              the heads that share a codebook. kv_group: a KV head with all its query heads. layer: all heads.
-                       head: each query head has its own, where query heads select for themselves.
-    reconstruct        true stores every vector's magnitude; false reads an entry with its own magnitude (table 6).
+                       head: each query head has a codebook if query heads select separately.
+    reconstruct        true: every vector's magnitude is stored. false: a vector is read as its entry (table 6).
     window             the prompt's last tokens that stay uncompressed if all heads of a group keep them; 0: they are
                        coded, too. The paper does not say.
-    ratio_over         where query heads select for themselves, the vectors that r1 and r2 count. kv_heads: tokens that
-                       any head of a group kept, once per KV head, over the model's own cache. query_heads: each
-                       head's own, over the unfolded cache, as the paper's definition says; copies merge, so r cannot
-                       exceed r3 / g there, less than the paper prints. r_bytes is the same.
+    ratio_over         the vectors that r1 and r2 count if query heads select separately. kv_heads: tokens that any head
+                       of a group keeps, once per KV head, over the model's cache. query_heads: tokens of each head,
+                       over the unfolded cache, as the paper defines it; copies merge, so r cannot exceed r3 / g, which
+                       is less than the paper prints. r_bytes is the same.
 
-    If query heads of a group select for themselves, the degrees count every head's copy, as if unfolded. But a token's
-    copies share one reference and one magnitude, stored once per KV head with a bit per query head (scope=head stores
-    them once per query head).
+    If query heads of a group select separately, degrees count every head's copy, as if unfolded. But a token's copies
+    share one reference and one magnitude, stored once per KV head with a bit per query head (scope=head stores them
+    once per query head).
     Ties go to the lowest KV head, then position. Raw vectors count as entries in r2.
     """
 
@@ -66,10 +66,10 @@ class Codebook(Storage):
         return [*self.pack_all(self.cover_all(layers, selections))]
 
     def most_share(self, tokens: int) -> float:
-        return 1.05  # magnitudes and references, where nothing merges
+        return 1.05  # magnitudes and references, if no vectors merge
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        """A reference of a byte, and a magnitude: a codebook has as few entries as its vectors are similar."""
+        """The share of a reference of one byte and a magnitude: similar vectors need few entries."""
         if layer is None:
             return 0.0
         return min((1 + element_bytes * self.reconstruct) / (layer.head_dim * element_bytes), 1.0)
@@ -79,9 +79,9 @@ class Codebook(Storage):
         return self.scope == "head"
 
     def cover_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[CoveredLayer]:
-        """The contents and sizes of the caches of all layers, not yet packed, a group of layers at the same time.
+        """The contents and sizes of the caches of all layers, not packed yet, a group of layers at a time.
 
-        One wait for each device that the layers are on.
+        One wait for each device of the layers.
         """
         pairs = list(zip(layers, selections, strict=True))
         sizes = [self._cover_bytes(layer, selection) for layer, selection in pairs]
@@ -93,9 +93,9 @@ class Codebook(Storage):
         return [self._covered(*where, selection) for where, selection in zip(places, selections, strict=True)]
 
     def pack_all(self, covered: Sequence[CoveredLayer]) -> list[CodebookLayer]:
-        """The caches of covered layers, a group of them at the same time."""
+        """The caches of covered layers, a group of layers at a time."""
         sizes = [sum(cover.sizes.tokens) * PACKING * cover.layer.keys.shape[2] for cover in covered]
-        kinds = [(kind(cover.layer), cover.wanted.shape) for cover in covered]
+        kinds = [(kind(cover.layer), cover.selected.shape) for cover in covered]
         packed = (self._pack(covered[part]) for part in layer_groups([cover.layer for cover in covered], sizes, kinds))
         return [cache for caches in packed for cache in caches]
 
@@ -133,12 +133,12 @@ class Codebook(Storage):
     def _kept(self, layer: LayerState, selection: Selection, sizes: Sizes) -> Kept:
         """Formula 15 for one layer, over query heads or over KV heads.
 
-        r3 as printed, (d + index bits / (key bits + 1)) / d, with the width that references really have.
+        r3 as printed, (d + index bits / (key bits + 1)) / d, with the actual width of references.
         """
         unfolded = self.ratio_over == "query_heads" and selection.heads(layer) > layer.num_key_value_heads
         retained = sizes.retained(unfolded)
         pairs = sum(retained)
-        # over query heads every head's own pairs count, copies included
+        # over query heads the pairs of every head count, copies included
         coded = sum(sizes.heads if unfolded else sizes.tokens)
         vectors = sum(sizes.keys) + sum(sizes.values) + 2 * sum(sizes.windows)
         width = sizes.reference_bytes() / max(2 * sum(sizes.tokens), 1)
@@ -158,12 +158,12 @@ class Codebook(Storage):
 
 
 def _of_one_width(layer: LayerState) -> None:
-    """Raises UserError where values are of another width than keys: both are coded by the same kernels."""
+    """Raise UserError if values have another width than keys: both are coded by the same kernels."""
     keys, values = layer.keys.shape[2], layer.values.shape[2]
     if keys != values:
-        raise UserError(f"a codebook needs values as wide as keys: this model's have {values} and {keys} channels")
+        raise UserError(f"a codebook needs values as wide as keys: this model has {values} and {keys} channels")
 
 
 def kind(layer: LayerState) -> Hashable:
-    """Layers of one kind can be worked on together."""
+    """The properties that layers must have in common to be processed together."""
     return layer.keys.device, layer.keys.dtype, layer.keys.shape, layer.num_attention_heads, layer.rope

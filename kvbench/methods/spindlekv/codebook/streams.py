@@ -1,4 +1,4 @@
-"""Parts of a codebook cache beside its coded vectors: each stream's kept tokens, and the last tokens uncompressed."""
+"""Parts of a codebook cache beside its coded vectors: each stream's kept tokens, and the uncompressed last tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ class Streams:
     """The coded prompt tokens of each stream. A stream is a KV head, or a query head with its own codebook."""
 
     tokens: list[int]  # coded tokens of the prompt, per stream
-    positions: Tensor | None  # of all streams' tokens, in the narrowest integer type
+    positions: Tensor | None  # positions of all streams' tokens, in the narrowest integer type
     position_offsets: list[int]  # per stream; -1: its tokens are 0 … tokens-1
-    bits: Tensor | None  # uint8, per stream [query heads, ceil(tokens / 8)]: the tokens that a query head kept
-    bit_offsets: list[int]  # per stream; -1: all its query heads kept all
+    bits: Tensor | None  # uint8, per stream [query heads, ceil(tokens / 8)]: the tokens that a query head keeps
+    bit_offsets: list[int]  # per stream; -1: all its query heads keep all tokens
 
     @classmethod
     def joined(cls, parts: Sequence["Streams"]) -> "Streams":
@@ -25,7 +25,7 @@ class Streams:
         return cls([count for part in parts for count in part.tokens], *positions, *bits)
 
     def keep(self, streams: Sequence[int]) -> None:
-        """Forget all other streams. Their positions and bits stay stored, unread."""
+        """Forget all other streams. Their positions and bits stay stored but are not read."""
         for name in ("tokens", "position_offsets", "bit_offsets"):
             setattr(self, name, [getattr(self, name)[stream] for stream in streams])
 
@@ -35,7 +35,7 @@ class Streams:
 
 @dataclass
 class Raw:
-    """The prompt's last tokens uncompressed, packed over KV heads: [rows, head_dim]."""
+    """The prompt's uncompressed last tokens, packed over KV heads: [rows, head_dim]."""
 
     keys: Tensor  # after RoPE, in paired order
     values: Tensor
@@ -56,14 +56,14 @@ class Raw:
 
 class Held(NamedTuple):
     tensor: Tensor | None
-    offsets: list[int]  # in `tensor`; -1: a stream that has nothing in it
+    offsets: list[int]  # of each stream in `tensor`; -1: the stream has no part of it
 
 
 def _behind(parts: Sequence[Held]) -> Held:
-    """Tensors one behind the other, and offsets in them; -1 stays."""
+    """The concatenated tensors, and the streams' offsets in the result; -1 stays."""
     offsets, start = [], 0
     for held, part_offsets in parts:
         offsets += [offset if offset < 0 else start + offset for offset in part_offsets]
         start += 0 if held is None else len(held)
-    tensors = [each for each, _ in parts if each is not None]
+    tensors = [part.tensor for part in parts if part.tensor is not None]
     return Held(torch.cat(tensors) if tensors else None, offsets)

@@ -1,4 +1,4 @@
-"""Coding decoded vectors: each as the codebook's nearest entry, or as a new entry."""
+"""Coding decoded vectors: each becomes a reference to the codebook's nearest entry, or a new entry."""
 
 from typing import NamedTuple
 
@@ -34,12 +34,12 @@ def codebook_append(
     rotation: Rotation,
     layout: Layout,
 ) -> None:
-    """Code one new token's keys and values, vectors of num_key_value_heads, once per stream, and count it as decoded.
+    """Code the keys and values of a new token, [num_key_value_heads, head_dim], once per stream; count it as decoded.
 
-    A stream refers to the entry of its book with the largest cosine, if that is above the bound (ties: the lowest);
-    else the vector becomes the book's next entry. Streams that share a book come one after the other.
+    A stream refers to the entry of its book with the largest cosine if this is above the bound (ties: the lowest
+    entry). Otherwise the vector becomes the book's next entry. Streams that share a book are coded one after the other.
 
-    New keys come after RoPE, which is undone first: entries of keys are without it.
+    New keys are passed after RoPE; it is undone first, because entries are keys before RoPE.
     """
     earlier, places = int(layout.decoded[0]), to_places(layout.places)
     paired, turn = new.keys.index_select(1, rotation.order), rotation.turns[layout.prompt + earlier]
@@ -76,11 +76,11 @@ def append_side(
 class Decoded(NamedTuple):
     units: Tensor  # float32 [heads, head_dim], the vectors' directions
     norms: Tensor  # [heads]
-    fresh: Tensor  # [heads, head_dim], what each would be as an entry
+    fresh: Tensor  # [heads, head_dim], the vectors as new entries
 
 
 def decoded_vectors(vectors: Tensor, turn: Tensor | None, dtype: torch.dtype, reconstructs: bool) -> Decoded:
-    """Directions, norms and entries of vectors [heads, head_dim] before `turn`; norms and entries in `dtype`."""
+    """Directions, norms and entries of vectors [heads, head_dim], rotated back by `turn`; norms, entries in `dtype`."""
     x = vectors.float()
     if turn is not None:
         x = unturn(x.clone(), turn[None])
@@ -90,12 +90,12 @@ def decoded_vectors(vectors: Tensor, turn: Tensor | None, dtype: torch.dtype, re
 
 
 def are_units(entries: Tensor, magnitudes: Tensor | None) -> bool:
-    """Whether entries are unit vectors up to float32's rounding, which their products have too."""
+    """Whether entries are unit vectors up to float32's rounding error, which is in their products anyway."""
     return magnitudes is not None and entries.dtype == torch.float32
 
 
 def nearest(entries: Tensor, unit: Tensor, are_units: bool, bound: float) -> int | None:
-    """The row of entries [|C|, head_dim] with the largest cosine to a unit vector, if above `bound`."""
+    """The row of entries [|C|, head_dim] with the largest cosine to a unit vector; None if it is not above `bound`."""
     if len(entries) == 0:
         return None
     rows = entries.float()

@@ -1,4 +1,4 @@
-"""Attention over a codebook cache: entries, references and magnitudes as they are stored, nothing rebuilt and kept."""
+"""Attention over a codebook cache, directly from stored entries, references and magnitudes."""
 
 from bisect import bisect_right
 
@@ -34,12 +34,12 @@ def codebook_attention(
     longest: Varying,
     scaling: Scaling,
 ) -> Tensor:
-    """softmax(QKᵀ·scaling)V of one token's query [streams, query heads of each, head_dim], which it returns like query.
+    """softmax(QKᵀ·scaling)V of one token's query [streams, query heads of each, head_dim]; the result has its shape.
 
-    Each stream has coded tokens, those of the prompt and decoded ones, and the raw ones of its KV head. A coded key is
-    its entry times its magnitude, rotated to its position: of the prompt's tokens that in `seen`, of decoded ones that
-    behind the prompt. A coded value is its entry times its magnitude. Raw keys come after RoPE, in paired order.
-    `longest`: no stream has more tokens, coded or raw.
+    Each stream has coded tokens of the prompt, decoded tokens, and the raw tokens of its KV head. A coded key is its
+    entry times its magnitude, rotated to its position: a prompt token's position in `seen`, a decoded token's position
+    after the prompt. A coded value is its entry times its magnitude. Raw keys are after RoPE, in paired order.
+    longest: upper bound of a stream's tokens, coded or raw.
     """
     later, prompt = int(layout.decoded[0]), layout.prompt
     out, places, turning = torch.empty_like(query), to_places(layout.places), torch.view_as_complex(rotation.turns)
@@ -65,7 +65,7 @@ def codebook_attention(
         coded = weights[:, :count]
         if values.magnitudes is not None:
             coded = coded * values.magnitudes[span].float()
-        # a book's entries are fewer than its references: add up the weight of each entry first
+        # a book has fewer entries than references: sum the weights of each entry first
         references = view_references(values.references, place.value_references, place.value_width, count)
         end = books[bisect_right(books, place.value_book)] if count else place.value_book
         rows = values.entries[place.value_book : end]

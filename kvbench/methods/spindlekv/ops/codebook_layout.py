@@ -1,4 +1,4 @@
-"""Where each stream of a codebook cache lies in the packed tensors of a layer, as the operators read it."""
+"""The places of the streams of a codebook cache in the packed tensors of a layer, as operators read them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,28 +12,28 @@ WIDTHS = {1: torch.uint8, 2: torch.uint16, 4: torch.int32}
 
 
 def smallest_integer(most: int) -> torch.dtype:
-    """The narrowest integer type that holds 0 … most; above 16 bits the signed one is no wider."""
+    """The narrowest integer type that holds 0 … most; above 16 bits it is signed."""
     return torch.uint8 if most < 2**8 else torch.uint16 if most < 2**16 else torch.int32
 
 
 def reference_types(entries: Sequence[int], streams: int) -> list[torch.dtype]:
-    """For each stream, the narrowest type of references to its book; books hold, or have room for, `entries`."""
+    """The narrowest type of each stream's references to its book; entries: room of each book."""
     return [smallest_integer(entries[stream * len(entries) // streams] - 1) for stream in range(streams)]
 
 
 class Place(NamedTuple):
-    """One stream: a KV head, or a query head where each has its own codebook.
+    """One stream: a KV head, or a query head if each query head has a codebook.
 
-    Its coded tokens are `tokens` of the prompt, then the decoded ones. Field order is that of the layout tensor.
+    Its coded tokens are `tokens` tokens of the prompt, then all decoded tokens. Fields have the layout tensor's order.
     """
 
     tokens: int
-    start: int  # of its magnitudes, keys' and values' alike
+    start: int  # offset of its magnitudes, for keys and for values
     positions: int  # offset of its `tokens` positions; -1: 0 … tokens-1
-    bits: int  # offset of its bits [query heads, ceil(tokens / 8)]; -1: all query heads see all
-    raw: int  # first of the raw vectors of its KV head
-    window: int  # how many of them
-    # keys, then values: first row of its book in the entries; offset and width in bytes of its references
+    bits: int  # offset of its bits [query heads, ceil(tokens / 8)]; -1: all query heads see all tokens
+    raw: int  # offset of the raw vectors of its KV head
+    window: int  # how many raw vectors the KV head has
+    # keys, then values: first row of the stream's book in the entries; offset and width of its references in bytes
     key_book: int
     key_references: int
     key_width: int
@@ -42,7 +42,7 @@ class Place(NamedTuple):
     value_width: int
 
 
-# Numbers of fields, as loops and kernels read a row of the layout; a side has its book, offset and width in this order.
+# Indices of fields, for kernels that read a row of the layout. Book, offset and width of a side are adjacent.
 TOKENS, START, POSITIONS, BITS, RAW, WINDOW, KEYS, VALUES = (
     Place._fields.index(name)
     for name in ("tokens", "start", "positions", "bits", "raw", "window", "key_book", "value_book")
@@ -52,7 +52,7 @@ TOKENS, START, POSITIONS, BITS, RAW, WINDOW, KEYS, VALUES = (
 class Coded(NamedTuple):
     """The stored keys or values of all streams."""
 
-    entries: Tensor  # [rows, head_dim]; of keys in paired order (see `rope_table`)
+    entries: Tensor  # [rows, head_dim]; keys are in paired order (see `rope_table`)
     references: Tensor  # uint8 [bytes]
     magnitudes: Tensor | None  # [tokens]; None: entries are whole vectors
 
@@ -60,8 +60,8 @@ class Coded(NamedTuple):
 class Books(NamedTuple):
     """The codebooks that keys or values are coded with."""
 
-    sizes: Tensor  # int64 [books]: the entries of each book, which has room for one more per stream
-    most: Varying  # entries of a book
+    sizes: Tensor  # int64 [books]: the entries of each book, which has room for one more entry per stream
+    most: Varying  # upper bound of the entries of a book
     bound: float  # the cosine above which an entry stands for a vector
 
 
@@ -73,25 +73,25 @@ class Vectors(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Which of the prompt's tokens are coded, and for whom."""
+    """The coded tokens of the prompt, and the query heads that see them."""
 
     positions: Tensor | None  # in the narrowest integer type
     bits: Tensor | None  # uint8
 
 
 class Rotation(NamedTuple):
-    """How keys are rotated to a token's place: see `rope_table`."""
+    """How keys are rotated to a token's position: see `rope_table`."""
 
     order: Tensor  # int64 [head_dim], channels in paired order
     turns: Tensor  # float32 [positions, pairs, 2]
 
 
 class Layout(NamedTuple):
-    """Where streams lie, and which tokens came after the prompt."""
+    """The places of streams, and the numbers of prompt and decoded tokens."""
 
     places: Tensor  # int64 [streams, fields of `Place`]
-    prompt: Varying  # tokens
-    decoded: Tensor  # int32 [streams], all equal: how many tokens were decoded
+    prompt: Varying  # number of prompt tokens
+    decoded: Tensor  # int32 [streams], all equal: number of decoded tokens
 
 
 def to_tensor(places: list[Place], device: torch.device) -> Tensor:
@@ -105,5 +105,5 @@ def to_places(layout: Tensor) -> list[Place]:
 
 
 def view_references(references: Tensor, offset: int, width: int, count: int) -> Tensor:
-    """References [count] of one stream in a byte buffer, in their own type."""
+    """References [count] of one stream in a byte buffer, as integers of `width` bytes."""
     return references[offset : offset + width * count].view(WIDTHS[width])

@@ -1,4 +1,4 @@
-"""Greedy cover: a few of many vectors that stand for all of them by cosine similarity (SpindleKV's algorithm 1)."""
+"""Greedy cover: a few of many vectors that represent all of them by cosine similarity (SpindleKV's algorithm 1)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,28 +22,28 @@ class Cover:
 
 
 class Covers(NamedTuple):
-    """The covers of B sets: int64, filled up with 0."""
+    """The covers of B sets: int64, padded with 0."""
 
-    entries: Tensor  # [B, N] the rows picked, in that order
-    sizes: Tensor  # [B] how many
-    references: Tensor  # [B, N] the place in that order of the entry of every row
+    entries: Tensor  # [B, N] the rows picked, in the order of picking
+    sizes: Tensor  # [B] how many rows were picked
+    references: Tensor  # [B, N] the index in `entries` of every row's entry
 
 
 class Nodes(NamedTuple):
     """Equal rows merged to M nodes, in order of first occurrence."""
 
-    first: np.ndarray  # [M] the first row of each
-    weights: np.ndarray  # [M] its rows, with their counts
+    first: np.ndarray  # [M] the first row of each node
+    weights: np.ndarray  # [M] the summed counts of each node's rows
     of_rows: np.ndarray  # [N] the node of each row
 
 
 class Picks(NamedTuple):
-    owners: np.ndarray  # [M] the place in `order` of the entry of every node
+    owners: np.ndarray  # [M] the index in `order` of every node's entry
     order: np.ndarray  # [|C|] the nodes picked
 
 
 def greedy_cover(x: Tensor, theta: float, counts: Tensor | None = None) -> Cover:
-    """The cover of x [N, d] alone, in which row i stands for counts[i] copies: see `greedy_covers`."""
+    """The cover of the single set x [N, d], in which row i stands for counts[i] copies: see `greedy_covers`."""
     n = len(x)
     counts = torch.ones(n, dtype=torch.long, device=x.device) if counts is None else counts.long()
     lengths = torch.full((1,), n, device=x.device)
@@ -57,16 +57,16 @@ def _fake(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> Covers:
 
 @operator(launches=39, fake=_fake)
 def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> Covers:
-    """Algorithm 1 of SpindleKV (Tang et al. 2025, §3.4), for each of B sets of vectors by itself.
+    """Algorithm 1 of SpindleKV (Tang et al. 2025, §3.4), for each of B sets of vectors separately.
 
-    x [B, N, d] of any dtype, of which the first lengths[b] rows (int64 [B]) are set b; degrees are those of G
+    x [B, N, d] of any dtype; the first lengths[b] rows (int64 [B]) are set b. Degrees are those of the graph G
     (equation 10). Repeatedly, the uncovered vector with the most uncovered neighbours (cosine > theta, itself included)
-    becomes an entry, and those neighbours refer to it; ties go to the lowest index. Vectors of equal direction are
-    always neighbours, zero vectors too.
+    becomes an entry, and these neighbours refer to it; ties go to the lowest index. Vectors of equal direction are
+    always neighbours, also zero vectors.
 
-    counts int64 [B, N], at least 1: how many copies each vector stands for (unfolded GQA heads). The result is that of
-    writing the copies out one after the other. Vectors of equal direction have the same neighbours, so they are one
-    node of their summed weight.
+    counts int64 [B, N], at least 1: how many copies each vector stands for (unfolded GQA heads). The result is the same
+    as for the copies written one after the other. Vectors of equal direction have the same neighbours, so they are one
+    node with their summed weight.
     """
     return covers(
         x, lengths, counts, _steps, _distinct, lambda units, weights: _greedy(neighbours(units, theta), weights)
@@ -114,16 +114,16 @@ def _distinct(integers: np.ndarray, counts: np.ndarray) -> Nodes:
 def _greedy(graph: Graph, weights: np.ndarray) -> Picks:
     """The nodes of a graph picked by degree.
 
-    Degrees only fall, so they are updated by subtraction, each node's part once in all. A node without other neighbours
+    Degrees only fall, so they are updated by subtraction, once per node in total. A node without other neighbours
     changes no degree and is settled at once, out of turn. The order is restored at the end: degrees at the time of
-    picking never rise, and equal ones come by index.
+    picking never rise, and equal degrees are ordered by index.
     """
     m = len(weights)
     everyone = np.arange(m)
     degrees = weights + graph.degrees(weights)
     owner = everyone.copy()
     degree_when_picked = degrees.copy()
-    alive = degrees > weights  # not settled yet; degrees of the others are 0
+    alive = degrees > weights  # not settled yet; settled nodes have degree 0
     degrees[~alive] = 0
     while m and degrees[pick := int(degrees.argmax())]:
         members = graph.row(pick)

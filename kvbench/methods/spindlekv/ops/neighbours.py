@@ -1,7 +1,7 @@
 """The graph of a greedy cover on the CPU: which directions have a cosine above theta (SpindleKV's equation 9).
 
-Similarities are computed in float32 and decide wherever they are farther from theta than their rounding error can be.
-The few pairs that are nearer are computed again exactly, so the graph is that of exact similarities.
+Similarities are computed in float32, which decides if they are farther from theta than their largest rounding error.
+The few nearer pairs are computed again exactly, so the graph is the graph of exact similarities.
 """
 
 from collections.abc import Iterator
@@ -13,21 +13,21 @@ from torch import Tensor
 
 from kvbench.ops.directions import bound
 
-# Similarities of one tile: few enough for a core's cache. A constant keeps memory from being O(N²) floats.
+# Similarities of one tile: they fit in a core's cache, and memory does not grow to O(N²) floats.
 TILE = 2**20
-# A graph with more pairs than this share of all N² is held as bits, N²/8 bytes; below, lists are smaller.
+# A graph with more pairs than this share of N² is held as bits, N²/8 bytes; with fewer pairs lists are smaller.
 DENSE = 1 / 64
 
 
 class Contributions(NamedTuple):
     """The amounts that nodes add to the degrees of their neighbours."""
 
-    columns: np.ndarray  # the neighbours, perhaps with repeats
+    columns: np.ndarray  # the neighbours, possibly repeated
     amounts: np.ndarray  # of the same length
 
 
 class Graph(Protocol):
-    """Nodes with neighbours; none is its own neighbour."""
+    """Nodes and their neighbours; no node is its own neighbour."""
 
     def degrees(self, weights: np.ndarray) -> np.ndarray:
         """The summed weights of every node's neighbours."""
@@ -36,11 +36,11 @@ class Graph(Protocol):
         """The neighbours of `node`, ascending."""
 
     def shares(self, nodes: np.ndarray, weights: np.ndarray) -> Contributions:
-        """The neighbours of any of `nodes`, and what each entry contributes to a sum of weights."""
+        """The neighbours of any of `nodes`, and the weights that `nodes` add to their degrees."""
 
 
 def neighbours(units: Tensor, theta: float) -> Graph:
-    """The graph of directions units [M, d], distinct, on the CPU."""
+    """The graph of distinct directions units [M, d] on the CPU."""
     if bound(theta) > 1:
         return Lists([], [], len(units))
     m = len(units)
@@ -48,7 +48,7 @@ def neighbours(units: Tensor, theta: float) -> Graph:
     for start, flat in _tiles(units, theta, triangle=True):
         row = flat // (m - start)  # row within the block
         column = flat - row * (m - start)
-        above = column > row  # each pair once, and no node with itself
+        above = column > row  # each pair once, without pairs of a node and itself
         rows.append((row[above] + start).astype(np.int32))
         columns.append((column[above] + start).astype(np.int32))
         most -= len(rows[-1])
@@ -58,12 +58,12 @@ def neighbours(units: Tensor, theta: float) -> Graph:
 
 
 class Lists:
-    """Every node's neighbours one after the other; from pairs of row < column in order, in parts."""
+    """Lists of every node's neighbours, concatenated; made from ordered pairs with row < column, in parts."""
 
     def __init__(self, rows: list[np.ndarray], columns: list[np.ndarray], nodes: int):
         a, b = (np.concatenate([np.empty(0, np.int32), *side]) for side in (rows, columns))
         after, before = np.bincount(a, minlength=nodes), np.bincount(b, minlength=nodes)
-        # the smaller neighbours of a node, then the larger ones; 16 bits sort by radix
+        # the smaller neighbours of a node, then its larger neighbours; 16 bits are sorted by radix
         smaller = np.tile([True, False], nodes).repeat(np.stack([before, after], axis=1).ravel())
         self.columns = np.empty(2 * len(a), np.int32)
         self.columns[smaller] = a[np.argsort(b.astype(np.uint16) if nodes <= 2**16 else b, kind="stable")]
@@ -109,7 +109,7 @@ class Bits:
         return Contributions(columns, total[columns])
 
     def _sums(self, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """For every node the summed weights of its neighbours among `nodes`."""
+        """The summed weights of every node's neighbours among `nodes`."""
         total = np.zeros(self.nodes)
         rows = block(self.nodes)
         for start in range(0, len(nodes), rows):
@@ -122,12 +122,12 @@ class Bits:
 
 
 def rounded(units: Tensor) -> tuple[Tensor, float]:
-    """Directions [M, d] of which products may be taken, and how far such a cosine can be from the exact one."""
-    # A float32 component is within 2^-24 of the unit's, relatively, and a sum of d products of them within d · 2^-24
-    # of the exact one in any order (times 1 + d · 2^-24), both for vectors of length 1. The rest is for theta's own
-    # rounding and that of the lengths.
+    """Directions [M, d] for products, and the largest error of such a cosine."""
+    # For vectors of length 1, a float32 component has a relative error of at most 2^-24, and a sum of d products an
+    # error of at most d · 2^-24 in any order (times 1 + d · 2^-24). The rest covers the rounding of theta and of the
+    # lengths.
     slack = 1.01 * (units.shape[1] + 6) * 2.0**-24
-    single = torch.get_float32_matmul_precision() == "highest"  # else float32 products may be of bfloat16
+    single = torch.get_float32_matmul_precision() == "highest"  # else torch may compute float32 products from bfloat16
     return (units.float() if single else units), slack
 
 
@@ -137,8 +137,8 @@ def block(nodes: int) -> int:
 
 
 def _tiles(units: Tensor, theta: float, triangle: bool) -> Iterator[tuple[int, np.ndarray]]:
-    """For one block of rows after the other: its first row, and which of its similarities exceed theta, as indices into
-    the flattened block [rows, M]; with `triangle` its columns begin at the first row.
+    """For each block of rows: its first row, and which of its similarities exceed theta, as indices into the flattened
+    block [rows, M]; with `triangle` the columns begin at the first row.
     """
     m = len(units)
     vectors, slack = rounded(units)

@@ -1,9 +1,9 @@
-"""A rotation as a table of cosines and sines, with the channels that rotate together side by side.
+"""A rotation as a table of cosines and sines, with channels that rotate together side by side.
 
-RoPE turns pairs of channels: (c, c + d/2) in most models, (2c, 2c + 1) in some, and only a part of all channels in
-others. Which ones is read off the model's own rotation of the unit vectors. In *paired order* the partners are
-neighbours and the channels that do not rotate come last. A vector there is complex numbers that the position
-multiplies, whatever the model's layout.
+RoPE rotates pairs of channels: (c, c + d/2) in most models, (2c, 2c + 1) in some, and only some of the channels in
+others. The pairs are found by rotating unit vectors with the model's RoPE. In *paired order* the channels of a pair are
+neighbours, and channels that do not rotate come last. A vector in paired order is a vector of complex numbers, and its
+position multiplies them, whatever the model's layout.
 """
 
 from typing import NamedTuple
@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from kvbench.errors import UserError
 from kvbench.ops.rope import Rope
 
-# Positions at which partners are looked for: far enough apart that the slowest channels show their partner.
+# Positions at which pairs are detected: far enough apart that the slowest channels rotate visibly.
 PROBES = (1, 17, 1009, 70001, 1 << 20)
 # A table grows by this many positions.
 STEP = 1024
 
 
 class RopeTable:
-    """The rotation of heads of `head_dim` channels; `rope_table` has one for all layers and caches of a model."""
+    """The rotation of heads of `head_dim` channels. All layers and caches of a model share one: see `rope_table`."""
 
     def __init__(self, rope: Rope, head_dim: int):
         pairs = partners(rope, head_dim)
@@ -63,9 +63,9 @@ _TABLES: WeakKeyDictionary[nn.Module, dict[tuple[int, str | None, bool], RopeTab
 
 
 def rope_table(rope: Rope, head_dim: int) -> RopeTable:
-    """The table of a model's rotation, made once for each model, width of a head and type of layers.
+    """The table of a model's rotation, made once for each model, head_dim and type of layers.
 
-    Raises UserError where the rotation does more than turn pairs of channels.
+    Raises UserError if the rotation does more than rotate pairs of channels.
     """
     of_model = _TABLES.setdefault(rope.embedding, {})
     key = head_dim, rope.layer_type, rope.still
@@ -84,7 +84,7 @@ class Pair(NamedTuple):
 @torch.inference_mode(False)
 @torch.no_grad()
 def partners(rope: Rope, head_dim: int) -> list[Pair]:
-    """The pairs of channels that R(p) turns, ascending; neighbours where it turns none, by an angle of 0."""
+    """The pairs of channels that R(p) rotates, ascending; neighbouring channels if it rotates none (an angle of 0)."""
     if rope.still:
         return [Pair(low, low + 1) for low in range(0, head_dim - 1, 2)]
     units = torch.eye(head_dim)[:, None].expand(-1, len(PROBES), -1)
@@ -105,7 +105,7 @@ def partners(rope: Rope, head_dim: int) -> list[Pair]:
 def unturn(x: Tensor, turns: Tensor) -> Tensor:
     """Undo the rotation of float32 x [len, head_dim] in paired order by turns [len or 1, pairs, 2]; in place.
 
-    The conjugate is computed: below a dispatch mode, torch overlooks one that is only marked.
+    The conjugate is computed explicitly: under a dispatch mode torch ignores a lazy conjugate.
     """
     pairs = turns.shape[-2]
     torch.view_as_complex(x[:, : 2 * pairs].unflatten(-1, (pairs, 2))).mul_(

@@ -1,4 +1,4 @@
-"""Keys before RoPE from keys after it: each row is turned back by its own position."""
+"""Keys before RoPE from keys after RoPE: each row is rotated back by its position."""
 
 import torch
 from torch import Tensor
@@ -14,8 +14,8 @@ def _fake(x: Tensor, *rest: object) -> Tensor:
 def turn_back(x: Tensor, positions: Tensor, turns: Tensor, order: Tensor) -> Tensor:
     """R(-positions) x for rows x [len, head_dim] of any dtype, positions int64 [len]: float32 [len, head_dim].
 
-    `turns` [positions, pairs, 2] and `order` [head_dim] are those of the model's `RopeTable`. Products and sums are
-    rounded one by one, so the bits are those of the model's own function (`Rope.rotate`).
+    `turns` [positions, pairs, 2] and `order` [head_dim] come from the model's `RopeTable`. Products and sums are
+    rounded one by one, so the result equals the model's function (`Rope.rotate`) bit for bit.
     """
     firsts, seconds = order[: 2 * turns.shape[1]].view(-1, 2).unbind(dim=1)
     cosine, sine = turns[positions].unbind(dim=-1)

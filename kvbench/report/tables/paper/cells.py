@@ -28,8 +28,8 @@ def compare(
     """The cells of one model in the table's order; `row` numbers the rows, `values` are the published values.
 
     ours         as the papers print it: 100 × the mean over a task's samples, rounded to 2 digits; of several
-                 tasks or columns the mean of theirs; in the unit of the published value
-    mean         the same without rounding, 0 to 1; nan for what is no score
+                 tasks or columns their mean; in the unit of the published value
+    mean         the same without rounding, 0 to 1; nan without a score
     versus_full  ours minus FullKV's over the samples that both have, `low` and `high` of its 95 % interval
     published    the published value, `printed` its text and `value_index` its index in `values`
     difference   ours minus published
@@ -130,7 +130,7 @@ def _versus_full(
 
     All strata have the same weight: the columns of an average, the tasks of any other column.
     """
-    strata = [one.tasks for one in column.of] or [(task,) for task in column.tasks]
+    strata = [one.tasks for one in column.parts] or [(task,) for task in column.tasks]
     pairs: tuple[list[float], list[float], list[int], list[str]] = ([], [], [], [])
     for number, tasks in enumerate(strata):
         for task in tasks:
@@ -163,8 +163,8 @@ def _published(printed: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _over(column: Column, ours: Scores, of_task: Callable[[list[float]], float], digits: int | None = None) -> float:
     """The mean over a column's tasks, or its columns, of `of_task` of a task's scores; rounded to `digits` if given."""
-    if column.of:
-        means = [_over(one, ours, of_task, digits) for one in column.of]
+    if column.parts:
+        means = [_over(one, ours, of_task, digits) for one in column.parts]
     else:
         means = [of_task(list(ours[task])) if task in ours else NAN for task in column.tasks]
     mean = sum(means) / len(means)

@@ -102,7 +102,7 @@ def _legend(
     """What the columns and marks mean, as far as the tables have them."""
     yield "; ".join(f"{name}: {RATIOS[name]}" for name in ratios) + "; means over samples."
     if any(column.measure is None for column in columns):
-        average = ", and an average is over the printed columns" if any(column.of for column in columns) else ""
+        average = ", and an average is over the printed columns" if any(column.parts for column in columns) else ""
         yield f"A score is 100 × the mean over a task's samples, rounded{average}."
     if any(column.name == "kv_compression" for column in columns):
         yield "KV cache: 1 / r_bytes."

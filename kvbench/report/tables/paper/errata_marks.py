@@ -27,7 +27,7 @@ class ErrataMarks:
     values: dict[int, Numbers] = field(default_factory=dict)
 
     def of_value(self, cell: pd.Series) -> Numbers:
-        """All numbers that concern a cell's published value, without those at title and model."""
+        """All numbers that concern a cell's published value, except those of the title and the model."""
         numbers = {
             *self.rows.get((cell["model"], cell["row"]), ()),
             *self.columns.get(cell["column"], ()),
@@ -69,5 +69,5 @@ def errata_marks(cells: pd.DataFrame, values: pd.DataFrame, item: str | None) ->
                     left -= these
         for index in left:
             places["values"][index].append(str(number))
-    found = {name: {key: tuple(numbers) for key, numbers in place.items()} for name, place in places.items()}
-    return ErrataMarks(texts, tuple(title), **found)
+    numbers_at = {name: {key: tuple(numbers) for key, numbers in place.items()} for name, place in places.items()}
+    return ErrataMarks(texts, tuple(title), **numbers_at)

@@ -1,4 +1,4 @@
-"""Greedy covers on the CPU: the graph in bits, every bit looked at by vector instructions."""
+"""Greedy covers on the CPU: the graph as bits, which vector instructions read."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ from kvbench.methods.spindlekv.ops.neighbours import TILE, rounded
 from kvbench.ops.directions import GRID, TINY, bound
 
 WORD = 32  # nodes of one word of bits
-BLOCK = 8 * WORD  # nodes whose largest degree is remembered
+BLOCK = 8 * WORD  # nodes of a block, whose largest degree is stored
 BITS = np.uint32(1) << np.arange(WORD, dtype=np.uint32)
 
 
@@ -39,7 +39,7 @@ def distinct(rows: np.ndarray, counts: np.ndarray) -> Nodes:
 
 def graph(units: Tensor, theta: float) -> np.ndarray:
     """Whether the cosine of two different directions, units [M, d], exceeds theta: bits uint32 [M', M' / 32], the first
-    node in the lowest one; M' is M rounded up to whole words."""
+    node in the lowest bit; M' is M rounded up to whole words."""
     m = len(units)
     size = -(-m // WORD) * WORD
     bits = np.zeros((size, size // WORD), np.uint32)
@@ -130,10 +130,10 @@ def mark(
     cosines: np.ndarray, start: int, m: int, units: np.ndarray, low: float, high: float, theta: float, bits: np.ndarray,
     values: np.ndarray,
 ) -> None:  # fmt: skip
-    """Bits of the nodes from `start` on, for larger nodes alone, from their cosines with all nodes from `start` on.
+    """Write the bits of the nodes from `start` on, only for larger neighbours, from cosines with nodes from `start` on.
 
-    values: of the bits of a word. Loops over an argument's length are compiled to vector instructions; those of a
-    constant length are not.
+    values: values of the bits of a word. Numba compiles loops over an argument's length to vector instructions, but not
+    loops of constant length.
     """
     size = len(values)
     for r in prange(min(len(cosines), m - start)):
@@ -147,9 +147,9 @@ def mark(
             if above == 0:
                 continue
             if begin <= i:
-                above &= np.uint32(0xFFFFFFFE) << np.uint32(i - begin)  # larger nodes alone
+                above &= np.uint32(0xFFFFFFFE) << np.uint32(i - begin)  # only larger nodes
             if begin + WORD > m:
-                above &= ~(np.uint32(0xFFFFFFFF) << np.uint32(m - begin))  # nodes that there are
+                above &= ~(np.uint32(0xFFFFFFFF) << np.uint32(m - begin))  # only existing nodes
             near = np.uint32(0)
             for k in range(size):
                 near += values[k] if row[k] <= high else np.uint32(0)
@@ -169,10 +169,10 @@ def mark(
 
 @shared
 def mirror(bits: np.ndarray, size: int) -> None:
-    """Every pair of a smaller and a larger node also as one of a larger and a smaller."""
+    """Copy the bit of every pair of a smaller and a larger node to the row of the larger node."""
     words = bits.shape[1]
     for place in prange(words):
-        high = place // 2 if place % 2 else words - 1 - place // 2  # much and little to do, in turn
+        high = place // 2 if place % 2 else words - 1 - place // 2  # long and short rows alternate
         turned = np.empty(WORD, np.uint32)
         for low in range(high + 1):
             turned[:] = 0
@@ -203,7 +203,7 @@ def add_neighbours(bits: np.ndarray, weights: np.ndarray, degrees: np.ndarray, s
 def cover(
     bits: np.ndarray, weights: np.ndarray, degrees: np.ndarray, owners: np.ndarray, order: np.ndarray, size: int,
 ) -> int:  # fmt: skip
-    """Writes each node's entry as a place in `order`, and that order, and returns how many entries there are."""
+    """Write the picked entries to `order` and the place of each node's entry in it to `owners`; return their number."""
     nodes, words = bits.shape
     left = np.full(words, 0xFFFFFFFF, np.uint32)  # not covered yet
     members = np.empty(nodes, np.int64)

@@ -1,4 +1,4 @@
-"""How loops are compiled, and how threads share them."""
+"""Compilation of loops by Numba, and the threads that share them."""
 
 import os
 from collections.abc import Callable
@@ -10,13 +10,13 @@ import torch
 
 from kvbench.utils.files import cache_root
 
-# A folder that can be written to, wherever kvbench is installed; subprocesses read the variable.
+# A writable folder, wherever kvbench is installed; subprocesses read the variable.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_root() / "numba"))
 
 from numba import config, get_num_threads, njit, set_num_threads
 from numba.np.ufunc.parallel import threading_layer
 
-config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # type: ignore[attr-defined]  # made at import; which may be past
+config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # type: ignore[attr-defined]  # numba sets it at import, which may have happened already
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 PROCESS = os.getpid()
@@ -27,11 +27,11 @@ PRANGE = {"prange": True} | dict.fromkeys(
 
 
 def loop(function: Function, **more: object) -> Function:
-    """`function` compiled at its first call, and kept on the disk where that is possible.
+    """`function` compiled at its first call, and cached on disk if possible.
 
-    Sums may be reordered, so that they use vector instructions; NaN and infinity keep their meaning. On the disk a
-    function is known by its name, its code and the numbers that it closes over, and never found again if it closes over
-    another compiled one.
+    Sums may be reordered to use vector instructions; NaN and infinity keep their meaning. The disk cache identifies a
+    function by its name, its code and the numbers in its closure; it never finds a function whose closure has another
+    compiled function.
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}} | more
     try:
@@ -41,13 +41,13 @@ def loop(function: Function, **more: object) -> Function:
 
 
 def shared(function: Function, **more: object) -> Function:
-    """`loop`, in which as many threads as torch uses share the loops over `prange`.
+    """`loop`, with loops over `prange` shared by as many threads as torch uses.
 
     The function's results must not depend on the number of threads.
     """
     alone = loop(function, **more)
     renamed = FunctionType(function.__code__, function.__globals__, closure=function.__closure__)
-    renamed.__qualname__ = f"{function.__qualname__}_together"  # a name of its own in the cache on the disk
+    renamed.__qualname__ = f"{function.__qualname__}_together"  # a separate name in the disk cache
     together = loop(renamed, parallel=PRANGE, **more)
 
     @wraps(function)
@@ -63,11 +63,11 @@ def shared(function: Function, **more: object) -> Function:
 
 @cache
 def most_threads(process: int) -> int:
-    """How many threads Numba has; 1 where several Python threads or a forked process could not use them."""
+    """How many threads Numba has; 1 if several Python threads or a forked process cannot use them safely."""
     if process != PROCESS:
         return 1
     try:
         most = get_num_threads()
-    except ValueError:  # Numba has none here
+    except ValueError:  # Numba has no threading layer on this machine
         return 1
-    return most if threading_layer() in ("omp", "tbb") else 1  # type: ignore[no-untyped-call]  # Numba has no types here
+    return most if threading_layer() in ("omp", "tbb") else 1  # type: ignore[no-untyped-call]  # Numba has no types for it

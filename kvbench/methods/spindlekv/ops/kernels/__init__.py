@@ -1,1 +1,1 @@
-"""Their Triton kernels."""
+"""Triton kernels of the codebook's operators."""

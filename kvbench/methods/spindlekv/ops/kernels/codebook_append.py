@@ -1,4 +1,4 @@
-"""Triton: coding one token. Two launches a side: nearest entries, split over entries; then what becomes of each."""
+"""Triton: coding one token. Two launches per side: nearest entries, split over entries; then references and entries."""
 
 import torch
 import triton
@@ -10,11 +10,11 @@ from kvbench.methods.spindlekv.ops.kernels.codebook_references import store_refe
 from kvbench.ops.kernels.registers import most_registers
 
 MOST_SPLITS = 64
-LEAST_ENTRIES = 128  # of a split
+LEAST_ENTRIES = 128  # per split
 BLOCK_N = 32
-WIDE = 512  # pairs of channels of a new token, for whose registers the threads of 4 warps are too few
+WIDE = 512  # pairs of channels of a new token whose registers need more threads than 4 warps
 FIELDS = len(Place._fields)
-TINY = tl.constexpr(1e-12)  # that of the reference
+TINY = tl.constexpr(1e-12)  # as in the reference
 NONE = tl.constexpr((1 << 31) - 1)  # an index above all others
 
 
@@ -23,9 +23,9 @@ def load_vectors(
     vectors: tl.tensor, order: tl.tensor, turn: tl.tensor, head: tl.tensor, D: tl.constexpr, PAIRS: tl.constexpr,
     HALF: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
-    """float32 vectors [heads, HALF] twice, first and second channels of pairs, rotated back by turn; and their norms.
+    """First and second channels of pairs, float32 [heads, HALF] each, rotated back by turn; and the vectors' norms.
 
-    PAIRS is 0 where nothing is to be rotated or put in paired order.
+    PAIRS is 0 for vectors that are neither rotated nor put in paired order.
     """
     half = tl.arange(0, HALF)
     inside = (head >= 0)[:, None] & (half < D // 2)
@@ -57,9 +57,9 @@ def nearest_entry_kernel(
     SIDE: tl.constexpr, FIELDS: tl.constexpr, COPIES: tl.constexpr, SHARED: tl.constexpr,
     D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr, BLOCK_N: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: a stream and `split_entries` of its book's entries. Their largest cosine, and the lowest such entry.
+    """One program per stream and `split_entries` entries of its book: the largest cosine, and the lowest such entry.
 
-    best, where [streams, splits]; -inf where there is no entry. COPIES streams have one head, SHARED one book.
+    Writes best, where [streams, splits]; -inf without entries. COPIES streams share a head, SHARED streams a book.
     """
     stream, split = tl.program_id(0), tl.program_id(1)
     size = tl.load(sizes + stream // SHARED).to(tl.int32)
@@ -96,9 +96,9 @@ def settle_entry_kernel(
     COPIES: tl.constexpr, SHARED: tl.constexpr, ROWS: tl.constexpr, MAGNITUDES: tl.constexpr, COUNTS: tl.constexpr,
     D: tl.constexpr, PAIRS: tl.constexpr, HALF: tl.constexpr, SPLITS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: a book and its SHARED streams in turn, each of which may add an entry that the next ones find.
+    """One program per book, for its SHARED streams in turn. A stream may add an entry that the next streams find.
 
-    Of values, the last of a token's launches: it counts the token of its streams, which no other program reads.
+    The launch for values is a token's last: it counts the token of its streams, which no other program reads.
     """
     number = tl.program_id(0)
     half, row, part = tl.arange(0, HALF), tl.arange(0, ROWS), tl.arange(0, SPLITS)
@@ -112,7 +112,7 @@ def settle_entry_kernel(
     uy = y / tl.maximum(norm, TINY)[:, None]
     if MAGNITUDES:
         x, y = ux, uy
-    x = x.to(entries.dtype.element_ty).to(tl.float32)  # as it would be stored
+    x = x.to(entries.dtype.element_ty).to(tl.float32)  # rounded as in storage
     y = y.to(entries.dtype.element_ty).to(tl.float32)
     fresh = tl.full([ROWS], NONE, tl.int32)  # the new entry of each stream, if any
     for turn_of in range(0, SHARED):

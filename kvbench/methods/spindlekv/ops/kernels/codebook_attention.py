@@ -16,7 +16,7 @@ from kvbench.ops.kernels.dot import dot
 from kvbench.ops.kernels.registers import most_registers
 
 MOST_PROGRAMS = 4096  # about what fills a GPU with several programs on each of its multiprocessors
-LEAST_TOKENS = 256  # of a split
+LEAST_TOKENS = 256  # per split
 SPLITS_AT_ONCE = 16  # in `combine_kernel`
 FIELDS = len(Place._fields)
 
@@ -25,7 +25,7 @@ FIELDS = len(Place._fields)
 def accumulate(
     score: tl.tensor, weigh: tl.tensor, v: tl.tensor, largest: tl.tensor, total_weight: tl.tensor, out: tl.tensor,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
-    """One step of an online softmax in base 2: scores [m, n] of values v [n, width], which `weigh` [n] multiplies."""
+    """One step of an online softmax in base 2: scores [m, n] of values v [n, width]; `weigh` [n] multiplies values."""
     new = tl.maximum(largest, tl.max(score, 1))
     base = tl.where(new == -float("inf"), 0.0, new)  # no token seen yet
     weight = tl.exp2(score - base[:, None])
@@ -44,10 +44,10 @@ def codebook_split_kernel(
     WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, FIELDS: tl.constexpr, KEYS: tl.constexpr,
     VALUES: tl.constexpr, MAGNITUDES: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: a stream, a stretch of `split_tokens` of its coded tokens; the last split has the raw tokens.
+    """One program per stream and `split_tokens` of its coded tokens; the last split has the raw tokens.
 
-    Writes partial [splits, total, D], normalised, and its log2-sum-exp2 [splits, total]; -inf where no token is seen.
-    scaling is that of the scores times log2(e); total = num_attention_heads.
+    Writes partial [splits, total, D], normalised, and its log2-sum-exp2 [splits, total]; -inf if no token is seen.
+    scaling: the scores' scaling times log2(e); total = num_attention_heads.
     """
     stream, split = tl.program_id(0), tl.program_id(1)
     place = layout + stream * FIELDS
@@ -62,17 +62,17 @@ def codebook_split_kernel(
     book, offset, width = tl.load(place + VALUES), tl.load(place + VALUES + 1), tl.load(place + VALUES + 2)
     key_entries += key_book * D
     value_entries += book * D
-    listed = tl.where(position_start >= 0, tokens, 0)  # tokens that have a position of their own
-    masked = tl.where(bit_start >= 0, tokens, 0)  # tokens that have bits
+    listed = tl.where(position_start >= 0, tokens, 0)  # tokens with a stored position
+    masked = tl.where(bit_start >= 0, tokens, 0)  # tokens with stored bits
 
     row, half, channel = tl.arange(0, BLOCK_M), tl.arange(0, HALF), tl.arange(0, WIDTH)
     at = (stream * GROUP + row).to(tl.int64)
-    there, paired, within = row < GROUP, half < D // 2, channel < D
+    in_group, paired, within = row < GROUP, half < D // 2, channel < D
     first_channel = tl.load(order + 2 * half, mask=paired, other=0)
     second_channel = tl.load(order + 2 * half + 1, mask=paired, other=0)
     place_q = query + at[:, None] * D
-    x = tl.load(place_q + first_channel[None, :], mask=there[:, None] & paired, other=0.0)
-    y = tl.load(place_q + second_channel[None, :], mask=there[:, None] & paired, other=0.0)
+    x = tl.load(place_q + first_channel[None, :], mask=in_group[:, None] & paired, other=0.0)
+    y = tl.load(place_q + second_channel[None, :], mask=in_group[:, None] & paired, other=0.0)
 
     largest = tl.full([BLOCK_M], -float("inf"), tl.float32)
     total_weight = tl.zeros([BLOCK_M], tl.float32)
@@ -89,11 +89,11 @@ def codebook_split_kernel(
         place_t = turns + position[:, None] * (2 * PAIRS) + 2 * half
         cosine = tl.load(place_t, mask=turned, other=1.0)
         sine = tl.load(place_t + 1, mask=turned, other=0.0)
-        there_k = filled[:, None] & paired
+        mask_k = filled[:, None] & paired
         reference = load_references(key_references + key_offset, token, key_width.to(tl.int32), end)
         place_k = key_entries + reference[:, None] * D + 2 * half
-        k = tl.load(place_k, mask=there_k, other=0.0)
-        j = tl.load(place_k + 1, mask=there_k, other=0.0)
+        k = tl.load(place_k, mask=mask_k, other=0.0)
+        j = tl.load(place_k + 1, mask=mask_k, other=0.0)
         turned_k = (k * cosine - j * sine).to(k.dtype)
         turned_j = (k * sine + j * cosine).to(k.dtype)
         score = (dot(x, tl.trans(turned_k)) + dot(y, tl.trans(turned_j))) * scaling
@@ -101,7 +101,7 @@ def codebook_split_kernel(
         if MAGNITUDES:
             score *= tl.load(key_magnitudes + start + token, mask=filled, other=0.0).to(tl.float32)[None, :]
             weigh = tl.load(value_magnitudes + start + token, mask=filled, other=0.0).to(tl.float32)
-        hidden = (token < masked)[None, :] & there[:, None]
+        hidden = (token < masked)[None, :] & in_group[:, None]
         place_b = bits + bit_start + row[:, None] * ((tokens + 7) // 8) + (token // 8)[None, :]
         byte = tl.load(place_b, mask=hidden, other=255).to(tl.int32)
         seen = filled[None, :] & (((byte >> (token % 8)[None, :]) & 1) != 0)
@@ -126,8 +126,8 @@ def codebook_split_kernel(
     out = out / tl.where(empty, 1.0, total_weight)[:, None]
     sum_exp = tl.where(empty, -float("inf"), largest + tl.log2(tl.where(empty, 1.0, total_weight)))
     to = split.to(tl.int64) * total + at
-    tl.store(lse + to, sum_exp, mask=there)
-    tl.store(partial + to[:, None] * D + channel, out, mask=there[:, None] & within)
+    tl.store(lse + to, sum_exp, mask=in_group)
+    tl.store(partial + to[:, None] * D + channel, out, mask=in_group[:, None] & within)
 
 
 def codebook_attention(
@@ -148,7 +148,7 @@ def codebook_attention(
     block = constants["BLOCK_N"]
     parts = max(1, min(triton.cdiv(longest, LEAST_TOKENS), MOST_PROGRAMS // streams))
     split_tokens = triton.cdiv(triton.cdiv(longest, parts), block) * block
-    splits = triton.cdiv(longest, max(split_tokens, 1)) + 1  # and the raw ones
+    splits = triton.cdiv(longest, max(split_tokens, 1)) + 1  # and one for raw tokens
     partial = query.new_empty(splits, total, head_dim, dtype=torch.float32)
     lse = query.new_empty(splits, total, dtype=torch.float32)
     out = torch.empty_like(query)
@@ -168,7 +168,7 @@ def codebook_attention(
 
 
 def block_sizes(group: int, head_dim: int) -> dict[str, int]:
-    """Constants of the split kernel: blocks that fit in registers and shared memory."""
+    """Block sizes of the split kernel that fit in registers and shared memory."""
     width = max(32, triton.next_power_of_2(head_dim))
     return {
         "HALF": max(16, triton.next_power_of_2(head_dim // 2)),
@@ -181,8 +181,8 @@ def block_sizes(group: int, head_dim: int) -> dict[str, int]:
 def compiler_options(head_dim: int, element_size: int) -> dict[str, int]:
     """Options with which the split kernel spills no registers.
 
-    More stages would hold several blocks of scattered loads. Narrow heads, and wide ones in float32, compile to fewer
-    registers for 4 warps.
+    More stages would hold several blocks of scattered loads. Narrow heads, and wide heads in float32, compile to fewer
+    registers with 4 warps.
     """
     few = head_dim <= 64 or (head_dim > 128 and element_size == 4)
     limit = most_registers(255) if element_size == 2 else {}

@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def load_references(start: tl.tensor, token: tl.tensor, width: tl.tensor, end: tl.tensor) -> tl.tensor:
-    """References int32 of tokens [n], little endian, of `width` bytes each behind `start`; 0 for tokens from end on."""
+    """References int32 of tokens [n], stored little endian from `start` in `width` bytes each; 0 for tokens >= end."""
     place = start + token * width
     two = tl.where(width > 1, end, 0)
     four = tl.where(width > 2, end, 0)

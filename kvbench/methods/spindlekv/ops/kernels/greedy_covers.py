@@ -1,13 +1,12 @@
 """Greedy covers on a GPU: which vectors are neighbours (`neighbour_bits`), then rounds that pick many entries at once.
 
-Equal directions need not be merged: as neighbours with the same neighbours they have the same degree, so the first of
+Equal directions need not be merged: they are neighbours with the same neighbours and the same degree, so the first of
 them is picked and covers the others.
 
-Picks do not wait for each other where they are far apart. In a round every uncovered node votes for its best neighbour,
-the one that would be picked first: highest degree, then lowest index. A node for which all its neighbours vote, itself
-included, is an entry. For no node that shares a neighbour with it comes before it, now or later, as degrees only fall:
-one pick after the other, it would be picked with the same degree and cover the same nodes. The best of all nodes has
-all votes, so every round picks.
+Picks that are far apart do not depend on each other. In each round every uncovered node votes for its best neighbour:
+highest degree, then lowest index. A node with the votes of all its neighbours, itself included, is an entry: no node
+that shares a neighbour with it comes before it, now or later, because degrees only fall. Picked one after the other, it
+would have the same degree and cover the same nodes. The best of all nodes has all its votes, so every round picks.
 """
 
 import torch
@@ -26,11 +25,11 @@ from kvbench.methods.spindlekv.ops.kernels.neighbour_bits import (
     unit_directions,
 )
 
-WARPS = 8  # of a program that has all nodes of a set
+WARPS = 8  # warps of a program that has all nodes of a set
 WORDS = 1024  # words of 32 neighbours that a warp holds
 NODES = 1024  # nodes that settle, or are sliced into bits, at once
-PROGRAMS = 256  # of a set that share a step of one of the first rounds
-ROUNDS = 6  # that are shared so; later ones have few nodes, and each set one program
+PROGRAMS = 256  # programs per set that share a step of the first rounds
+ROUNDS = 6  # number of shared rounds; later rounds have few nodes and one program per set
 
 
 def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> Covers:
@@ -42,7 +41,7 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> C
     new = {"device": x.device}
     steps = torch.empty(sets, n, d, dtype=torch.int32, **new)
     halves = torch.empty(sets, n, 2, triton.cdiv(d, LANES) * LANES, dtype=torch.float16, **new)
-    bits = torch.empty(sets, n, words, dtype=torch.int32, **new)  # read only where nodes are uncovered
+    bits = torch.empty(sets, n, words, dtype=torch.int32, **new)  # read only for uncovered nodes
     left, degrees, votes, targets, members, picked = torch.empty(6, sets, n, dtype=torch.int32, **new)
     weight_bits, degree_bits = torch.empty(2, sets, 32, words, dtype=torch.int32, **new)
     owners = torch.empty(sets, n, dtype=torch.int64, **new)
@@ -66,7 +65,7 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> C
                 bits, lengths, left, weight_bits, weight_most, degrees, degree_bits, degree_most, votes, targets,
                 members, picked, owners, alive, n, words, STEP=step, **constants,
             )  # fmt: skip
-    # entries by degree when they were picked, equal ones by index
+    # entries by their degree when picked, then by index
     order = picked.sort(dim=1, descending=True, stable=True).indices
     sizes = (picked > 0).sum(dim=1)
     places = torch.arange(n, **new)
@@ -77,7 +76,7 @@ def greedy_covers(x: Tensor, lengths: Tensor, counts: Tensor, theta: float) -> C
 
 
 def shape(words: int, alone: bool) -> dict[str, int]:
-    """Constants of a step of a cover whose rows have so many words: as few warps as hold one row, or all."""
+    """Constants of a step for rows of `words` words: `alone` has WARPS warps, other steps as few as hold one row."""
     width = triton.next_power_of_2(words)
     warps = WARPS if alone else min(max(width // WORDS, 1), WARPS)
     return {"BLOCK": max(WORDS * warps // width, 1), "WIDTH": width, "NODES": NODES, "num_warps": warps}
@@ -90,12 +89,12 @@ def cover(
     members: tl.tensor, picked: tl.tensor, owners: tl.tensor, alive: tl.tensor, n: tl.tensor, words: tl.tensor,
     STEP: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, NODES: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One step of a round of one set, or all rounds that are left.
+    """One step of a round of one set, or all remaining rounds.
 
-    members   the nodes not covered yet, alive[set] of them
-    left      the weight of each of these nodes, 0 of a covered one; weight_bits has its bits, the largest weight first
-              being weight_most[set]
-    degrees   of members: the weight that is left among their neighbours; likewise degree_bits and degree_most
+    members   the alive[set] nodes that are not covered yet
+    left      weight of each node, 0 for a covered node; weight_bits has its bits, weight_most[set] is the largest
+              weight in the first round
+    degrees   of members: the summed weight of their uncovered neighbours; likewise degree_bits and degree_most
     """
     group = tl.program_id(1).to(tl.int64)
     length = tl.load(lengths + group).to(tl.int32)
@@ -125,7 +124,7 @@ def cover(
         vote(bits, left, degree_bits, degree_most, votes, targets, members, count, length, words, BLOCK, WIDTH)
     elif STEP == "settle":
         tl.store(alive, settle(left, degrees, votes, targets, members, picked, owners, count, NODES))
-        tl.debug_barrier()  # what all threads wrote is read by all
+        tl.debug_barrier()  # all threads read what the others wrote
         slices(left, left, weight_bits, weight_most, length, words, NODES)
     else:
         while count > 0:
@@ -148,7 +147,7 @@ def slices(
     values: tl.tensor, left: tl.tensor, sliced: tl.tensor, most: tl.tensor, length: tl.tensor, words: tl.tensor,
     NODES: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The values of nodes that are not covered, bit by bit: of row p of `sliced`, bit j is bit p of node j's value."""
+    """The values of uncovered nodes, bit by bit: bit j of row p of `sliced` is bit p of node j's value."""
     top = tl.load(most)
     for first in range(tl.program_id(0) * NODES, length, tl.num_programs(0) * NODES):
         nodes = first + tl.arange(0, NODES)
@@ -168,7 +167,7 @@ def set_degrees(
     votes: tl.tensor, members: tl.tensor, count: tl.tensor, length: tl.tensor, words: tl.tensor, BLOCK: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The degrees of members[:count], BLOCK at a time, and no votes for them."""
+    """Write the degrees of members[:count], BLOCK at a time, and set their votes to 0."""
     top = tl.load(weight_most)
     for first in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
         slots = first + tl.arange(0, BLOCK)
@@ -184,7 +183,7 @@ def set_degrees(
         degree = tl.where(slots < count, tl.sum(total, 1), 0)
         tl.store(degrees + rows, degree, mask=slots < count)
         tl.store(votes + rows, tl.zeros_like(rows), mask=slots < count)
-        tl.atomic_max(degree_most, tl.max(degree, 0), sem="relaxed")  # degrees fall: that of the first round stays
+        tl.atomic_max(degree_most, tl.max(degree, 0), sem="relaxed")  # degrees fall, so the first round's maximum stays
 
 
 @triton.jit
@@ -193,7 +192,7 @@ def vote(
     targets: tl.tensor, members: tl.tensor, count: tl.tensor, length: tl.tensor, words: tl.tensor, BLOCK: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The best neighbour of each of members[:count], and their weights as its votes."""
+    """Write the best neighbour of each of members[:count], and add the member's weight to this neighbour's votes."""
     top = tl.load(degree_most)
     for first in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
         slots = first + tl.arange(0, BLOCK)
@@ -204,11 +203,11 @@ def vote(
         while place > 0:
             place -= 1
             if (top >> place) > 0:
-                # of neighbours whose degrees agree in all higher bits, those with this one, where there are any
+                # of the neighbours whose degrees agree in all higher bits, keep those with this bit, if there are any
                 higher = best & tl.load(degree_bits + place * words + word, mask=word * 32 < length, other=0)[None, :]
                 some = tl.max((higher != 0).to(tl.int32), 1) > 0
                 best = tl.where(some[:, None], higher, best)
-        # the lowest of those of the highest degree
+        # the lowest neighbour of the highest degree
         least = tl.min(tl.where(best != 0, word[None, :], WIDTH), 1)
         held = tl.sum(tl.where(word[None, :] == least[:, None], best, 0), 1)
         target = least * 32 + ones((held & -held) - 1)
@@ -219,7 +218,7 @@ def vote(
 
 @triton.jit
 def neighbours(bits: tl.tensor, rows: tl.tensor, word: tl.tensor, length: tl.tensor, words: tl.tensor) -> tl.tensor:
-    """The bits of `rows`."""
+    """Words `word` of the neighbour bits of `rows`."""
     return tl.load(bits + rows[:, None].to(tl.int64) * words + word[None, :], mask=word[None, :] * 32 < length, other=0)
 
 
@@ -238,7 +237,7 @@ def settle(
     left: tl.tensor, degrees: tl.tensor, votes: tl.tensor, targets: tl.tensor, members: tl.tensor, picked: tl.tensor,
     owners: tl.tensor, count: tl.tensor, NODES: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Cover the neighbours of nodes that have all their votes; the others move up in `members`: how many these are."""
+    """Cover the neighbours of nodes with all votes; move the other nodes up in `members` and return their number."""
     kept = tl.full([], 0, tl.int32)
     for first in range(0, count, NODES):
         slots = first + tl.arange(0, NODES)
@@ -252,7 +251,7 @@ def settle(
         tl.store(left + rows, tl.zeros_like(rows), mask=covered)
         stay = (inside & (covered == 0)).to(tl.int32)
         place = kept + tl.cumsum(stay, 0) - 1
-        tl.debug_barrier()  # what is written over has been read
+        tl.debug_barrier()  # all threads have read the members that are overwritten next
         tl.store(members + place, rows, mask=stay > 0)
         kept += tl.sum(stay, 0)
     return kept

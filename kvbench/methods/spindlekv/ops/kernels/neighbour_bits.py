@@ -1,7 +1,7 @@
-"""Which vectors are neighbours on a GPU, as bits: directions, then tiles of similarities.
+"""Neighbours on a GPU, as bits: directions, then tiles of similarities.
 
-Whether two vectors are neighbours is exact. Tensor cores find similarities up to a known error; a tile of which one is
-so near to theta that this error matters is computed again in float64, which rounds no sum of products on the grid.
+The result is exact. Tensor cores compute similarities up to a known error. A tile with a similarity so near to theta
+that this error matters is computed again in float64, which does not round sums of products on the grid.
 """
 
 import math
@@ -14,12 +14,12 @@ from triton.runtime import driver
 from kvbench.ops.directions import bound
 
 EXACT = 64  # vectors on either side of a tile in float64
-LANES = 16  # components that tiles take at once; twice as many take too many registers of an A100
+LANES = 16  # components that a tile processes at once; twice as many need too many registers of an A100
 STAGES = 3
 
 
 class Tile(NamedTuple):
-    """Of similarities: vectors on either side, and warps of a program that has one."""
+    """A tile of similarities: vectors on either side, and warps of its program."""
 
     side: int
     warps: int
@@ -27,13 +27,13 @@ class Tile(NamedTuple):
 
 TILE = Tile(128, 8)
 # Before Triton 3.9 the compiler fails on such tiles in Blackwell's tensor memory (compute capability 10 and 11), which
-# it uses for programs of 4 and 8 warps. Programs of 16 have half of the registers a thread: those of a smaller tile.
+# it uses for programs of 4 and 8 warps. Programs of 16 warps have half of the registers per thread: tiles are smaller.
 NO_TENSOR_MEMORY = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9)
 WITHOUT_TENSOR_MEMORY = Tile(64, 16)
 
 
 def tile() -> Tile:
-    """That of the current GPU."""
+    """The tile for the current GPU."""
     if not NO_TENSOR_MEMORY or triton.knobs.runtime.interpret:
         return TILE
     target = driver.active.get_current_target()  # an AMD GPU's arch is a name
@@ -41,10 +41,10 @@ def tile() -> Tile:
 
 
 def limits(theta: float, d: int) -> tuple[int, float, float]:
-    """The largest similarity that is not above theta, in steps of 2^-50; and in steps of 2^-22 those around it.
+    """The largest similarity that is not above theta, in steps of 2^-50; and bounds below and above it, in 2^-22.
 
-    A similarity from tensor cores above the last is above theta, and one below the second is not and of no equal
-    directions, which are neighbours whatever theta is.
+    A similarity from tensor cores above the upper bound is above theta. A similarity below the lower bound is not, and
+    is not of equal directions, which are neighbours for any theta.
     """
     largest = math.floor(min(bound(theta), 4.0) * 2**50)
     # equal directions have length 1 up to the grid's rounding: a similarity above 1 - √d · 2^-25
@@ -53,17 +53,17 @@ def limits(theta: float, d: int) -> tuple[int, float, float]:
 
 
 def slack(d: int) -> float:
-    """How far a similarity from tensor cores can be from the exact one, for d components.
+    """Upper bound of the error of a similarity from tensor cores, for d components.
 
-    A component x on the grid is h + r: h a multiple of 2^-11, |r| at most 2^-12. In float16 h is exact, and r is l with
-    |l - r| at most 2^-24: 11 of its 14 bits. |.| of a vector is its length: |x| is 1 up to 2^-20, so |h| < 1.02 while
-    √d · 2^-12 < 0.019, |r| and |l| are at most √d · 2^-12.
+    A component x on the grid is h + r: h is a multiple of 2^-11, |r| at most 2^-12. In float16 h is exact, and r is
+    rounded to l with |l - r| at most 2^-24 (11 of its 14 bits). |.| of a vector is its length: |x| is 1 up to 2^-20, so
+    |h| < 1.02 while √d · 2^-12 < 0.019; |r| and |l| are at most √d · 2^-12.
 
-    h·h' is exact: multiples of 2^-22 with sums below 2 fit in float32's 24 bits, in any order and however rounded.
-    r·r' is left out: at most d · 2^-24. l for r: |h| |l' - r'| + |l - r| |h'|, at most 1.02 · 2 √d · 2^-24.
+    h·h' is exact: multiples of 2^-22 with sums below 2 fit in float32's 24 bits, in any order and with any rounding.
+    r·r' is left out: at most d · 2^-24. l instead of r: |h| |l' - r'| + |l - r| |h'|, at most 1.02 · 2 √d · 2^-24.
     h·l' + l·h': 2d exact products, whose sums of magnitudes are below 1.02 · 2 √d · 2^-12. Tensor cores may truncate
-    what they add to float32's precision, 2^-23 of the largest, and each sum as well: at most 2 · 2^-23 of that bound
-    for each of the 2d, altogether 1.02 · d √d · 2^-32.
+    each addend to float32's precision, 2^-23 of the largest, and each sum as well: at most 2 · 2^-23 of this bound for
+    each of the 2d products, in total 1.02 · d √d · 2^-32.
     4 · 2^-24: rounding of the sum of both and of the limits.
     """
     return 1.02 * (d + 2 * math.sqrt(d) + d * math.sqrt(d) / 256 + 4) * 2.0**-24
@@ -75,7 +75,7 @@ def unit_directions(
     members: tl.tensor, picked: tl.tensor, owners: tl.tensor, alive: tl.tensor, weight_most: tl.tensor, n: tl.tensor,
     D: tl.constexpr, PADDED: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Directions of ROWS rows of one set, in steps of the grid and as two float16, and what its cover begins with."""
+    """Directions of ROWS rows of one set, in steps of the grid and as two float16; initial values of its cover."""
     group = tl.program_id(1).to(tl.int64)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     lanes = tl.arange(0, WIDTH)[None, :]
@@ -88,7 +88,8 @@ def unit_directions(
     rounded = (scaled + 6755399441055744.0 - 6755399441055744.0).to(tl.int32)
     upper = (rounded + 8192) >> 14
     lower = rounded - (upper << 14)
-    # Equal directions shorter than 1, as zero vectors, are not told by their similarity: theirs is never certain.
+    # The similarity of equal directions shorter than 1, such as zero vectors, does not show that they are equal: NaN
+    # makes it uncertain.
     upper = tl.where(norms < 2.0**-126, float("nan"), upper.to(tl.float32))
     tl.store(steps + at[:, None] * D + lanes, rounded, mask=inside)
     inside = (rows[:, None] < n) & (lanes < PADDED)
@@ -149,7 +150,7 @@ def adjacency(
         set_bits(near, bits, top, first, length, words, TILE)
         certain = tl.abs(cosines - (below + above) * 0.5) > (above - below) * 0.5  # and is a number
         if tl.min(tl.min(certain.to(tl.int32), 1), 0) == 0:
-            tl.debug_barrier()  # what is written above is written over
+            tl.debug_barrier()  # the bits written above are overwritten
             for part in range(0, (TILE // EXACT) * (TILE // EXACT)):
                 part_top = top + part // (TILE // EXACT) * EXACT
                 part_first = first + part % (TILE // EXACT) * EXACT
@@ -187,7 +188,7 @@ def exact(
         cosines = tl.dot(a, b, cosines, out_dtype=tl.float64)
         row_squares += tl.sum(a * a, 1)
         column_squares += tl.sum(b * b, 0)
-    # equal directions have a squared distance of 0; a vector that is not a number still covers itself, so rounds end
+    # equal directions have a squared distance of 0; a vector with NaN still covers itself, so that rounds end
     near = (cosines > limit.to(tl.float64)) | (row_squares[:, None] + column_squares[None, :] - 2.0 * cosines == 0.0)
     return near | (rows[:, None] == columns[None, :])
 
@@ -197,7 +198,7 @@ def set_bits(
     near: tl.tensor, bits: tl.tensor, top: tl.tensor, first: tl.tensor, length: tl.tensor, words: tl.tensor,
     TILE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Write near [TILE, TILE] of nodes from `top` and `first` into the rows of both."""
+    """Write near [TILE, TILE] of nodes from `top` and from `first` to the rows of both."""
     set_rows(near, bits, top, first, length, words, TILE)
     set_rows(tl.trans(near), bits, first, top, length, words, TILE)
 
@@ -209,5 +210,5 @@ def set_rows(
 ) -> None:  # fmt: skip
     rows = top + tl.arange(0, TILE)[:, None]
     word = first // 32 + tl.arange(0, TILE // 32)[None, :]
-    each = tl.where(tl.reshape(near, (TILE, TILE // 32, 32)), (1 << tl.arange(0, 32))[None, None, :], 0)
-    tl.store(bits + rows.to(tl.int64) * words + word, tl.sum(each, 2), mask=rows < length)
+    values = tl.where(tl.reshape(near, (TILE, TILE // 32, 32)), (1 << tl.arange(0, 32))[None, None, :], 0)
+    tl.store(bits + rows.to(tl.int64) * words + word, tl.sum(values, 2), mask=rows < length)

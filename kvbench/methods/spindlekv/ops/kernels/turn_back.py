@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kvbench.ops.kernels.registers import most_registers
 
-ROWS = 16  # of one program
+ROWS = 16  # rows of one program
 
 
 @triton.jit
@@ -15,7 +15,7 @@ def turn_back_kernel(
     x: tl.tensor, positions: tl.tensor, turns: tl.tensor, order: tl.tensor, out: tl.tensor, rows: tl.tensor,
     D: tl.constexpr, PAIRS: tl.constexpr, ROWS: tl.constexpr, HALF: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program turns ROWS rows. The channels behind the pairs, of which there are an even number, stay."""
+    """One program rotates ROWS rows back. The channels after the pairs, an even number, do not change."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     half = tl.arange(0, HALF)[None, :]
     first = tl.load(order + 2 * half, mask=half < D // 2, other=0)
