@@ -7,8 +7,9 @@ from kvbench.configuration import Configuration
 from kvbench.errors import UserError
 from kvbench.records.pack import LEFT_OUT
 from kvbench.records.recorded_configuration import recorded
+from kvbench.runner.manifest import identifying
 from kvbench.utils.model_keys import IDENTIFYING
-from kvbench.utils.places import PLACES, identifying
+from kvbench.utils.places import PLACES
 from kvbench.verify.verdict import Note, missing, wrong
 
 NO_ACCOUNT = {"mode": "disabled", "project": "kvbench", "entity": None}  # in place of the account that packs leave out
