@@ -162,7 +162,7 @@ def test_a_folder_of_probes_is_not_made_again(tiny_folder, tmp_path, places):
 def test_another_machines_rounding_makes_nothing_wrong(tiny_folder, tmp_path):
     """Methods that rank, code, merge and read pages, in bfloat16: the folder is verified with other kernels."""
     methods = "full,snapkv,knorm,adakv,fp8_token,spindle,tova,quest"
-    more = [f"method=[{methods}]", "ratio=0.2", "benchmark.depths=[50]", "benchmark.max_new_tokens=24"]
+    more = [f"method=[{methods}]", "ratio=0.2", "benchmark.depths=[50]", "benchmark.max_new_tokens=12"]
     folder = run(*arguments(tiny_folder, tmp_path, *more, "model.dtype=bfloat16"))
     command = [sys.executable, "-m", "kvbench", "verify", str(folder), f"model.path={tiny_folder}", "--rerun", "1"]
     environment = os.environ | PLAIN
