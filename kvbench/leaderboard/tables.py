@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.leaderboard.boards import ORIGIN, Board
 from kvbench.leaderboard.ranks import FULL, within
 from kvbench.leaderboard.submissions import Apart, Submission

@@ -9,8 +9,8 @@ import pandas as pd
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from kvbench.config import choices, flat
 from kvbench.configuration import configured
+from kvbench.configuration.conf import choices, flat
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.aggregate import with_distances
 from kvbench.ops.operator import use_kernels

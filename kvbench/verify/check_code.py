@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-from kvbench.config import installed_file
+from kvbench.configuration.conf import installed_file
 from kvbench.models.folder import SINGLE, model_identity
 from kvbench.models.random_weights import random_source
 from kvbench.records.provenance import provenance

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvbench.config import flat
+from kvbench.configuration.conf import flat
 from kvbench.verify.folder import Folder, named
 from kvbench.verify.presets import parameters_of, presets, same_as
 from kvbench.verify.verdict import Check, Findings, Note, missing, wrong

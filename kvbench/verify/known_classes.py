@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from kvbench.benchmarks import Benchmark
-from kvbench.config import folders
+from kvbench.configuration.conf import folders
 from kvbench.configuration.configuration import chosen_methods
 from kvbench.engines.settings import engine_settings
 from kvbench.errors import UserError

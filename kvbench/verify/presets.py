@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-from kvbench.config import choices, composed, installed_file
+from kvbench.configuration.conf import choices, composed, installed_file
 from kvbench.evaluation.settings import as_recorded
 from kvbench.utils.targets import DESCRIBING
 from kvbench.utils.yaml_files import read_yaml

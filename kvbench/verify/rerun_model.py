@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 import transformers
 
-from kvbench.configuration import model_spec
+from kvbench.configuration.model_spec import model_spec
 from kvbench.evaluation.record import MethodRun
 from kvbench.evaluation.settings import Setting
 from kvbench.models import ModelSpec, load

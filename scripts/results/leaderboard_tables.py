@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.errors import UserError
 from kvbench.leaderboard.ranks import FULL, above, within
 from kvbench.metrics.aggregate import units

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from kvbench.config import CONF
 from kvbench.configuration import resolved
+from kvbench.configuration.conf import CONF
 from kvbench.evaluation.settings import build_settings
 from kvbench.papers.command_line import jobs
 from kvbench.runner.commands import COMMANDS

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kvbench.benchmarks import Sample, Sampling, Turn
-from kvbench.config import choices
 from kvbench.configuration import configured
+from kvbench.configuration.conf import choices
 from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
 from kvbench.evaluation.probes import observe

@@ -6,7 +6,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from kvbench.config import CONF, choices
+from kvbench.configuration.conf import CONF, choices
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods import Dense, Storage

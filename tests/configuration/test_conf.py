@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from kvbench.config import choices, composed, flat, more_configuration, titled
+from kvbench.configuration.conf import choices, composed, flat, more_configuration, titled
 from kvbench.evaluation.settings import build_settings
 from tests.support.config import NAMES, method_configs
 from tests.support.titles import untitled

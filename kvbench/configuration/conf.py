@@ -22,8 +22,8 @@ from kvbench.utils.overrides import check_overrides
 from kvbench.utils.plugins import check_files, plugins
 from kvbench.utils.yaml_files import read_yaml
 
-_PACKAGED = Path(__file__).parent / "conf"  # in an installed wheel
-CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
+_PACKAGED = Path(__file__).parents[1] / "conf"  # in an installed wheel
+CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
 
 
 @cache
