@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from kvbench.leaderboard.command import write
 from kvbench.papers.command_line import configurations
 from kvbench.papers.cost import cost
 from kvbench.papers.gpu import A100, H100, RTX_4090
 from kvbench.records import load
 from kvbench.records.pack import write_pack
+from kvbench.runner.leaderboard.command import write
 from tests.support.paths import ROOT
 from tests.support.runs import run
 

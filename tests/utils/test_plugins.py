@@ -11,10 +11,10 @@ from kvbench.configuration.conf import CONF, brought_by, choices, installed_file
 from kvbench.errors import UserError
 from kvbench.metrics.answers import METRICS
 from kvbench.runner.commands import COMMANDS
+from kvbench.runner.verify import known_classes
 from kvbench.utils.own_code import described, own_line
 from kvbench.utils.plugins import check_files, declared, plugin_of, plugins, versions_of
 from kvbench.utils.targets import class_of
-from kvbench.verify import known_classes
 
 CACHED = (plugins, conf.folders, conf._installed, known_classes.targets)
 METHOD = "about: 'A method'\n_target_: one_plugin.methods.Mine\n"
