@@ -16,7 +16,7 @@ from kvbench.runner.leaderboard.command import write
 from tests.support.paths import ROOT
 from tests.support.runs import run
 
-SMALL = ["benchmark.tasks=[vt]", "benchmark.lengths=[768]", "limit=2", "ratio=0.5"]
+SMALL = ["benchmark.tasks=[vt]", "benchmark.lengths=[1024]", "limit=2", "ratio=0.5"]
 GROUPS = ["method.kivi.storage.group=8", "method.snapkv_kivi4.storage.group=8"]  # of a tiny network's heads
 
 

@@ -108,11 +108,13 @@ def test_one_key_of_another_token_is_more_than_is_allowed():
 
 
 class Attempts:
-    """`presets.of_prompt` whose kept sets are equal or not, one after the other."""
+    """The first `presets.of_prompt`, whose kept sets are equal or not, one attempt after the other."""
 
     def __init__(self, equal: list[bool]):
-        self.equal, self.seeds, self.real = iter(equal), [], cache(presets.of_prompt)
+        self.equal, self.seeds, self.real, self.made = iter(equal), [], presets.of_prompt, None
 
     def __call__(self, *arguments) -> dict:
         self.seeds.append(arguments[-1])
-        return self.real(*arguments[:-1], 0) | {"kept_equal": next(self.equal)}
+        if self.made is None:
+            self.made = self.real(*arguments)
+        return self.made | {"kept_equal": next(self.equal)}
