@@ -15,7 +15,8 @@
 # wheels in $(BUNDLE).
 # make community: the leaderboard of results/community, once nothing of its submissions is wrong.
 # make docs: the documentation as a site in build/site; any warning is an error.
-# make test-slow: the tests that take minutes: Slurm's time limits, every row of make gpu on a tiny model.
+# make test-slow: the tests that take minutes: Slurm's time limits, every row of make gpu on a tiny model, and the methods
+# of which others with the same kind of caches are tested daily.
 # CONSTRAINTS= TORCH=torch: the newest release of every package.
 PYTHON  ?= python3
 CONSTRAINTS ?= --constraint constraints.txt

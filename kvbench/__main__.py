@@ -13,7 +13,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from kvbench.config import check_typed_overrides, more_configuration
+from kvbench.configuration.conf import check_typed_overrides, more_configuration
 from kvbench.errors import UserError, unknown
 from kvbench.runner.arguments import check_slips, is_word, typed, without_config_dir
 from kvbench.runner.commands import commands

@@ -11,7 +11,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from kvbench import __version__
-from kvbench.config import CONF
+from kvbench.configuration.conf import CONF
 from kvbench.integrations.lm_eval.command import PARSER
 from kvbench.papers.published import PUBLISHED
 from kvbench.runner.commands import COMMANDS

@@ -6,7 +6,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from kvbench.config import composed, plain
+from kvbench.configuration.conf import composed, plain
 from kvbench.configuration.configuration import Configuration
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from kvbench.config import CONF
+from kvbench.configuration.conf import CONF
 from kvbench.configuration.configuration import GROUPS, SECTIONS, Configuration
 from kvbench.utils.yaml_comments import commented
 

@@ -7,7 +7,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from kvbench.config import compose_config, search_path, values_of
+from kvbench.configuration.conf import compose_config, search_path, values_of
 from kvbench.errors import UserError
 from kvbench.utils.interpolations import Written, check_resolvable, marked, resolvable
 from kvbench.utils.model_override import expanded

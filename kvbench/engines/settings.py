@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from kvbench.config import choices
+from kvbench.configuration.conf import choices
 from kvbench.engines.base import Engine
 from kvbench.errors import UserError
 from kvbench.records.identity import engine_key

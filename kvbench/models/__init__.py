@@ -1,6 +1,6 @@
 """Loaded models: from the Hugging Face hub, a folder, the bundled GGUF file or random weights."""
 
-from kvbench.configuration import ModelSpec, model_spec
+from kvbench.configuration.model_spec import ModelSpec, model_spec
 from kvbench.models.load import LoadedModel, load, load_texts
 from kvbench.models.reader import Reader, TextModel
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kvbench.config import file_of, titled
-from kvbench.config import stated as described
+from kvbench.configuration.conf import file_of, titled
+from kvbench.configuration.conf import stated as described
 from kvbench.errors import UserError
 
 # The colours that a file of conf/method or conf/engine may state. They differ in hue and lightness, on white and on

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from hydra import initialize_config_dir
 
-from kvbench.config import hydra_folder, options, sweep_jobs
 from kvbench.configuration import Configuration, configured
+from kvbench.configuration.conf import hydra_folder, options, sweep_jobs
 from kvbench.papers.experiment import named_by
 from kvbench.utils.arguments import Parser
 

@@ -8,7 +8,7 @@ from typing import Any
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from kvbench.config import choices, composed, options
+from kvbench.configuration.conf import choices, composed, options
 from kvbench.errors import UserError
 from kvbench.utils.override_text import override_text
 from kvbench.utils.targets import DESCRIBING

@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvbench.config import flat
 from kvbench.configuration import Configuration
+from kvbench.configuration.conf import flat
 from kvbench.errors import UserError
 from kvbench.papers.experiment import load, named_by
 from kvbench.utils.places import PLACES

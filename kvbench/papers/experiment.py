@@ -2,8 +2,8 @@
 
 from hydra.errors import MissingConfigException
 
-from kvbench.config import choices
 from kvbench.configuration import Configuration, Experiment, configured
+from kvbench.configuration.conf import choices
 from kvbench.errors import UserError, unknown
 
 

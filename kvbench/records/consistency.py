@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.config import flat
+from kvbench.configuration.conf import flat
 from kvbench.records.provenance import PROVENANCE
 from kvbench.records.store import PACK
 from kvbench.utils.model_keys import IDENTIFYING

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from kvbench.config import choices
 from kvbench.configuration import configured
+from kvbench.configuration.conf import choices
 from kvbench.errors import unknown
 from kvbench.utils.arguments import Parser, word
 from kvbench.utils.console import err, out, print_line

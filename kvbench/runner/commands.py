@@ -37,13 +37,14 @@ COMMANDS = {
     ),
     "records": Command("kvbench.records.command", "list records, check that they are consistent, and export them"),
     "verify": Command(
-        "kvbench.verify.command", "recompute what somebody's folder of records claims; --rerun K makes K samples again"
+        "kvbench.runner.verify.command",
+        "recompute what somebody's folder of records claims; --rerun K makes K samples again",
     ),
     "pack": Command(
         "kvbench.records.pack_command", "write a run as a small folder to hand in, without paths and names"
     ),
     "leaderboard": Command(
-        "kvbench.leaderboard.command", "rank methods at equal bytes over packs and runs of any number of people"
+        "kvbench.runner.leaderboard.command", "rank methods at equal bytes over packs and runs of any number of people"
     ),
     "status": Command("kvbench.runner.status", "show the progress of runs and their shards"),
     "score": Command("kvbench.runner.score", "score LongBench predictions again with the official metrics"),

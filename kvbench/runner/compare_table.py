@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import bounds
 from kvbench.metrics.paired_comparison import units_for_margin, units_needed

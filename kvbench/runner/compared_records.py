@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.aggregate import SMALLER_IS_BETTER, with_distances
 from kvbench.records import gather

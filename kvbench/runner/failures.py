@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from rich.text import Text
 
-from kvbench.config import choices, options, stated_keys
+from kvbench.configuration.conf import choices, options, stated_keys
 from kvbench.errors import Incomplete, UserError, unknown
 from kvbench.utils.console import err
 from kvbench.utils.other_words import WORDS

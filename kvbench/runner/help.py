@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.markup import escape
 
-from kvbench.config import CONF, choices
+from kvbench.configuration.conf import CONF, choices
 from kvbench.errors import UserError, unknown
 from kvbench.runner.commands import commands
 from kvbench.runner.help_lines import columns, described, wrapped

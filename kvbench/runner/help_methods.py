@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kvbench.config import CONF, choices, file_of, parent, stated
+from kvbench.configuration.conf import CONF, choices, file_of, parent, stated
 
 # The order of the groups; others that files state follow, and what states none stands under OTHERS.
 GROUPS = (

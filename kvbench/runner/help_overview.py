@@ -4,7 +4,7 @@ from functools import partial
 
 from rich.markup import escape
 
-from kvbench.config import brought_by, choices
+from kvbench.configuration.conf import brought_by, choices
 from kvbench.runner.help_folded import folded
 from kvbench.runner.help_lines import described, listed, sentences
 from kvbench.runner.help_methods import short

@@ -5,7 +5,7 @@ from functools import partial
 
 from rich.markup import escape
 
-from kvbench.config import CONF, brought_by, choices, options
+from kvbench.configuration.conf import CONF, brought_by, choices, options
 from kvbench.papers.gpu import H100
 from kvbench.papers.recorded_costs import short_cost
 from kvbench.runner.commands import commands

@@ -20,7 +20,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from kvbench.config import hydra_folder, search_path
+from kvbench.configuration.conf import hydra_folder, search_path
 from kvbench.errors import UserError, on_disk
 from kvbench.runner import sweep
 from kvbench.runner.failures import TRACEBACKS, JobFailed

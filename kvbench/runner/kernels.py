@@ -6,7 +6,7 @@ from importlib.metadata import version
 import torch
 from transformers import PreTrainedModel
 
-from kvbench.configuration import Configuration, ModelSpec
+from kvbench.configuration import ModelSpec
 from kvbench.errors import UserError
 from kvbench.models.token_numbers import decoding_heads_of, heads_of
 from kvbench.ops.gpu import build_error, runs_kernels
@@ -18,10 +18,10 @@ NEEDED = ".".join(map(str, OLDEST_TRITON))
 COMPILER = "It needs a C compiler and Python's headers (Debian: gcc and python3-dev)"
 
 
-def check_computing(cfg: Configuration) -> None:
+def check_computing(kernels: str, decode_engine: str, spec: ModelSpec) -> None:
     """Refuse kernels and ways of decoding that the model's device does not have."""
-    check_kernels(cfg.kernels, cfg.model.resolve_device())
-    check_decoding(cfg.decode.engine, cfg.model)
+    check_kernels(kernels, spec.resolve_device())
+    check_decoding(decode_engine, spec)
 
 
 def check_kernels(kernels: object, device: str) -> None:

@@ -37,6 +37,7 @@ class Kind(ABC):
     folder = ""  # the beginning of the folder's name
     columns: frozenset[str] = OURS  # of its records, which no sample may have
     goes_on: tuple[str, ...] = ("report", "compare", "frontier")  # commands for what a run of it has made
+    compares = True  # whether its records can say how far a setting is from FullKV
 
     def stand_in(self, spec: ModelSpec, settings: Sequence[Any], benchmark: Benchmark) -> AnyModel | None:
         """A substitute for the model; None: the model is loaded with its weights."""
@@ -74,6 +75,7 @@ class OfMethods(Kind):
 class OfProbes(Kind):
     folder = "probe-"
     goes_on = ()
+    compares = False
 
     def evaluate(self, run: Any, samples: Sequence[Sample], store: Store) -> Records:
         return probes.evaluate(run, samples, store)
@@ -88,6 +90,7 @@ class OfProbes(Kind):
 class OfSpeed(Kind):
     experiment: Experiment | None  # its published values stand beside the measured ones
     goes_on = ("report",)
+    compares = False
 
     def evaluate(self, run: Any, samples: Sequence[Sample], store: Store) -> Records:
         return speed.evaluate(run, samples, store)
@@ -120,6 +123,7 @@ class OfEngines(Kind):
 
 class OfServing(OfEngines):
     folder = ""
+    compares = False
     columns = frozenset(ServeRecord.model_fields)
 
     def check(self, samples: Sequence[Sample], settings: Sequence[Any], distance: bool) -> None:

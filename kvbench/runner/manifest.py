@@ -1,7 +1,7 @@
 """A run's manifest, and the identity of the folder of its records."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ from kvbench.utils.console import warn
 from kvbench.utils.environment import environment, now
 from kvbench.utils.hashing import digest
 from kvbench.utils.model_keys import IDENTIFYING
-from kvbench.utils.places import identifying
+from kvbench.utils.places import PLACES
 from kvbench.utils.plugins import versions_of
 from kvbench.utils.signals import unbroken
+from kvbench.utils.targets import DESCRIBING
 from kvbench.utils.versions import parts, versions
 
 
@@ -51,6 +52,12 @@ def folder_identity(
         "config": cfg.plain,
     }
     return identity_of(fields)
+
+
+def identifying(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A benchmark's configuration without places and descriptions, and so for a benchmark inside it."""
+    kept = {key: value for key, value in node.items() if key not in PLACES | DESCRIBING}
+    return {key: identifying(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
 
 
 def benchmark_versions(benchmark: Benchmark | None) -> dict[str, int]:

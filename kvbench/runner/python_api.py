@@ -9,8 +9,8 @@ import pandas as pd
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from kvbench.config import choices, flat
 from kvbench.configuration import configured
+from kvbench.configuration.conf import choices, flat
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.aggregate import with_distances
 from kvbench.ops.operator import use_kernels
@@ -70,7 +70,7 @@ def run(
         inputs = load_inputs(request)
         folder = make_records(cfg, request, inputs, started)
     records = load(folder)
-    samples = {sample.id for sample in first_of_each_task(inputs[1], cfg.limit)}
+    samples = {sample.id for sample in first_of_each_task(inputs[1], request.limit)}
     settings = {(setting.label, setting.parameters) for setting in request.settings}
     made_by = zip(records["setting"], records["parameters"], strict=True)
     requested = pd.Series([pair in settings for pair in made_by], index=records.index) & records["sample"].isin(samples)

@@ -7,7 +7,8 @@ from typing import Literal
 from kvbench.benchmarks import Benchmark, Serve, Speed
 from kvbench.configuration import Configuration
 from kvbench.errors import UserError
-from kvbench.evaluation.record import Choice
+from kvbench.evaluation.prompts import AnyModel
+from kvbench.evaluation.record import AnyRun, Choice, Run
 from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods.heads.head_scores import calibrations
 from kvbench.models import ModelSpec
@@ -16,6 +17,7 @@ from kvbench.probes import build_probes
 from kvbench.runner.engines import check_serving, requested_engines
 from kvbench.runner.kernels import check_computing
 from kvbench.runner.kinds import Kind, OfEngines, OfMethods, OfProbes, OfServing, OfSpeed
+from kvbench.runner.shards import Shard
 from kvbench.utils.extras import require
 from kvbench.utils.targets import build
 
@@ -30,7 +32,32 @@ class Request:
     spec: ModelSpec
     distance: bool  # whether each setting's distance from FullKV is measured
     kernels: Kernels
+    shard: Shard
+    limit: int | None  # samples of each task; None: all
+    memory: str  # this and the next five as in Run
+    question: str
+    first_token: str
+    chunk: int | None
+    batch: str
+    decode_engine: str
     part: str = ""  # the name of this run in the progress of a command with several
+
+    def run(self, run_id: str, identity: str, loaded: AnyModel) -> AnyRun:
+        """The run that makes the records, with a loaded model."""
+        return Run(
+            run_id,
+            identity,
+            loaded,
+            self.benchmark,
+            self.settings,
+            memory=self.memory,
+            question=self.question,
+            first_token=self.first_token,
+            chunk=self.chunk,
+            distance=self.distance,
+            batch=self.batch,
+            decode_engine=self.decode_engine,
+        )
 
 
 def build_request(cfg: Configuration) -> Request:
@@ -38,41 +65,56 @@ def build_request(cfg: Configuration) -> Request:
 
     kvbench.runner.prerequisites has checked that this machine lacks nothing.
     """
+    benchmark = build_benchmark(cfg.benchmark)
+    kind, settings = choices_of(cfg, benchmark)
+    request = Request(
+        kind,
+        settings,
+        benchmark,
+        cfg.model,
+        kind.compares and measures_distance(cfg.distance, cfg.memory, benchmark),
+        cfg.kernels,
+        Shard(cfg.shard, cfg.shards),
+        cfg.limit,
+        cfg.memory,
+        cfg.question,
+        cfg.first_token,
+        cfg.prefill.chunk,
+        cfg.decode.batch,
+        cfg.decode.engine,
+    )
+    check(request.settings, request.benchmark, request.spec)
+    if not isinstance(kind, OfEngines):
+        check_passes(request)
+    return request
+
+
+def choices_of(cfg: Configuration, benchmark: Benchmark) -> tuple[Kind, Sequence[Choice]]:
+    """The settings, probes or engines of a configuration, and the kind of their records."""
     if cfg.engine:
-        return engine_request(cfg)
-    observations = build_probes(cfg.probe)
-    methods = [] if observations else settings_of(cfg)
-    settings: Sequence[Choice] = observations or methods
-    check_press(cfg)
-    benchmark, spec = build_benchmark(cfg.benchmark), cfg.model
+        engines = requested_engines(cfg, benchmark)
+        if not isinstance(benchmark, Serve):
+            return OfEngines(), engines
+        check_serving(engines)
+        return OfServing(), engines
     if isinstance(benchmark, Serve):
         raise UserError("benchmark=serve loads servers: engine=openai engine.url=…, or another engine, has them")
-    check(settings, benchmark, spec)
-    check_calibrations(methods, spec)
-    if isinstance(benchmark, Speed):
-        check_speed(cfg.question, cfg.memory, cfg.first_token)
-    if not observations:
-        check_memory(cfg.memory, methods)
-    check_chunk(cfg.prefill.chunk, cfg.memory, methods, benchmark, bool(observations))
-    check_computing(cfg)
-    if isinstance(benchmark, Speed):
-        return Request(OfSpeed(cfg.experiment), settings, benchmark, spec, False, cfg.kernels)
-    if observations:
-        return Request(OfProbes(), settings, benchmark, spec, False, cfg.kernels)
-    distance = measures_distance(cfg.distance, cfg.memory, benchmark)
-    return Request(OfMethods(), settings, benchmark, spec, distance, cfg.kernels)
+    check_press(cfg)
+    observations = build_probes(cfg.probe)
+    kind = OfSpeed(cfg.experiment) if isinstance(benchmark, Speed) else OfProbes() if observations else OfMethods()
+    return kind, observations or settings_of(cfg)
 
 
-def engine_request(cfg: Configuration) -> Request:
-    """The request of a configuration with engines."""
-    benchmark, spec = build_benchmark(cfg.benchmark), cfg.model
-    settings = requested_engines(cfg, benchmark)
-    check_longest(benchmark, spec)
-    if isinstance(benchmark, Serve):
-        check_serving(settings)
-        return Request(OfServing(), settings, benchmark, spec, False, cfg.kernels)
-    distance = measures_distance(cfg.distance, cfg.memory, benchmark)
-    return Request(OfEngines(), settings, benchmark, spec, distance, cfg.kernels)
+def check_passes(request: Request) -> None:
+    """Raise UserError for what kvbench's own passes over a prompt cannot do for the settings or probes."""
+    methods = [choice for choice in request.settings if isinstance(choice, Setting)]
+    check_calibrations(methods, request.spec)
+    if isinstance(request.benchmark, Speed):
+        check_speed(request.question, request.memory, request.first_token)
+    if methods:
+        check_memory(request.memory, methods)
+    check_chunk(request.chunk, request.memory, methods, request.benchmark, not methods)
+    check_computing(request.kernels, request.decode_engine, request.spec)
 
 
 def build_benchmark(node: Mapping[str, object]) -> Benchmark:

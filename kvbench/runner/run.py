@@ -14,7 +14,7 @@ from kvbench.errors import Incomplete, on_disk
 from kvbench.evaluation.check_samples import check_samples
 from kvbench.evaluation.check_templates import check_templates
 from kvbench.evaluation.prompts import AnyModel
-from kvbench.evaluation.record import AnyRun, Failure, Run
+from kvbench.evaluation.record import AnyRun, Failure
 from kvbench.models import load
 from kvbench.ops.operator import use_kernels
 from kvbench.records.samples import write_samples
@@ -24,7 +24,7 @@ from kvbench.runner.next_commands import next_commands, print_next
 from kvbench.runner.out_of_memory import out_of_memory
 from kvbench.runner.progress import with_progress
 from kvbench.runner.request import Request, build_request, check_longest
-from kvbench.runner.shards import Shard, first_of_each_task, requested_keys
+from kvbench.runner.shards import first_of_each_task, requested_keys
 from kvbench.runner.starting_note import begun
 from kvbench.runner.torchrun import Group, Outcome
 from kvbench.runner.tracking import Tracker
@@ -68,34 +68,20 @@ def make_records(
     identity = folder_identity(cfg, loaded, samples, request.benchmark)
     name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")
     folder = Path(cfg.output_dir) / name
-    run: AnyRun = Run(
-        f"{now()}-{uuid.uuid4().hex[:12]}",
-        digest(identity),
-        loaded,
-        request.benchmark,
-        request.settings,
-        memory=cfg.memory,
-        question=cfg.question,
-        first_token=cfg.first_token,
-        chunk=cfg.prefill.chunk,
-        distance=request.distance,
-        batch=cfg.decode.batch,
-        decode_engine=cfg.decode.engine,
-    )
-    samples = first_of_each_task(samples, cfg.limit)
+    run = request.run(f"{now()}-{uuid.uuid4().hex[:12]}", digest(identity), loaded)
+    samples = first_of_each_task(samples, request.limit)
     check_samples(loaded, run.benchmark, samples, run.question, request.kind.columns)
     check_templates(loaded, run.benchmark.name, samples, bool(cfg.benchmark.get("thinking")))
     request.kind.check(samples, run.settings, run.distance)
-    shard = Shard(cfg.shard, cfg.shards)
-    own_samples = shard.samples(samples, run.question)
+    own_samples = request.shard.samples(samples, run.question)
 
-    with Store(folder, shard.name) as store:
+    with Store(folder, request.shard.name) as store:
         if store.set_aside:
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are computed again")
         with on_disk(f"write to {folder}"):
             write_samples(folder, samples)
         manifest = opening(cfg, run, identity, own_samples, store, request.kind.made_by(run))
-        tracker = Tracker(cfg.wandb, f"{name} {shard.name}".strip(), folder, warn)
+        tracker = Tracker(cfg.wandb, f"{name} {request.shard.name}".strip(), folder, warn)
         with tracker, manifest_of(folder, manifest, store, started) as manifest_path:
             begun(cfg)
             tracker.start(manifest)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, open_dict
 
-from kvbench.config import sweep_jobs
 from kvbench.configuration import Configuration, resolved
+from kvbench.configuration.conf import sweep_jobs
 from kvbench.errors import UserError
 from kvbench.runner.prerequisites import check_machine
 from kvbench.utils.console import err

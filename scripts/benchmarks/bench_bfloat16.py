@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 import kvbench
-from kvbench.config import composed
+from kvbench.configuration.conf import composed
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.settings import build_settings
 from kvbench.metrics.bootstrap import paired_interval

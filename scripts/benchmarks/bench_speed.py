@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 from hydra import compose, initialize_config_dir
 
-from kvbench.config import CONF
 from kvbench.configuration import resolved
+from kvbench.configuration.conf import CONF
 from kvbench.runner.run import run
 from kvbench.utils.environment import hardware
 from scripts.frame import provenance, script_parser, write

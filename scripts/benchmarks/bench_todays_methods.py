@@ -12,7 +12,7 @@ from statistics import median
 
 import torch
 
-from kvbench.config import composed
+from kvbench.configuration.conf import composed
 from kvbench.evaluation.decode import batched, decode
 from kvbench.evaluation.prefill_passes import prefill_pass
 from kvbench.evaluation.settings import Setting, build_settings

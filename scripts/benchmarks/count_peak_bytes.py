@@ -30,7 +30,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from kvbench.benchmarks import Sample
-from kvbench.config import composed
+from kvbench.configuration.conf import composed
 from kvbench.evaluation import evaluate
 from kvbench.evaluation.decode import batched, read
 from kvbench.evaluation.pending_tasks import Task, by_pass

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 import torch
 from torch import Tensor
 
-from kvbench.config import composed
+from kvbench.configuration.conf import composed
 from kvbench.methods import Eviction
 from kvbench.prefill import prefill
 from kvbench.utils.targets import build

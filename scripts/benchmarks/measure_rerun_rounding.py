@@ -1,7 +1,8 @@
 """How much other CPU kernels change keys and logits, and how much the noise of `kvbench verify --rerun` does.
 
 One prompt is read with torch's own choice of kernels, with the plainest ones, and with its own kernels and embedded
-tokens disturbed as `kvbench.verify.rerun_answers.noise` does. Changes are root mean squares over those of the values.
+tokens disturbed as `kvbench.runner.verify.rerun_answers.noise` does. Changes are root mean squares over those of the
+values.
 """
 
 import os
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from kvbench.methods import FullKV
 from kvbench.prefill import prefill
-from kvbench.verify.rerun_answers import NOISE, ROUNDINGS, noise
+from kvbench.runner.verify.rerun_answers import NOISE, ROUNDINGS, noise
 from scripts.benchmarks.measure_cut_rounding import PLAIN
 from scripts.embedded import embedded_model, needle_prompt
 from scripts.frame import arguments, tell

@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from kvbench.configuration import configured
-from kvbench.leaderboard.ranks import within
+from kvbench.runner.leaderboard.ranks import within
 from kvbench.metrics.aggregate import units
 from kvbench.metrics.bootstrap import paired_interval
 from kvbench.records import load

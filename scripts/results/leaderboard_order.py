@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from kvbench.leaderboard.ranks import FULL, within
+from kvbench.runner.leaderboard.ranks import FULL, within
 from kvbench.records import load
 from kvbench.report.figures.style import save
 from kvbench.report.tables.text_table import MISSING, TextTable

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.errors import UserError
-from kvbench.leaderboard.ranks import FULL, above, within
 from kvbench.metrics.aggregate import units
 from kvbench.metrics.bootstrap import clustered, paired_interval
 from kvbench.records import load, manifests
 from kvbench.report.figures.needle_heatmap import ink
 from kvbench.report.figures.style import SCALE, new_figure, save, scale
 from kvbench.report.tables.text_table import MISSING, TextTable, number
+from kvbench.runner.leaderboard.ranks import FULL, above, within
 from kvbench.utils.environment import now
 from kvbench.utils.files import write_atomically
 

@@ -23,8 +23,8 @@ import pandas as pd
 import torch
 from hydra import compose, initialize_config_dir
 
-from kvbench.config import CONF
 from kvbench.configuration import Configuration, resolved
+from kvbench.configuration.conf import CONF
 from kvbench.methods.spindlekv.ops.greedy_cover import greedy_cover
 from kvbench.models.folder import model_identity
 from kvbench.prefill import Needs, prefill

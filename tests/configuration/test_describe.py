@@ -4,7 +4,7 @@ import runpy
 
 import pytest
 
-from kvbench.config import choices
+from kvbench.configuration.conf import choices
 from kvbench.configuration.configuration import SECTIONS, every_key
 from kvbench.configuration.describe import keys, values
 from kvbench.runner.help import help_text

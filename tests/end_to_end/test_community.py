@@ -4,11 +4,11 @@ import shutil
 
 import pytest
 
-from kvbench.leaderboard.command import write
-from kvbench.leaderboard.submissions import FILE, read_note, read_submissions
 from kvbench.records.load import files
-from kvbench.verify.checks import verify
-from kvbench.verify.verdict import Verdict
+from kvbench.runner.leaderboard.command import write
+from kvbench.runner.leaderboard.submissions import FILE, read_note, read_submissions
+from kvbench.runner.verify.checks import verify
+from kvbench.runner.verify.verdict import Verdict
 from tests.support.paths import ROOT
 
 COMMUNITY = ROOT / "results" / "community"

@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from kvbench.leaderboard.command import write
 from kvbench.papers.command_line import configurations
 from kvbench.papers.cost import cost
 from kvbench.papers.gpu import A100, H100, RTX_4090
 from kvbench.records import load
 from kvbench.records.pack import write_pack
+from kvbench.runner.leaderboard.command import write
 from tests.support.paths import ROOT
 from tests.support.runs import run
 
-SMALL = ["benchmark.tasks=[niah_single_1]", "benchmark.lengths=[768]", "limit=2", "ratio=0.5"]
+SMALL = ["benchmark.tasks=[vt]", "benchmark.lengths=[1024]", "limit=2", "ratio=0.5"]
 GROUPS = ["method.kivi.storage.group=8", "method.snapkv_kivi4.storage.group=8"]  # of a tiny network's heads
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kvbench.config import CONF
+from kvbench.configuration.conf import CONF
 from kvbench.records import load
 from scripts.maintenance import make_methods_doc
 from tests.support.command import command_line

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from kvbench.config import CONF
 from kvbench.configuration import resolved
+from kvbench.configuration.conf import CONF
 from kvbench.evaluation.settings import build_settings
 from kvbench.papers.command_line import jobs
 from kvbench.runner.commands import COMMANDS
@@ -60,7 +60,7 @@ NAMED = [
     (r"^-sc install", "the shell that reads it"),
     (r"@method\.\w+\.\w+=NAME$", "a file that a reader of the guide adds"),
 ]
-TINY_NIAH = ["benchmark.lengths=[320]", "benchmark.depths=[50]", "benchmark.seeds=1"]
+TINY_NIAH = ["benchmark.lengths=[320]", "benchmark.depths=[50]", "benchmark.seeds=1", "benchmark.max_new_tokens=3"]
 # What runs, with the arguments that make it small.
 RUNS = {
     r"^$": ["method=[full,snapkv]", "ratio=0.5", *TINY_NIAH],
@@ -72,8 +72,13 @@ RUNS = {
     r"^method=adakv ~method\.adakv\.scoring": TINY_NIAH,
     r"^method=\[full,snapkv\] ratio=0\.5$": TINY_NIAH,
     r"^benchmark\.lengths=\[512\] benchmark\.depths": [*TINY_NIAH, "limit=1"],
-    r"^benchmark=jsonl": ["limit=1"],
-    r"^benchmark=ruler benchmark\.tasks=": ["benchmark.lengths=[1024]", "benchmark.num_samples=1", "limit=1"],
+    r"^benchmark=jsonl": ["limit=1", "benchmark.max_new_tokens=4"],
+    r"^benchmark=ruler benchmark\.tasks=": [
+        "benchmark.lengths=[1024]",
+        "benchmark.num_samples=1",
+        "limit=1",
+        "method=full",
+    ],
     r"^benchmark=speed": [
         "benchmark.lengths=[128]",
         "benchmark.batches=[1]",

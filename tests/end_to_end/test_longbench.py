@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from kvbench.benchmarks import Benchmark, LongBench, LongBenchE
-from kvbench.config import CONF, options
+from kvbench.configuration.conf import CONF, options
 from kvbench.errors import UserError
 from kvbench.metrics.longbench import score
 from kvbench.records import load

@@ -55,6 +55,8 @@ def test_the_three_notebooks_are_there():
 def test_a_notebook_runs_and_shows_something(path, client, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "clear the outputs before committing"
+    for cell in notebook.cells:  # short answers
+        cell.source = cell.source.replace('{"niah": {', '{"niah": {"max_new_tokens": 6, ')
     notebook.cells.insert(0, nbformat.v4.new_code_cell(RESET.format(tmp_path)))
     client.nb = notebook
     for number, cell in enumerate(notebook.cells):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kvbench.benchmarks import Sample, Sampling, Turn
-from kvbench.config import choices
 from kvbench.configuration import configured
+from kvbench.configuration.conf import choices
 from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
 from kvbench.evaluation.probes import observe
@@ -97,7 +97,12 @@ def outcome(name: str, gpus: int) -> tuple[list, list]:
 
 # What holds on two GPUs holds on one, unless the model's own code takes another way there.
 @pytest.mark.parametrize(
-    ("name", "gpus"), [(name, 2) for name in (*REPRESENTATIVES, *VARIANTS)] + [(name, 1) for name in KINDS[::4]]
+    ("name", "gpus"),
+    [
+        *((name, 2) for name in (*KINDS, *VARIANTS)),
+        *((name, 1) for name in KINDS[::4]),
+        *(pytest.param(name, 2, marks=pytest.mark.slow) for name in REPRESENTATIVES if name not in KINDS),
+    ],
 )
 def test_a_method_decodes_on_gpus_what_it_decodes_on_a_cpu(name, gpus):
     tokens, caches = outcome(name, gpus)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.heavy
 
 STEPS = 20
 KERNELS = 13  # of a layer and token; launched one by one they are 40
-KINDS = [["full"], ["union"], ["pyramidkv", "adakv"], ["kivi"], ["spindle"], PACKED]
+KINDS = [["full"], ["kivi"], ["spindle"], PACKED]
 
 
 class CompiledRecorded(Recorded):

@@ -15,7 +15,7 @@ from tests.support import launch_counts as count
 from tests.support.every_method import setting
 from tests.support.fake_devices import FakeDevices
 from tests.support.launches import Counts
-from tests.support.representatives import CACHES, REPRESENTATIVES
+from tests.support.representatives import KINDS, REPRESENTATIVES
 
 N, BATCH_N, RATIO = 160, 512, 0.3
 TOKENS = 1  # counted, after two that may set things up
@@ -25,7 +25,7 @@ WINDOW, SUMS, BATCH = 40, 20, 1.15
 COVERS = 2 * LAUNCHES["greedy_covers"]
 # Without those that read a calibration file, which is of one number of layers: their own tests count.
 COUNTED = [name for name in REPRESENTATIVES if not list(calibrations(setting(name).method))]
-DECODED = [name for name in CACHES if not list(calibrations(setting(name).method))]
+DECODED = [name for name in KINDS if not list(calibrations(setting(name).method))]
 
 pytestmark = pytest.mark.heavy
 

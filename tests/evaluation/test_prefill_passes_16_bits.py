@@ -11,7 +11,7 @@ from kvbench.methods import FullKV
 from kvbench.prefill import FullPrefill, LayerState, Needs, PrefillState
 from tests.support.every_method import LAYERS, N, setting, state
 from tests.support.hybrids import FAMILIES, hybrid_model
-from tests.support.representatives import REPRESENTATIVES
+from tests.support.representatives import by_kind
 from tests.support.tiny import prompt
 
 
@@ -28,7 +28,7 @@ def compressed(one: Setting, made: PrefillState) -> Compressed:
     return Compressed(caches, made.logits, made.nbytes, element_bytes, 0, 0, [], 0, None)
 
 
-@pytest.mark.parametrize("name", REPRESENTATIVES)
+@pytest.mark.parametrize("name", by_kind())
 def test_a_float32_run_counts_what_a_bfloat16_run_stores(name):
     one = setting(name, 0.3)
     narrow = state(N, torch.bfloat16)

@@ -15,7 +15,7 @@ from kvbench.prefill import FullPrefill
 from tests.support.answers import agree
 from tests.support.every_method import HEAD_DIM, LAYERS, setting
 from tests.support.hybrids import hybrid_model
-from tests.support.representatives import REPRESENTATIVES
+from tests.support.representatives import by_kind
 from tests.support.sliding import sliding_model
 from tests.support.tiny import prompt, tiny_model
 
@@ -55,7 +55,7 @@ def single():
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", REPRESENTATIVES)
+@pytest.mark.parametrize("name", by_kind())
 def test_every_method_generates_the_harness_tokens_or_is_refused_in_one_line(name, single):
     one, ids = setting(name, 0.3), prompt(N)
     cache = CompressedCache(single, one)
@@ -182,9 +182,9 @@ def test_importing_kvbench_imports_no_torch_and_other_names_are_missing():
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["snapkv", "pyramidkv", "spindle"])
-def test_the_embedded_model_gives_the_harness_tokens(name, embedded):
-    text = "The special number is 48213. " * 3 + "The sky is blue. " * 40 + "What is the special number? It is"
+def test_the_embedded_model_gives_the_harness_tokens(embedded):
+    name = "pyramidkv"
+    text = "The special number is 48213. " * 3 + "The sky is blue. " * 30 + "What is the special number? It is"
     ids, model = torch.tensor(embedded.plain_tokens(text)), embedded.model
     answer, compressed = harness(model, ids, setting_of(name, ratio=0.3))
     with kvbench.compress(model, name, ratio=0.3) as compression:
@@ -202,8 +202,14 @@ def test_fullkv_has_the_tokens_of_models_with_soft_caps_sinks_and_windows(family
         assert cache.ratio["r_bytes"] == 1
 
 
-@pytest.mark.parametrize("name", ["snapkv", "h2o", "kivi", "simlayerkv_decode", "rkv"])
-@pytest.mark.parametrize("family", ["qwen3_next", "granitemoehybrid", "gemma3n_text"])
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        *(("qwen3_next", name) for name in ("snapkv", "rkv")),
+        *(("granitemoehybrid", name) for name in ("snapkv", "h2o", "simlayerkv_decode")),
+        *(("gemma3n_text", name) for name in ("h2o", "kivi")),
+    ],
+)
 def test_states_and_shared_layers_are_left_as_they_are(family, name):
     """Also where layers with a state come after the last one that attends (Granite)."""
     model, one, ids = hybrid_model(family), setting(name, 0.3), prompt(60)

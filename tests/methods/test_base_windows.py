@@ -15,7 +15,7 @@ from kvbench.evaluation.prefill_passes import SharedPass, num_layers
 from kvbench.models.layer_kinds import compressed_layers, kinds_of
 from kvbench.prefill import FullPrefill, Needs, Reconstruction
 from tests.support.every_method import LAYERS, PRUNED, check_kept, observed, setting
-from tests.support.representatives import REPRESENTATIVES
+from tests.support.representatives import REPRESENTATIVES, by_kind
 from tests.support.sliding import SHAPE, WINDOW, sliding_model
 from tests.support.tiny import prompt
 
@@ -37,7 +37,7 @@ def shared_pass() -> SharedPass:
     return SharedPass(model(), prompt(N), FullPrefill(), needs)
 
 
-@pytest.mark.parametrize("name", [name for name in REPRESENTATIVES if name not in PRUNED])
+@pytest.mark.parametrize("name", by_kind(name for name in REPRESENTATIVES if name not in PRUNED))
 def test_a_preset_compresses_the_layers_of_full_attention(name):
     one = setting(name, 0.3)
     budget = one.budget_at(N, num_layers(model(), N))

@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 from omegaconf import OmegaConf
 
-from kvbench.config import CONF, choices
+from kvbench.configuration.conf import CONF, choices
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Allocation, Dense, HeadBudgets, Kivi, Scoring, Storage

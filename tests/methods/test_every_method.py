@@ -24,7 +24,7 @@ from tests.support.every_method import (
     state,
     steps,
 )
-from tests.support.representatives import CACHES, REPRESENTATIVES
+from tests.support.representatives import CACHES, REPRESENTATIVES, by_kind
 from tests.support.tiny import prompt
 
 
@@ -39,7 +39,7 @@ def tokens_of_full() -> list[int]:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", REPRESENTATIVES)
+@pytest.mark.parametrize("name", by_kind())
 def test_from_prompt_to_answer(name):
     for ratio in (0.1, 0.5):
         one = setting(name, ratio)
@@ -67,7 +67,7 @@ def test_from_prompt_to_answer(name):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", [name for name in REPRESENTATIVES if setting(name).method.streams])
+@pytest.mark.parametrize("name", by_kind(name for name in REPRESENTATIVES if setting(name).method.streams))
 def test_streaming_makes_the_caches_of_a_shared_pass(name):
     one = setting(name, 0.3)
     source, budget = pass_of(one, N)

@@ -65,7 +65,7 @@ FORMATS: dict[str, Storage] = {
     "dense": Dense(),
 }
 FORMATS |= quantising(but=FORMATS.values())
-STEPS = 5
+STEPS = 3
 # Equal numbers of tokens in KV heads or in single query heads; other numbers in every head, or whole heads and windows.
 LAYOUTS = [["snapkv", "pyramidkv_paper"], ["adakv", "kvzip_head"]]
 KINDS = ["fp8 token", "kivi"]  # coded token by token, quantised in groups of tokens

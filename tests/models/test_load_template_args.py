@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvbench.config import CONF
+from kvbench.configuration.conf import CONF
 from kvbench.errors import UserError
 from kvbench.models import LoadedModel, ModelSpec, model_spec
 from kvbench.runner.manifest import folder_identity

@@ -5,8 +5,8 @@ import copy
 import pytest
 from hydra import compose, initialize_config_dir
 
-from kvbench.config import CONF
 from kvbench.configuration import resolved
+from kvbench.configuration.conf import CONF
 from kvbench.papers.captions import title
 from kvbench.papers.experiment import load
 from tests.support.experiments import config

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from matplotlib.colors import to_rgb
 
-from kvbench.config import choices, file_of, more_configuration, stated, titled
+from kvbench.configuration.conf import choices, file_of, more_configuration, stated, titled
 from kvbench.errors import UserError
 from kvbench.papers.colours import COLOURS, colour, looks
 

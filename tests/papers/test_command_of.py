@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from kvbench.config import composed
+from kvbench.configuration.conf import composed
 from kvbench.papers.command_of import command_of
 from kvbench.report.page.command_lines import command_lines
 

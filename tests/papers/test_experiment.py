@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 from kvbench.benchmarks import Benchmark
 from kvbench.benchmarks.longbench.tasks import TASKS
 from kvbench.benchmarks.ruler.tasks import TASKS as RULER
-from kvbench.config import options
 from kvbench.configuration import Experiment
+from kvbench.configuration.conf import options
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.papers.columns import columns, requested_tasks

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pandas as pd
 import pytest
 
-from kvbench.config import options
+from kvbench.configuration.conf import options
 from kvbench.errors import UserError
 from kvbench.papers.published import COLUMNS, PUBLISHED, concerns, errata, footnotes, items, published
 

@@ -15,8 +15,8 @@ from kvbench.records.load import read_file
 from kvbench.records.pack import DROPPED, is_path
 from kvbench.records.parquet_records import write_records
 from kvbench.records.store import PACK, RECORDS, read_records
-from kvbench.verify.checks import verify
-from kvbench.verify.verdict import Verdict
+from kvbench.runner.verify.checks import verify
+from kvbench.runner.verify.verdict import Verdict
 from tests.support.command import kvbench
 from tests.support.loaded_records import manifest, record, write
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from kvbench.config import choices, more_configuration, options
 from kvbench.configuration import configured
+from kvbench.configuration.conf import choices, more_configuration, options
 from kvbench.errors import UserError
 from kvbench.papers.captions import title
 from kvbench.runner.arguments import typed, without_config_dir

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kvbench.config import composed, more_configuration
+from kvbench.configuration.conf import composed, more_configuration
 from tests.support.command import command_line
 from tests.support.runs import arguments
 

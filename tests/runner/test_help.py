@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kvbench.config import choices, file_of, more_configuration, options
+from kvbench.configuration.conf import choices, file_of, more_configuration, options
 from kvbench.runner.help import help_text
 from kvbench.runner.help_folded import folded
 from kvbench.runner.help_methods import GROUPS as METHOD_GROUPS

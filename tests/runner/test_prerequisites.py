@@ -3,7 +3,7 @@
 import pytest
 
 from kvbench.benchmarks import Benchmark
-from kvbench.config import choices
+from kvbench.configuration.conf import choices
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import AGREEMENT
 from kvbench.runner.prerequisites import check_measure, check_typed

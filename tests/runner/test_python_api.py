@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvbench
-from kvbench.config import composed
+from kvbench.configuration.conf import composed
 from kvbench.errors import UserError
 from kvbench.records import load
 from kvbench.runner.python_api import overrides_of, with_scores

@@ -10,7 +10,7 @@ import pytest
 from hydra import initialize_config_dir
 
 from kvbench import __main__ as command
-from kvbench.config import CONF
+from kvbench.configuration.conf import CONF
 from kvbench.runner import run as run_module
 from kvbench.runner.jobs import let_go
 from kvbench.runner.sweep import jobs

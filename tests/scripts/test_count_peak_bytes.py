@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from kvbench.config import composed
+from kvbench.configuration.conf import composed
 from kvbench.evaluation.settings import build_settings
 from scripts.benchmarks.count_peak_bytes import METHODS, fake_gpu, llama, peak
 from tests.support.paths import ROOT

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from kvbench.leaderboard.ranks import above, within
+from kvbench.runner.leaderboard.ranks import above, within
 from scripts.results.leaderboard_tables import enough, figure, least_bytes, settings_of, table
 from tests.support.figure_records import texts
 

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from kvbench.config import options
+from kvbench.configuration.conf import options
 from kvbench.runner.commands import COMMANDS
 from scripts.compare.__main__ import COMMANDS as COMPARISONS
 from scripts.made_by import made_by

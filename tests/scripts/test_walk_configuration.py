@@ -5,6 +5,6 @@ from scripts.maintenance.walk_configuration import climbs, walked
 
 def test_the_configuration_has_few_stations_and_climbs_seldom():
     stations = walked()
-    assert len(stations) <= 29, stations
-    assert len(climbs(stations)) <= 6, climbs(stations)
+    assert len(stations) <= 21, stations
+    assert len(climbs(stations)) <= 4, climbs(stations)
     assert not any(name.startswith("kvbench.papers") for name in stations)

@@ -7,7 +7,7 @@ from functools import cache
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from kvbench.config import CONF, choices
+from kvbench.configuration.conf import CONF, choices
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Method, Storage
 from kvbench.utils.targets import build

@@ -6,8 +6,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from kvbench.benchmarks.longbench.tasks import SETS
-from kvbench.config import CONF
 from kvbench.configuration import Configuration, Experiment, resolved
+from kvbench.configuration.conf import CONF
 from kvbench.papers.experiment import names
 
 NAMES = names()

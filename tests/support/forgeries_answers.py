@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from kvbench.benchmarks import Sample
-from kvbench.verify.known_classes import scorer
+from kvbench.runner.verify.known_classes import scorer
 from tests.support.forged import Forged
 
 SETTING = "snapkv 0.2"

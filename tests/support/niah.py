@@ -2,7 +2,7 @@
 
 from kvbench.benchmarks import Benchmark, haystack
 from kvbench.benchmarks.niah import placement
-from kvbench.config import options
+from kvbench.configuration.conf import options
 from kvbench.utils.targets import build
 from tests.support.runs import compose
 

@@ -1,9 +1,10 @@
 """Presets that stand for all of conf/method, in tests of what does not depend on a preset's numbers."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 
+import pytest
 import torch
 
 from kvbench.evaluation.decode import batched, decode, generate, read
@@ -24,6 +25,14 @@ REPRESENTATIVES = sorted(set(NAMES) - set(COVERED["steps"]))
 CACHES = sorted(set(NAMES) - set(COVERED["caches"]))
 # One for every kind of caches in every class of storage: for tests of work that numbers do not change.
 KINDS = sorted(set(NAMES) - set(COVERED["kinds"]))
+
+
+def by_kind(names: Iterable[str] = REPRESENTATIVES) -> list:
+    """`names` as parameters of a test of what only caches make different: one of each kind, the others nightly.
+
+    What each method computes is held daily by tests/test_golden.py and by its own tests.
+    """
+    return [name if name in KINDS else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def caches_of(name: str) -> tuple[str, ...]:

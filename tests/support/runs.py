@@ -11,8 +11,8 @@ from hydra import compose as compose_config
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
-from kvbench.config import CONF
 from kvbench.configuration import Configuration
+from kvbench.configuration.conf import CONF
 from kvbench.records import load
 from kvbench.records.store import RECORDS, read_records
 from kvbench.runner import outputs

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from kvbench.config import choices, titled
+from kvbench.configuration.conf import choices, titled
 
 
 @cache

@@ -12,8 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from kvbench import config
-from kvbench.configuration import configured
+from kvbench.configuration import conf, configured
 from kvbench.engines import OpenAI
 from kvbench.errors import UserError
 from kvbench.metrics.backends import google_rouge
@@ -180,8 +179,10 @@ def test_the_guide_names_every_extra():
 
 def test_the_overview_reads_no_file_of_a_choice_but_of_methods(monkeypatch, capsys):
     """The others are over a hundred, whose names it has alone."""
-    read = config._text
+    read = conf._text
     named = set()
-    monkeypatch.setattr("kvbench.config._text", lambda path, group, key: named.add(group) or read(path, group, key))
+    monkeypatch.setattr(
+        "kvbench.configuration.conf._text", lambda path, group, key: named.add(group) or read(path, group, key)
+    )
     assert command_line("--help") == 0
     assert named == {"method"} and "snapkv" in capsys.readouterr().out

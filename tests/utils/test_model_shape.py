@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from kvbench.config import choices
 from kvbench.configuration import configured
+from kvbench.configuration.conf import choices
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, load
 from kvbench.runner.prerequisites import check_machine

@@ -6,17 +6,17 @@ import traceback
 
 import pytest
 
-from kvbench import config
-from kvbench.config import CONF, brought_by, choices, installed_file
+from kvbench.configuration import conf
+from kvbench.configuration.conf import CONF, brought_by, choices, installed_file
 from kvbench.errors import UserError
 from kvbench.metrics.answers import METRICS
 from kvbench.runner.commands import COMMANDS
+from kvbench.runner.verify import known_classes
 from kvbench.utils.own_code import described, own_line
 from kvbench.utils.plugins import check_files, declared, plugin_of, plugins, versions_of
 from kvbench.utils.targets import class_of
-from kvbench.verify import known_classes
 
-CACHED = (plugins, config.folders, config._installed, known_classes.targets)
+CACHED = (plugins, conf.folders, conf._installed, known_classes.targets)
 METHOD = "about: 'A method'\n_target_: one_plugin.methods.Mine\n"
 CODE = "class Mine:\n    def __init__(self):\n        raise KeyError('x')\n\n\nclass Other:\n    pass\n"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from kvbench.config import choices
 from kvbench.configuration import configured
+from kvbench.configuration.conf import choices
 from kvbench.errors import UserError, unknown
 from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods import Method

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.report.figures.style import (
     ACROSS,
     PUBLISHED,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.metrics.frontier import Frontier, pareto
 from kvbench.report.figures.direct_labels import Named, name_lines
 from kvbench.report.figures.style import THRESHOLD, grid_lines, legend_below, line_styles, new_figure

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.report.figures.style import SCALE, new_figure, panels, rows_of, scale
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.records.served_bytes import name_of, served_bytes
 from kvbench.report.figures.style import bar_styles, grid_lines, line_styles, new_figure
 

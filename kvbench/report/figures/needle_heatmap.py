@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.records.served_bytes import name_of, served_bytes
 from kvbench.report.figures.style import SCALE, new_figure, panels, rows_of, save, scale
 

@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.metrics.frontier import pareto
 from kvbench.report.figures.style import grid_lines, line_styles, new_figure
 from kvbench.report.tables.served_table import best_rows

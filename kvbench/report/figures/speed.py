@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kvbench.benchmarks.speed import PLACE
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.report.figures.style import bar_styles, grid_lines, legend_below, new_figure, panels, rows_of
 
 # column of the frame -> title and unit of the panel, and the factor from the column to that unit

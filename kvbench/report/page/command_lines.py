@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from kvbench.config import composed
+from kvbench.configuration.conf import composed
 from kvbench.papers.command_of import command_of
 
 

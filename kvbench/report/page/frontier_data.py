@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.report.page.run_tables import number
 from kvbench.utils.console import warn
 

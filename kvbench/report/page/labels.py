@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.config import flat
+from kvbench.configuration.conf import flat
 
 
 def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFrame:

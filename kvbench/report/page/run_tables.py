@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import breakdown
 from kvbench.report.tables.differences import against, notes, pairs
 from kvbench.report.tables.run_table import REMARKS, summarise

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import MEASURES, SMALLER_IS_BETTER, bounds
 from kvbench.metrics.paired_comparison import units_for_margin
 from kvbench.report.tables.differences import against, floor_note, full_of

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import FULL, SMALLER_IS_BETTER, bounds, units
 from kvbench.metrics.bootstrap import EQUAL, paired_interval
 from kvbench.metrics.paired_comparison import EXACT, holm, sign_flip, standard_error

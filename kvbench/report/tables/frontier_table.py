@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.metrics.bootstrap import EQUAL, equal_pairs_needed
 from kvbench.metrics.frontier import TWO_SIDED, Frontier, Point
 from kvbench.report.tables.text_table import MISSING, TextTable, number

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import FULL, bounds, tokens_per_s, units
 from kvbench.metrics.bootstrap import clustered
 from kvbench.metrics.thinking import BEGIN_OF_THINKING, never_ends

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.engines.serving.capacity import knee
 from kvbench.engines.serving.figures import FIGURES
 from kvbench.report.tables.text_table import MISSING, TextTable, number, write_table

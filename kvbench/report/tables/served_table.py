@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.metrics.repeats import ratio
 from kvbench.report.tables.differences import against, pairs
 from kvbench.report.tables.serve_table import cell, columns_shown, serving

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.report.tables.text_table import TextTable, number
 
 TITLE = "share of the tokens of marked spans that the compressed layers keep, mean over layers, heads and samples"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.benchmarks.speed import LARGEST, PLACE
-from kvbench.config import titled
 from kvbench.configuration import Experiment
+from kvbench.configuration.conf import titled
 from kvbench.papers.published import errata, footnotes
 from kvbench.report.tables.text_table import MISSING, TextTable, number, write_table
 from kvbench.utils.text import count

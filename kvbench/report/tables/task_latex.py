@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import FULL, SCORES
 from kvbench.report.tables.paper.latex import escape
 from kvbench.report.tables.run_table import FLOORED, FLOORED_MARK

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Group
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import SCORES
 from kvbench.report.tables.task_latex import task_latex
 from kvbench.report.tables.text_table import MISSING, TextTable, write_table

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.metrics.frontier import pareto
 from tests.support.page import HOSTILE, ONLY_IN_PROMPTS, SETTINGS
 

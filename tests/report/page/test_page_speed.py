@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvbench.config import composed
+from kvbench.configuration.conf import composed
 from kvbench.report.page.command import main
 from tests.support.page import Page, grid_run
 from tests.support.report_run import manifest, speed_record, write_run

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from kvbench.cache.kept_positions import decode
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.records import load
 from kvbench.records.pack import write_pack
 from kvbench.records.store import PACK

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from omegaconf import OmegaConf
 
-from kvbench.config import CONF
+from kvbench.configuration.conf import CONF
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings, settings_of
 from kvbench.papers.columns import Column, columns

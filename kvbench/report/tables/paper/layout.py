@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from kvbench.config import titled
+from kvbench.configuration.conf import titled
 from kvbench.papers.columns import AVERAGE, Column
 from kvbench.report.tables.paper.cells import FULL
 from kvbench.report.tables.paper.errata_marks import ErrataMarks

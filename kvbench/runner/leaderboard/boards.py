@@ -1,0 +1,112 @@
+"""Boards of comparable submissions: one for each model, benchmark, data and version of the metrics."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from kvbench.records.served_bytes import note_of, served_bytes
+from kvbench.report.page.labels import differing, with_labels
+from kvbench.report.tables.run_table import summarise
+from kvbench.report.tables.text_table import MISSING
+from kvbench.runner.leaderboard.submissions import Submission
+from kvbench.utils.hashing import digest
+from kvbench.utils.model_keys import IDENTIFYING
+from kvbench.utils.targets import DESCRIBING
+from kvbench.utils.text import short_hashes
+
+# Provenance in which the records of a board agree. `versions` are of the benchmark and its metrics; versions of
+# methods are among a setting's parameters, and distinguish settings of a board.
+SAME = ("weights", "chat_template", *IDENTIFYING, "dtype", "data_sha256", "versions")
+# Provenance that may differ between submissions of a board, and is shown.
+ORIGIN = ("processor", "kvbench", "git", "torch", "transformers", "kernels")
+
+
+@dataclass(frozen=True)
+class Board:
+    """Settings of one or several submissions over the same samples of a benchmark, answered by one model.
+
+    settings  a row each, with the columns of `summarise` and submission (its number), label, kind, measure (the
+              score's name), score and whole (whether it has all of the board's samples); r_bytes is as served
+    about     a note on r_bytes, where it needs one
+    """
+
+    model: str
+    benchmark: str
+    facts: str  # further distinctions
+    measure: str
+    samples: int
+    settings: pd.DataFrame
+    about: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Unique among the boards that were made together."""
+        return f"{self.model}, {self.benchmark}, {self.facts}"
+
+
+def boards(submissions: Sequence[Submission]) -> list[Board]:
+    """The boards of all submissions, in order of model and benchmark."""
+    parts: dict[str, list[pd.DataFrame]] = {}
+    keys: dict[str, Mapping[str, Any]] = {}
+    for number, submission in enumerate(submissions):
+        for run, records in submission.records.groupby("run", sort=False):
+            same = identity(records.iloc[0], submission.manifests[run])
+            key = digest(same)
+            keys[key] = same
+            parts.setdefault(key, []).append(records.assign(submission=number))
+    facts = dict(zip(keys, facts_of(list(keys.values())), strict=True))
+    made = [_board(keys[key], facts[key], pd.concat(frames, ignore_index=True)) for key, frames in parts.items()]
+    return sorted(made, key=lambda board: board.title)
+
+
+def identity(record: pd.Series, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What all records of a board have in common."""
+    benchmark = {key: value for key, value in manifest["benchmark"].items() if key not in DESCRIBING}
+    return {
+        "model": record["model"],
+        "benchmark": record["benchmark"],
+        "question": manifest["question"],
+        "configuration": benchmark,
+        **{name: record[name] for name in SAME},
+    }
+
+
+def facts_of(identities: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The properties that distinguish each board: question and dtype, and others if those are equal."""
+    names = [
+        (same["model"], same["benchmark"], f"question {same['question']}, {str(same['dtype']).removeprefix('torch.')}")
+        for same in identities
+    ]
+    facts = [name[-1] for name in names]
+    for name in dict.fromkeys(names):
+        same = [i for i, other in enumerate(names) if other == name]
+        if len(same) > 1:
+            for i, more in zip(same, differing([identities[i] for i in same]), strict=True):
+                facts[i] += f" ({'; '.join(_words(fact, value) for fact, value in more.items())})"
+    return facts
+
+
+def _words(fact: str, value: object) -> str:
+    """`lengths 1024, 2048`."""
+    name = fact.removeprefix("configuration.").removesuffix("_sha256")
+    text = ", ".join(map(str, value)) if isinstance(value, list) else MISSING if value is None else str(value)
+    return f"{name} {short_hashes(text)}"
+
+
+def _board(same: Mapping[str, Any], facts: str, records: pd.DataFrame) -> Board:
+    labelled = with_labels(records)
+    measure = next(iter(labelled["scores"].iloc[0]))
+    labelled = labelled[[measure in scores for scores in labelled["scores"]]]
+    samples = labelled["sample"].nunique()
+    rows = []
+    for number, group in labelled.groupby("submission"):
+        summary = summarise(group.assign(setting=group["label"]), [measure])
+        summary["r_bytes"] = summary["setting"].map(served_bytes(group).groupby(group["label"]).mean())
+        kinds = group.drop_duplicates("label").set_index("label")["kind"]
+        rows.append(summary.assign(submission=number, kind=summary["setting"].map(kinds)))
+    settings = pd.concat(rows, ignore_index=True)
+    settings = settings.rename(columns={measure: "score", "setting": "label"}).assign(measure=measure)
+    settings["whole"] = settings["samples"] == samples
+    return Board(same["model"], same["benchmark"], facts, measure, samples, settings, note_of(labelled))

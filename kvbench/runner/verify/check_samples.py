@@ -1,0 +1,106 @@
+"""Whether the samples are the benchmark's, none that was requested is missing, and records repeat them exactly."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from kvbench.benchmarks import Sample
+from kvbench.records.pack import sample_hashes, sha256_of
+from kvbench.records.recorded_configuration import recorded
+from kvbench.records.samples import row_of
+from kvbench.runner.shards import first_of_each_task
+from kvbench.runner.verify.folder import Folder, named
+from kvbench.runner.verify.materials import Materials
+from kvbench.runner.verify.verdict import Check, Verdict, judged
+
+
+def samples_fit(folder: Folder, materials: Materials) -> Check:
+    """Hashes of data and rows, answers and properties, and which samples were run."""
+    wrong: list[str] = []
+    missing: list[str] = []
+    about = "samples against the benchmark" if materials.samples else "samples against their file"
+    if not folder.samples:
+        missing.append("the samples are not listed")
+    if materials.samples is None:
+        (wrong if materials.other_data else missing).extend(materials.missing)
+        wrong += _against_rows(folder)
+        return judged("samples", about, wrong, missing)
+    samples = {sample.id: sample for sample in materials.samples}
+    for name, row in folder.samples.items():
+        fit = _row_fits(folder.packed, samples[name], row) if name in samples else None
+        if fit is None:
+            wrong.append(f"{name!r} is no sample of the benchmark")
+        elif not fit.same:
+            wrong.append(f"sample {name!r} is another one in the benchmark")
+        elif not fit.complete:
+            missing.append(f"the row of sample {name!r} has other fields or passages than this version writes")
+    for record in folder.records:
+        if (sample := samples.get(record["sample"])) is None:
+            wrong.append(f"{named(record)}: the benchmark has no such sample")
+        elif record["kind"] in ("method", "engine"):
+            wrong += [f"{named(record)}: {line}" for line in _fields(record, list(sample.answers), sample.meta)]
+            wrong += [f"{named(record)}: {line}" for line in _drawn_with(record, sample)]
+            if len(record["tokens"] or []) > sample.max_new_tokens:
+                wrong.append(f"{named(record)}: its answer is longer than {sample.max_new_tokens} tokens")
+    wrong += _chosen(folder, materials.samples)
+    return judged("samples", about, wrong, missing, Verdict.PROVEN)
+
+
+class Fit(NamedTuple):
+    same: bool  # whether a row is of the benchmark's sample
+    complete: bool  # whether it has all fields and passages that this version writes
+
+
+def _row_fits(packed: bool, sample: Sample, row: Mapping[str, Any]) -> Fit:
+    expected = row_of(sample)
+    if packed:
+        hashes = sample_hashes(expected)
+        return Fit(hashes["fields_sha256"] == row["fields_sha256"], hashes["row_sha256"] == row["row_sha256"])
+    shared = expected.keys() & row.keys() - {"evidence"}
+    return Fit(all(expected[name] == row[name] for name in shared), expected == row)
+
+
+def _drawn_with(record: Mapping[str, Any], sample: Sample) -> Iterator[str]:
+    """The sample's fields on how answers were drawn and which samples intervals draw together."""
+    sampling = sample.sampling and asdict(sample.sampling)
+    for name, value in (("context_id", sample.context_id), ("unit", sample.unit), ("sampling", sampling)):
+        if (record.get(name) or None) != (value or None):
+            yield f"its {name} is not the sample's"
+
+
+def _fields(record: Mapping[str, Any], answers: Sequence[str], meta: Mapping[str, Any]) -> list[str]:
+    notes = ["its expected answers are not the sample's"] if record["answers"] != answers else []
+    other = [name for name, value in meta.items() if record.get(name) != value]
+    return [*notes, *(f"its {name} is not the sample's" for name in other)]
+
+
+def _against_rows(folder: Folder) -> list[str]:
+    wrong = []
+    for record in folder.methods:
+        row = folder.samples.get(record["sample"])
+        if row is None or folder.packed:  # a pack has no properties of samples: only the benchmark has them
+            continue
+        wrong += [
+            f"{named(record)}: {line}"
+            for line in _fields(record, row.get("answers", record["answers"]), row.get("meta", {}))
+        ]
+    answers: dict[str, set[str]] = {}
+    for record in folder.methods:
+        answers.setdefault(record["sample"], set()).add(sha256_of(record["answers"]))
+    several = [name for name, hashes in answers.items() if len(hashes) > 1]
+    return wrong + [f"sample {name!r} has several expected answers" for name in several]
+
+
+def _chosen(folder: Folder, samples: Sequence[Sample]) -> list[str]:
+    """Samples that are not among the first `limit` of each task, or are missing from them."""
+    runs = [recorded(manifest) for manifest in folder.manifests.values()]
+    requested = {sample.id for limit in {run.limit for run in runs} for sample in first_of_each_task(samples, limit)}
+    covered = {record["sample"] for record in folder.records}
+    finished = any(manifest.get("status") == "finished" for manifest in folder.manifests.values())
+    splits = Counter(shards for shards, _ in {(run.shards, run.shard) for run in runs})
+    all_shards = all(present == shards for shards, present in splits.items())
+    wrong = [f"sample {name!r} is not among the first that the run requested" for name in sorted(covered - requested)]
+    if finished and all_shards:
+        wrong += [f"sample {name!r} of the benchmark was left out" for name in sorted(requested - covered)]
+    return wrong

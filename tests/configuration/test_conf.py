@@ -1,0 +1,44 @@
+"""Titles of methods: what tables, figures and pages show in place of names, and no part of a record's key."""
+
+from collections import Counter
+
+from kvbench.configuration.conf import choices, composed, flat, more_configuration, titled
+from kvbench.evaluation.settings import build_settings
+from tests.support.config import NAMES, method_configs
+from tests.support.titles import untitled
+
+
+def test_no_two_methods_have_one_title():
+    assert [title for title, times in Counter(map(titled, choices("method"))).items() if times > 1] == []
+
+
+def test_a_label_has_the_title_in_place_of_the_name_and_the_rest_as_it_is():
+    assert titled("full") == "FullKV"
+    assert titled("snapkv 0.2 (scoring.window=8)") == "SnapKV 0.2 (scoring.window=8)"
+    assert untitled("PyramidKV (paper) 0.405") == "pyramidkv_paper 0.405"
+    for label in ("AdaKVPress(KnormPress) 0.2", "MyMethod 0.2", "", "[/x]", "../../config 1"):
+        assert titled(label) == label
+
+
+def test_a_file_has_no_title_from_the_file_that_it_begins_with(tmp_path):
+    (tmp_path / "method").mkdir()
+    child = tmp_path / "method" / "snapkv_mine.yaml"
+    child.write_text('# @package method.snapkv_mine\ndefaults: [snapkv@_here_, _self_]\nabout: "mine"\n')
+    with more_configuration(tmp_path):
+        assert titled("snapkv_mine 0.2") == "snapkv_mine 0.2"
+
+
+def test_titles_are_no_parameters_of_methods():
+    settings = build_settings(method_configs(*NAMES), 0.5, None)
+    assert not any('"title"' in setting.parameters or '"about"' in setting.parameters for setting in settings)
+
+
+def test_methods_of_the_demo_share_their_window_and_pooling():
+    """What several methods of one table have is the same in all of them, so that it does not decide their order."""
+    methods = composed([])["method"]
+    parts = {name: flat(method) for name, method in methods.items() if isinstance(method, dict)}
+    shared = ("scoring.window", "scoring.kernel", "scoring.pooling", "granularity", "group_reduce", "storage.layout")
+    for key in shared:
+        values = {name: part[key] for name, part in parts.items() if key in part}
+        assert len(values) >= 2 and len(set(values.values())) == 1, (key, values)
+    assert parts["pyramidkv"]["scoring.window"] == 8

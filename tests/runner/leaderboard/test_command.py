@@ -1,0 +1,83 @@
+"""kvbench leaderboard: its files, links and mistakes; packs beside runs; a stranger's names."""
+
+import re
+import shutil
+from html.parser import HTMLParser
+from urllib.parse import unquote
+
+import pandas as pd
+import pytest
+
+from kvbench.records.store import PACK, RECORDS
+from kvbench.runner.leaderboard import submissions
+from tests.runner.leaderboard.test_boards import hand_in, unchecked
+from tests.support.command import kvbench
+
+
+@pytest.fixture(autouse=True)
+def made_up_records_pass(monkeypatch):
+    monkeypatch.setattr(submissions, "verified_here", unchecked)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A run and the pack of another one, on one board."""
+    hand_in(tmp_path / "in" / "run")
+    other = hand_in(tmp_path / "other", manifest={"git": "1" * 16})
+    assert kvbench("pack", str(other), "--out", str(tmp_path / "in" / "packed")) == 0
+    shutil.rmtree(other)
+    (tmp_path / "out").mkdir()
+    return tmp_path / "in"
+
+
+def test_a_pack_and_a_run_are_on_one_board_and_each_score_leads_to_its_records(folders, tmp_path, capsys):
+    assert kvbench("leaderboard", str(folders), "--out", str(tmp_path / "out"), "--targets", "0.5,0.25") == 0
+    assert capsys.readouterr().out.count("written") == 3
+    text = (tmp_path / "out" / "leaderboard.md").read_text()
+    scores = re.findall(r"\[(0\.900 .*?)\]\(([^)]*)\)", text)
+    assert len(scores) == 4  # two submissions, in two tables
+    linked = {tmp_path / "out" / unquote(link) for _, link in scores}
+    assert {path.resolve() for path in linked} == {folders / "run" / RECORDS, folders / "packed" / PACK}
+    assert "at 0.500, #1" in text and "r_bytes ≤ 0.25" in text
+    table = pd.read_csv(tmp_path / "out" / "leaderboard.csv")
+    assert table.groupby("submission").size().to_dict() == {"packed": 3, "run": 3}
+    who = text.partition("## Who ran what")[2]
+    assert "GPU of the tests" in who and "1111111111 " in who
+
+
+def test_links_of_the_overview_lead_to_headings(folders, tmp_path):
+    kvbench("leaderboard", str(folders), "--out", str(tmp_path / "out"))
+    page = (tmp_path / "out" / "leaderboard.html").read_text()
+    found = re.findall(r'href="#([^"]*)"', page)
+    assert "`" not in page.partition("<body>")[2] and "configuration." not in page
+    assert found and set(found) <= set(re.findall(r'<h2 id="([^"]*)"', page))
+
+
+def test_names_of_strangers_are_text(tmp_path):
+    hand_in(tmp_path / "in" / "run")
+    (tmp_path / "in" / "submission.yaml").write_text("by: '<script>alert(1)</script>[x](http://y)|'\n")
+    kvbench("leaderboard", str(tmp_path / "in"), "--out", str(tmp_path))
+    tags = set()
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: tags.add(tag)
+    parser.feed((tmp_path / "leaderboard.html").read_text())
+    assert "script" not in tags and "table" in tags
+    text = (tmp_path / "leaderboard.md").read_text()
+    assert "<script>" not in text and r"\[x\](http://y)\|" in text
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["nowhere"], "nowhere is not a folder"),
+        (["FOLDER", "--targets", "0.1,all"], "--targets 0.1,all must be numbers above 0"),
+        (["FOLDER", "--targets", "2"], "--targets 2 must be numbers above 0"),
+        (["FOLDER", "--out", "nowhere"], "--out nowhere is not a folder"),
+        (["FOLDER"], "holds no records.jsonl"),
+    ],
+)
+def test_mistakes_are_one_line(more, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    assert kvbench("leaderboard", *(str(tmp_path) if word == "FOLDER" else word for word in more)) == 2
+    told = capsys.readouterr().err
+    assert message in told and told.count("\n") == 1

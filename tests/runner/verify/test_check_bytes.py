@@ -1,0 +1,53 @@
+"""Bytes that a record claims, beside the least that its storage can take."""
+
+import pytest
+
+from kvbench.runner.verify.check_bytes import bytes_fit
+from kvbench.runner.verify.folder import read
+from kvbench.runner.verify.verdict import Verdict
+from tests.support.forged import Forged
+from tests.support.runs import run
+
+METHODS = ("attention_matching", "key_rerotation", "xkv", "palu", "turboquant_2", "fp8_head")
+
+
+@pytest.fixture(scope="module")
+def honest(tiny_folder, tmp_path_factory):
+    given = (f"model.path={tiny_folder}", f"output_dir={tmp_path_factory.mktemp('storages')}", "ratio=0.5")
+    sample = ("benchmark=niah", "benchmark.lengths=[320]", "benchmark.depths=[50]", "benchmark.max_new_tokens=2")
+    return run(*given, "model.shape=null", "model.max_length=4096", *sample, f"method=[{','.join(METHODS)}]")
+
+
+def test_honest_bytes_of_every_storage_have_nothing_wrong(honest):
+    assert bytes_fit(read(honest)).verdict is not Verdict.WRONG
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_quarter_of_the_bytes_is_wrong(method, honest, tmp_path):
+    forged = Forged(honest, tmp_path / "run", None)
+    for record in forged.records:
+        if record["method"] == method:
+            record["stored_bytes"] //= 4
+            record["r_bytes"] = record["stored_bytes"] / record["full_bytes"]
+            record["decode_bytes_peak"] = max(record["decode_bytes_peak"], record["stored_bytes"])
+    assert bytes_fit(read(forged.seal())).verdict is Verdict.WRONG
+
+
+def test_bytes_in_16_bits_that_are_the_runs_own_are_wrong(honest, tmp_path):
+    forged = Forged(honest, tmp_path / "run", None)
+    for record in forged.records:
+        if record["method"] == "fp8_head":
+            assert record["r_bytes_16"] > 1.5 * record["r_bytes"]  # a float32 run
+            record["r_bytes_16"] = record["r_bytes"]
+    assert bytes_fit(read(forged.seal())).verdict is Verdict.WRONG
+
+
+@pytest.mark.parametrize("change", [-60, 60])
+def test_a_histogram_that_shows_other_numbers_of_tokens_than_a_layer_kept_is_wrong(change, honest, tmp_path):
+    forged = Forged(honest, tmp_path / "run", None)
+    for record in forged.records:
+        if record["method"] == "key_rerotation":
+            record["kept_per_layer"] = [kept + change for kept in record["kept_per_layer"]]
+            record["r1"] += change / record["prompt_tokens"]
+    checked = bytes_fit(read(forged.seal()))
+    assert any("its histogram shows about" in note for note in checked.notes)

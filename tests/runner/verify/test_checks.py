@@ -1,0 +1,138 @@
+"""Forgeries of a folder: keys and checksums are made again, so that only what the folder claims can give them away."""
+
+import functools
+import json
+import shutil
+
+import pytest
+from transformers import AutoTokenizer
+
+from kvbench.records.manifest import read_manifests
+from kvbench.records.samples import SAMPLES
+from kvbench.records.schema.manifest import Manifest
+from kvbench.records.schema.method import MethodRecord
+from kvbench.records.store import RECORDS
+from kvbench.runner.verify import checks, limits
+from kvbench.runner.verify.check_files import files_are_whole
+from kvbench.runner.verify.folder import read
+from kvbench.runner.verify.materials import materials
+from kvbench.runner.verify.verdict import Verdict
+from tests.support.fake_engine import MODEL, FakeEngine
+from tests.support.forged import Forged
+from tests.support.forgeries_fields import FORGERIES, LEFT_OUT
+from tests.support.runs import arguments, run
+
+pytestmark = pytest.mark.heavy
+
+
+@functools.cache
+def _materials(manifest: str, places: str):
+    return materials(json.loads(manifest), json.loads(places))
+
+
+@functools.cache
+def _tokenizer(folder):
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture
+def verdicts(monkeypatch, tiny_folder):
+    """Verdicts by check; the samples of one manifest are made once for all tests."""
+    monkeypatch.setattr(checks, "materials", lambda *given: _materials(*map(json.dumps, given)))
+    places = {"model.path": str(tiny_folder)}
+
+    def verify(folder, places=places):
+        return {check.name: check.verdict for check in checks.verify(folder, places)}
+
+    return verify
+
+
+def test_an_honest_folder_has_nothing_wrong_and_its_scores_keys_samples_and_answers_proven(undisturbed, verdicts):
+    found = verdicts(undisturbed)
+    assert Verdict.WRONG not in found.values()
+    proven = {name for name, verdict in found.items() if verdict is Verdict.PROVEN}
+    assert proven >= {"files", "keys", "samples", "scores", "answers", "model"}
+
+
+def test_a_folder_must_have_all_fields_that_every_run_writes(undisturbed):
+    (manifest,) = read_manifests(undisturbed)[0].values()
+    of_this_run = (
+        "command host pid kernels sdpa sdpa_decode slurm checkpoint_dtype reads_alike ended records wall_seconds"
+    )
+    assert manifest.keys() - Manifest.always() == {*of_this_run.split()} and manifest.keys() > Manifest.always()
+    of_needles = {"task", "unit", "length", "depth", "seed", "kept_positions"}
+    for record in map(json.loads, (undisturbed / RECORDS).read_text(encoding="utf-8").splitlines()):
+        assert record.keys() - MethodRecord.always() == of_needles and record.keys() > MethodRecord.always()
+
+
+def test_lines_of_samples_that_are_damaged_or_second_ones_are_counted(undisturbed, tmp_path):
+    folder = shutil.copytree(undisturbed, tmp_path / "run")
+    with (folder / SAMPLES).open("r+", encoding="utf-8") as file:
+        file.write(file.readlines()[0] + "no row\n[]\n")
+    found = files_are_whole(read(folder))
+    assert found.verdict is Verdict.WRONG
+    assert [note for note in found.notes if note.startswith("samples.jsonl has 3 line(s)")]
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_is_found(name, undisturbed, tiny_folder, tmp_path, verdicts):
+    forge, check, keys = FORGERIES[name]
+    forged = Forged(undisturbed, tmp_path / "run", _tokenizer(tiny_folder))
+    forge(forged)
+    folder = forged.seal(keys)
+    if name == "records_without_a_run":
+        (folder / "manifests" / "nowhere.json").unlink()
+    assert verdicts(folder)[check] is Verdict.WRONG
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_a_check_without_something_to_compare_is_unproven(
+    name, undisturbed, tiny_folder, tmp_path, verdicts, monkeypatch
+):
+    monkeypatch.setattr(limits, "TEXT", 10**6)  # a billion seeds are as many as a hundred, and refused sooner
+    forge, check = LEFT_OUT[name]
+    forged = Forged(undisturbed, tmp_path / "run", _tokenizer(tiny_folder))
+    forge(forged)
+    assert verdicts(forged.seal())[check] is Verdict.UNPROVEN
+
+
+def test_there_are_fifty_forgeries():
+    assert len(FORGERIES) >= 50
+
+
+def test_a_folder_cannot_have_code_imported(undisturbed, tiny_folder, tmp_path, verdicts):
+    forged = Forged(undisturbed, tmp_path / "run", _tokenizer(tiny_folder))
+    forged.manifest["benchmark"]["_target_"] = forged.manifest["config"]["benchmark"]["_target_"] = "os.system"
+    forged.manifest["config"]["method"]["snapkv"]["scoring"]["_target_"] = "os.system"
+    found = verdicts(forged.seal())
+    assert {found[name] for name in ("scores", "samples")} == {Verdict.UNPROVEN}
+
+
+def test_what_is_not_here_is_unproven_and_not_wrong(undisturbed, tiny_folder, tmp_path, verdicts):
+    """Another machine has neither the model's folder nor its tokenizer."""
+    forged = Forged(undisturbed, tmp_path / "run", _tokenizer(tiny_folder))
+    forged.manifest["config"]["model"]["path"] = str(tmp_path / "gone")
+    found = verdicts(forged.seal(), {})
+    assert {found[name] for name in ("model", "samples", "answers")} == {Verdict.UNPROVEN}
+    assert found["scores"] is Verdict.PROVEN and Verdict.WRONG not in found.values()
+
+
+def test_a_folder_of_probes_has_nothing_wrong(tiny_folder, tmp_path, verdicts):
+    given = (f"model.path={tiny_folder}", "model.shape=null", "model.max_length=4096", f"output_dir={tmp_path}")
+    folder = run(*given, "benchmark.lengths=[320]", "benchmark.depths=[50]", "probe=lazy_mass")
+    assert Verdict.WRONG not in verdicts(folder).values()
+
+
+def test_a_run_of_an_engine_has_nothing_wrong_but_settings_that_it_did_not_request(tiny_folder, tmp_path, verdicts):
+    first = [one for one in arguments(tiny_folder, tmp_path) if not one.startswith(("method=", "ratio="))]
+    with FakeEngine().running() as url:
+        folder = run(*first, "engine=openai", f"engine.url={url}", f"engine.served_model={MODEL}", "engine.label=one")
+    assert Verdict.WRONG not in verdicts(folder).values()
+    (path,) = (folder / "manifests").iterdir()
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest["config"]["engine"]["label"] = "another"
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    assert verdicts(folder)["manifests"] is Verdict.WRONG
+    manifest["config"]["engine"]["_target_"] = "shutil.rmtree"  # looked up in a list, never imported
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    assert verdicts(folder)["manifests"] is not Verdict.PROVEN
