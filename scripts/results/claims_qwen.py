@@ -20,12 +20,12 @@ from typing import Any
 import pandas as pd
 
 from kvbench.configuration import configured
-from kvbench.runner.leaderboard.ranks import within
 from kvbench.metrics.aggregate import units
 from kvbench.metrics.bootstrap import paired_interval
 from kvbench.records import load
 from kvbench.report.tables.text_table import TextTable, number
 from kvbench.runner import run as command
+from kvbench.runner.leaderboard.ranks import within
 from kvbench.utils.files import write_atomically
 from scripts.frame import script_parser
 from scripts.results.leaderboard_qwen import DECIDING, OF_MODEL, PARTS, TARGETS, board

@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from kvbench.runner.leaderboard.ranks import FULL, within
 from kvbench.records import load
 from kvbench.report.figures.style import save
 from kvbench.report.tables.text_table import MISSING, TextTable
+from kvbench.runner.leaderboard.ranks import FULL, within
 from kvbench.utils.files import write_atomically
 from scripts.frame import script_parser
 from scripts.results.leaderboard_qwen import DECIDING, PARTS, TARGETS, board
