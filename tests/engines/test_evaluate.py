@@ -104,21 +104,25 @@ FAULTS = {
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_that_stays_names_its_sample_and_leaves_the_others(kind, calm, tiny_folder, tmp_path):
-    broken: list = []
+def test_a_fault_that_stays_names_its_sample_and_leaves_the_others(tiny_folder, tmp_path, capsys):
+    """A prompt of each kind, between two that are answered well: the first finds out what the server can do."""
+    kinds, of_prompt = iter(["well", *FAULTS]), {}
 
     def behave(number: int, payload: dict) -> str:
-        if number == 1:  # the first is the one that finds out what the server can do
-            broken.append(payload["prompt"])
-        return kind if payload["prompt"] in broken else "well"
+        prompt = json.dumps(payload["prompt"])
+        if prompt not in of_prompt:
+            of_prompt[prompt] = next(kinds, "well")
+        return of_prompt[prompt]
 
-    folder, error = asked_by(FakeEngine(behave), tiny_folder, tmp_path, "engine.concurrency=1", "engine.repeat=0")
-    assert isinstance(error, Incomplete)
-    assert "1 record could not be made" in str(error) and FAULTS[kind] in str(error)
-    assert "no record of sample 'number-330-" in str(error) and "under 'one'" in str(error)
-    keys = {row["key"] for row in comparable(folder)}
-    assert len(keys) == 2 and keys < {row["key"] for row in comparable(calm)}
+    depths = ",".join(map(str, range(0, 4 * (len(FAULTS) + 2), 4)))
+    options = ["engine.concurrency=1", "engine.repeat=0", f"benchmark.depths=[{depths}]"]
+    folder, error = asked_by(FakeEngine(behave), tiny_folder, tmp_path, *options)
+    assert isinstance(error, Incomplete) and f"{len(FAULTS)} records could not be made" in str(error)
+    told = [line for line in capsys.readouterr().err.splitlines() if "no record of sample 'number-330-" in line]
+    assert len({line.partition(" under 'one': ")[0] for line in told}) == len(FAULTS)
+    for line, (kind, reason) in zip(told, FAULTS.items(), strict=True):
+        assert reason in line, kind
+    assert len(comparable(folder)) == 2
 
 
 @pytest.mark.heavy
