@@ -44,6 +44,7 @@ class Serve(Benchmark):
     token_ms: PositiveNumber | Positive | None = None
     seconds: PositiveNumber | Positive = 600.0
     name: str = "serve"
+    version = 2  # 1: GuideLLM's own warm-up, which counted some of its requests, or left out others
 
     metrics = ()
 
