@@ -1,13 +1,12 @@
 """What do cache types of served engines cost in answers, and what do they give? python -m scripts.results.served
 
 For each type of the cache a server is started, asked 60 prompts whose answers are scored, and loaded by GuideLLM (make
-engine-guidellm) with 1, 4 and 8 requests at once. OpenVINO GenAI has no server here and is asked alone. Records stay in
-runs/served, so a stopped run goes on where it was; tables and what computed them go to results/engines/served (--out
-names another folder).
+engine-guidellm) with 1, 4 and 8 requests at once. Records stay in runs/served, so a stopped run goes on where it was;
+tables and what computed them go to results/engines/served (--out names another folder).
 
---of chooses tables: smollm2 (llama.cpp, the default); llama_cpp, vllm and openvino (Qwen2.5-Coder-0.5B). --answers asks
-and loads nothing, for a machine that is busy: the same command without it goes on with the loads. --start is the
-command of another server, with {flags} in the place of a type.
+--of chooses tables: smollm2 (llama.cpp, the default); llama_cpp and vllm (Qwen2.5-Coder-0.5B). --answers asks and loads
+nothing, for a machine that is busy: the same command without it goes on with the loads. --start is the command of
+another server, with {flags} in the place of a type.
 """
 
 import argparse
@@ -19,20 +18,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kvbench.configuration import configured
-from kvbench.models.embedded import gguf_of
-from kvbench.records import load
-from kvbench.report.tables.served_table import first_baseline, quality
 from kvbench.runner import run as command
 from kvbench.runner import served
-from kvbench.utils.files import replacing
 from scripts.frame import script_parser
 from scripts.results.engines import provenance
-from scripts.results.plain_gguf import plain
 from scripts.results.served_servers import QWEN, ROOT, SMOLLM2, Model, Server, llama_cpp, vllm
 
 COLOURS = "red blue green black white yellow brown silver golden grey purple orange".split()
 THINGS = "door box chest gate locker drawer".split()
-EVICTING = ["engine.max_cache_size=[null,128]", "engine.start_size=32", "engine.recent_size=32"]
 
 
 @dataclass(frozen=True)
@@ -41,8 +34,8 @@ class Table:
 
     model: Model
     codes: int  # in a prompt
-    server: Server | None = None  # None: OpenVINO, in a process of its own
-    flags: tuple[str, ...] = ()  # the first of which is the baseline
+    server: Server
+    flags: tuple[str, ...]  # the first of which is the baseline
     title: str = ""  # before the flags, in the names of settings; "": as kvbench names them
     threads: int = 1
     requests: int = 10
@@ -56,7 +49,6 @@ TABLES = {
         QWEN, 14, llama_cpp, ("f16", "q8_0", "q4_0", "q8_0/q4_0"), "llama.cpp ", 2, 8, 1, "qwen/llama_cpp"
     ),
     "vllm": Table(QWEN, 14, vllm, ("auto", "fp8"), "vLLM ", 2, 8, 1, "qwen/vllm"),
-    "openvino": Table(QWEN, 14, out="qwen/openvino"),
 }
 
 
@@ -77,14 +69,8 @@ def written(folder: Path, codes: int, count: int = 60) -> Path:
     return path
 
 
-def engine(table: Table, folder: Path, options: argparse.Namespace) -> list[str]:
-    """The overrides that choose the engine and its settings."""
-    if table.server is None:
-        plain_weights = folder / "plain.gguf"  # OpenVINO rounds quantised ones anew
-        if not plain_weights.is_file():
-            with replacing(plain_weights) as work:
-                plain(gguf_of(table.model.package), work)
-        return ["engine=openvino", f"engine.model_file={plain_weights}", "engine.precision=[f32,u8]", *EVICTING]
+def engine(table: Table, options: argparse.Namespace) -> list[str]:
+    """The overrides that choose the server and its settings."""
     flags = options.flags.split(",") if options.flags else table.flags
     start = options.start or table.server(
         table.model, urlsplit(options.url).port or 80, options.threads or table.threads
@@ -97,28 +83,23 @@ def engine(table: Table, folder: Path, options: argparse.Namespace) -> list[str]
 def make(table: Table, folder: Path, options: argparse.Namespace) -> None:
     """Answers and loads, then the table of both."""
     prompts = written(folder, table.codes)
-    shared = [*engine(table, folder, options), f"model={table.model.name}", f"output_dir={folder}"]
+    shared = [*engine(table, options), f"model={table.model.name}", f"output_dir={folder}"]
     asked = ["benchmark=jsonl", f"benchmark.path={prompts}", "benchmark.metric=contains", "benchmark.max_new_tokens=12"]
     answers = command.run(configured([*shared, *asked]))
     if options.answers:
         return
     out = options.out / table.out
     out.mkdir(parents=True, exist_ok=True)
-    made_by = provenance(answers)
-    if table.server is None:
-        records = load(answers)
-        quality(records, "contains", first_baseline(records)).to_csv(out / "answers.csv", index=False)
-    else:
-        loads = ["benchmark=serve", "benchmark@benchmark.of=jsonl", f"benchmark.of.path={prompts}"]
-        loads += [f"benchmark.rates={options.rates}", f"benchmark.requests={options.requests or table.requests}"]
-        loads += [f"benchmark.warmup={table.warmup}", f"benchmark.repeats={options.repeats}"]
-        loads += ["benchmark.new_tokens=16", "benchmark.first_token_ms=4000"]
-        loaded = command.run(configured([*shared, *loads]))
-        served.main([str(answers), str(loaded), "--out", str(out)])
-        for name in ("table.md", "table.csv"):
-            shutil.copy(loaded / name, out / f"loads{Path(name).suffix}")
-        (out / "served.pdf").unlink(missing_ok=True)  # the same picture as served.png
-        made_by += provenance(loaded)
+    loads = ["benchmark=serve", "benchmark@benchmark.of=jsonl", f"benchmark.of.path={prompts}"]
+    loads += [f"benchmark.rates={options.rates}", f"benchmark.requests={options.requests or table.requests}"]
+    loads += [f"benchmark.warmup={table.warmup}", f"benchmark.repeats={options.repeats}"]
+    loads += ["benchmark.new_tokens=16", "benchmark.first_token_ms=4000"]
+    loaded = command.run(configured([*shared, *loads]))
+    served.main([str(answers), str(loaded), "--out", str(out)])
+    for name in ("table.md", "table.csv"):
+        shutil.copy(loaded / name, out / f"loads{Path(name).suffix}")
+    (out / "served.pdf").unlink(missing_ok=True)  # the same picture as served.png
+    made_by = [*provenance(answers), *provenance(loaded)]
     (out / "provenance.json").write_text(json.dumps(made_by, indent=1) + "\n", encoding="utf-8")
 
 
