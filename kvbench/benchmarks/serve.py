@@ -25,7 +25,7 @@ class Serve(Benchmark):
     of              whose prompts are sent, in turns, and whose answers' lengths are asked for without `new_tokens`.
     profile         concurrent: rates are requests at once; constant, poisson: requests a second, evenly or at random;
                     synchronous: one by one; throughput: all at once. These two have no rates.
-    warmup          requests before each load, which are not counted.
+    warmup          requests before each load, one by one, which are not counted.
     fresh           begin each prompt with a number of its own, so that no prefix of an earlier one can be reused.
     first_token_ms  limit of a good answer's first token, and
     token_ms        of its mean time between tokens; None: no limit.
@@ -44,6 +44,7 @@ class Serve(Benchmark):
     token_ms: PositiveNumber | Positive | None = None
     seconds: PositiveNumber | Positive = 600.0
     name: str = "serve"
+    version = 2  # 1: GuideLLM's own warm-up, which counted some of its requests, or left out others
 
     metrics = ()
 

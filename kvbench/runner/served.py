@@ -17,16 +17,13 @@ RUN are folders of answers and of benchmark=serve; settings are joined by their 
 A report of GuideLLM or AIPerf (profile_export_aiperf.json) that was made without kvbench stands beside them:
   kvbench served runs --baseline f16 --report q8_0=profile_export_aiperf.json
 """
-MARGIN = 0.02
 
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse(arguments)
-    margin = MARGIN if options.margin is None else options.margin
 
     # behind the parser: this brings pandas, which --help need not wait for
-    from kvbench.report.tables.serve_table import capacity_notes
-    from kvbench.report.tables.served_table import advice, served, served_table
+    from kvbench.report.tables.served_table import MARGIN, differing, first_baseline, served, served_notes, served_table
     from kvbench.report.tables.text_table import write_table
     from kvbench.runner import run_figures
     from kvbench.runner.compared_records import named, records_of
@@ -42,13 +39,11 @@ def main(arguments: Sequence[str]) -> int:
     if not loads:
         raise UserError("no run of benchmark=serve is among the runs, and no --report is given")
     together = _concat(loads)
-    baseline = named(options.baseline or _first(records), list(records["setting"].unique()))
+    baseline = named(options.baseline or first_baseline(records), list(records["setting"].unique()))
     if apart := differing(records, together):
         warn(f"{apart} answered and was loaded with other flags or another version: its rows are of two servers")
     frame = served(records, together, metric, baseline)
-    tools = ", ".join(dict.fromkeys(together["tool"]))
-    said = advice(frame, metric, baseline, margin)
-    notes = [f"serving: {tools}; milliseconds; differences from {baseline}", *capacity_notes(served_part(frame)), said]
+    notes = served_notes(frame, metric, baseline, MARGIN if options.margin is None else options.margin)
     title = f"Quality beside serving: {records['benchmark'].iloc[0]}"
     out.print(served_table(frame, metric, title, notes, wide=False).rich())
     if options.out is not None:
@@ -59,10 +54,6 @@ def main(arguments: Sequence[str]) -> int:
         for path in written:
             print_line(str(path))
     return 0
-
-
-def served_part(frame: "pd.DataFrame") -> "pd.DataFrame":
-    return frame[frame["profile"].notna()]
 
 
 def reported(text: str) -> "pd.DataFrame":
@@ -94,23 +85,6 @@ def reported(text: str) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
-def differing(answers: "pd.DataFrame", loads: "pd.DataFrame") -> str:
-    """The first setting whose parameters are not the same in both; empty where all are."""
-    for setting, group in loads.groupby("setting", sort=False):
-        theirs = set(group["parameters"].dropna())
-        ours = set(answers.loc[answers["setting"] == setting, "parameters"])
-        if theirs and ours and theirs != ours:
-            return str(setting)
-    return ""
-
-
-def _first(records: "pd.DataFrame") -> str:
-    """FullKV, or the first setting."""
-    from kvbench.report.tables.differences import full_of
-
-    return full_of(records) or str(records["setting"].iloc[0])
-
-
 def _concat(frames: "list[pd.DataFrame]") -> "pd.DataFrame":
     import pandas as pd
 
@@ -128,9 +102,7 @@ def _parser() -> Parser:
     parser.add_argument("--baseline", metavar="SETTING", help="the setting to compare with (default: the first)")
     parser.add_argument("--metric", metavar="NAME", help="the score (default: the benchmark's first)")
     margin = number(0, 1, "must be a number from 0 to 1")
-    parser.add_argument(
-        "--margin", type=margin, metavar="M", help=f"the loss that the advice allows (default: {MARGIN:g})"
-    )
+    parser.add_argument("--margin", type=margin, metavar="M", help="the loss that the advice allows (default: 0.02)")
     parser.add_argument(
         "--report", action="append", default=[], metavar="SETTING=FILE", help="a report that another tool made"
     )

@@ -69,6 +69,8 @@ def test_every_prompt_is_fresh_and_asks_for_as_many_tokens(tiny_folder, tmp_path
         assert len({one["prompt"] for one in sent}) == 24
         assert {(one["max_tokens"], one["temperature"], one["top_p"]) for one in sent} == {(4, 0, 1)}
         assert all("return_token_ids" not in one for one in sent)
+        ours = [one["User-Agent"] == "kvbench" for one in engine.headers[-24:]]
+        assert ours == [True, *[False] * 5] * 4, "the tool is given what counts, and the server is warm before"
         engine.asked.clear()
         run(*command(tiny_folder, tmp_path / "again", url, "benchmark.fresh=false"))
         assert len({one["prompt"] for one in engine.asked[-24:]}) == 2

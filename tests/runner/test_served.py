@@ -1,59 +1,19 @@
 """`kvbench served` and `compare --latency-margin`: quality beside serving, from made records."""
 
-import json
-
 import pytest
 
 from kvbench.errors import UserError
-from kvbench.records.store import Store
+from kvbench.report.tables.served_table import MARGIN
 from kvbench.runner import compare, latency_gate, served
-from tests.support import records as made_up
 from tests.support.paths import DATA
+from tests.support.served_runs import load_record, served_runs, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:no manifest of run")
 
 
-def engine_record(setting: str, number: int, score: float, equal: bool | None) -> dict:
-    told = {"setting": setting, "method": setting, "parameters": json.dumps({"flags": setting})}
-    more = {} if equal is None else {"equal": equal, "baseline": "f16 0"}
-    scores = {"score": score}
-    return made_up.record(
-        "engine", benchmark="jsonl", sample=str(number), scores=scores, distance=None, top=None, **told, **more
-    )
-
-
-def load_record(setting: str, rate: float, first: list[float], tokens: list[float], version: str = "") -> dict:
-    repeats = {"first_token_ms_mean": first, "first_token_ms_p50": first, "tokens_per_s": tokens}
-    return made_up.record(
-        "serve",
-        **{"benchmark": "serve", "sample": f"concurrent-{rate:g}", "setting": setting, "method": setting},
-        **{"parameters": json.dumps({"flags": setting + version}), "profile": "concurrent", "rate": rate},
-        **{"figures": {name: sum(values) / len(values) for name, values in repeats.items()}, "repeats": repeats},
-    )
-
-
-def write(folder, records: list[dict]):
-    with Store(folder) as store:
-        for record in records:
-            store.append(record)
-    return folder
-
-
 @pytest.fixture
 def runs(tmp_path):
-    """f16; q8_0, which answers alike and faster; q4_0, which loses half and is as fast as f16."""
-    right = [engine_record("f16", number, 1.0, None) for number in range(200)]
-    right += [engine_record("q8_0", number, 1.0, number < 190) for number in range(200)]
-    right += [engine_record("q4_0", number, float(number % 2), number % 2 == 0) for number in range(200)]
-    write(tmp_path / "answers", right)
-    loads = []
-    for rate in (1.0, 4.0):
-        loads += [
-            load_record("f16", rate, [100.0, 101.0, 99.0], [50 * rate, 51 * rate, 49 * rate]),
-            load_record("q8_0", rate, [90.0, 91.0, 89.0], [60 * rate, 61 * rate, 59 * rate]),
-            load_record("q4_0", rate, [200.0, 202.0, 198.0], [50 * rate, 51 * rate, 49 * rate]),
-        ]
-    write(tmp_path / "loads", loads)
+    served_runs(tmp_path)
     return tmp_path
 
 
@@ -88,6 +48,12 @@ def test_a_report_of_another_tool_stands_beside_them(runs, capsys):
 def test_mistakes_are_one_line(runs, arguments, words):
     with pytest.raises(UserError, match=words):
         served.main([one.format(runs) for one in arguments])
+
+
+def test_help_names_the_margin_that_advice_has(capsys):
+    with pytest.raises(SystemExit):
+        served.main(["--help"])
+    assert f"allows (default: {MARGIN:g})" in " ".join(capsys.readouterr().out.split())
 
 
 def test_flags_or_versions_that_differ_are_said(runs, capsys):

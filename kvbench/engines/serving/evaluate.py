@@ -16,6 +16,7 @@ from kvbench.engines.serving.guidellm import GuideLLM, NotMeasured, guidellm
 from kvbench.engines.serving.record import Repeat, record
 from kvbench.engines.serving.reports import read_report
 from kvbench.engines.serving.requests import rows
+from kvbench.engines.serving.warm_up import warm_up
 from kvbench.engines.settings import EngineSetting
 from kvbench.errors import Incomplete, UserError
 from kvbench.evaluation.record import Failure
@@ -89,8 +90,10 @@ class Rounds:
         except UserError as error:  # a prompt that does not fit
             raise NotMeasured(str(error)) from error
         average = os.getloadavg()[0]
+        warming, counted = requests[: self.benchmark.warmup], requests[self.benchmark.warmup :]
+        warm_up(self.address, warming, self.benchmark.seconds)
         with watched(self.address) as most:
-            self.tool.measure(load, requests, report)
+            self.tool.measure(load, counted, report)
         try:
             measured = read_report(report)[0]
         except UserError as error:

@@ -77,11 +77,8 @@ class GuideLLM:
                 "follow_redirects": False,
                 "extras": {"body": extras},
             },
-            "profile": {
-                "kind": load.profile,
-                **rate,
-                "warmup": {"value": self.benchmark.warmup, "mode": "requests"},
-            },
+            # without its own warm-up, which goes by times: where four are open at once, two more all count
+            "profile": {"kind": load.profile, **rate},
             "constraints": [
                 {"kind": "max_requests", "count": requests},
                 {"kind": "max_duration", "seconds": self.benchmark.seconds},

@@ -14,6 +14,7 @@ from typing import Any
 
 from kvbench.papers.colours import looks
 from kvbench.report.page.run_data import kind_of, read_run
+from kvbench.report.page.serve_data import read_serve
 from kvbench.report.page.speed_data import read_speed
 
 MARKS = 11  # of plot.js
@@ -21,16 +22,19 @@ FACTS = ("benchmark", "model", "dtype", "question", "memory")  # a run's title h
 ASSETS = Path(__file__).parent / "assets"
 # Each script uses the scripts before it.
 SCRIPTS = (
-    "dom address table picture scores drawing plot frontier speed heatmap interval beside differences layers sample "
-    "sample_list provenance page"
+    "dom address table text_table picture scores drawing plot frontier speed serve heatmap interval beside differences "
+    "layers sample sample_list provenance page"
 ).split()
 
 
 def page(folders: Sequence[Path]) -> str:
-    """The page of one or several runs, those of speed among them."""
-    speeds = [read_speed(folder) for folder in folders if kind_of(folder) == "speed"]
-    data, runs, methods = [_block("speeds", speeds)], [], ["full"]
-    for index, folder in enumerate(folder for folder in folders if kind_of(folder) != "speed"):
+    """The page of one or several runs, those of speed and of servers under load among them."""
+    kinds = {folder: kind_of(folder) for folder in folders}
+    answered = [folder for folder in folders if kinds[folder] not in ("speed", "serve")]
+    speeds = [read_speed(folder) for folder in folders if kinds[folder] == "speed"]
+    serves = [read_serve(folder, answered) for folder in folders if kinds[folder] == "serve"]
+    data, runs, methods = [_block("speeds", speeds), _block("serves", serves)], [], ["full"]
+    for index, folder in enumerate(answered):
         run, chunks = read_run(folder)
         runs.append({name: run[name] for name in ("name", "facts")})
         methods += [one["method"] for one in [*run["settings"], *(run["frontier"] or {"points": []})["points"]]]
@@ -41,7 +45,7 @@ def page(folders: Sequence[Path]) -> str:
     script = "\n".join(['"use strict";', *((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)])
     style = (ASSETS / "page.css").read_text(encoding="utf-8")
     return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
-        title=escape(", ".join([*names, *(speed["name"] for speed in speeds)])),
+        title=escape(", ".join([*names, *(one["name"] for one in [*speeds, *serves])])),
         script=script,
         style=style,
         policy=f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; img-src data:",

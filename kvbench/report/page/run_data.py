@@ -25,7 +25,7 @@ from kvbench.report.page.labels import with_labels
 from kvbench.report.tables.run_table import REMARKS
 from kvbench.utils.text import count
 
-# Kinds of records that the page does not show.
+# Kinds of records without answers.
 WITHOUT = {
     "probe": "is a run of probes: no outputs to show, see its figures",
     "serve": "is a run of servers under load: no answers to show, see its table and kvbench served",
@@ -199,8 +199,13 @@ def kind_of(folder: Path) -> str | None:
     return next((record["kind"] for record in records), None)
 
 
+def without_page(folder: Path) -> str:
+    """Why the page cannot show a run; empty where it can."""
+    return "" if kind_of(folder) == "serve" else without_outputs(folder)
+
+
 def without_outputs(folder: Path) -> str:
-    """Why the page cannot show a run: it has no record yet, or is of a kind without answers; empty where it can."""
+    """Why a run has no answers: it has no record yet, or is of a kind without them; empty where it has."""
     kind = kind_of(folder)
     if kind is None:
         return "holds no record yet: the same command again makes them"

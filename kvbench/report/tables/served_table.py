@@ -7,11 +7,12 @@ import pandas as pd
 
 from kvbench.configuration.conf import titled
 from kvbench.metrics.repeats import ratio
-from kvbench.report.tables.differences import against, pairs
-from kvbench.report.tables.serve_table import cell, columns_shown, serving
+from kvbench.report.tables.differences import against, full_of, pairs
+from kvbench.report.tables.serve_table import capacity_notes, cell, columns_shown, serving
 from kvbench.report.tables.text_table import MISSING, TextTable, number
 
 OVER = ("over_baseline", "over_baseline_low", "over_baseline_high")
+MARGIN = 0.02  # of a score: the loss that advice allows
 KL = ("kl", "kl_at_least")  # of which tables show the first that was measured
 
 
@@ -61,15 +62,32 @@ def served(answers: pd.DataFrame, loads: pd.DataFrame, metric: str, baseline: st
     return joined.sort_values("setting", key=lambda names: names.map(order.index), kind="stable", ignore_index=True)
 
 
-def served_table(frame: pd.DataFrame, metric: str, title: str, notes: Sequence[str], wide: bool = True) -> TextTable:
-    """The rows of `served` as text; quality stands in a setting's first row alone."""
+def first_baseline(answers: pd.DataFrame) -> str:
+    """FullKV, or the first setting."""
+    return full_of(answers) or str(answers["setting"].iloc[0])
+
+
+def differing(answers: pd.DataFrame, loads: pd.DataFrame) -> str:
+    """The first setting whose parameters are not the same in both; empty where all are."""
+    for setting, group in loads.groupby("setting", sort=False):
+        theirs = set(group["parameters"].dropna())
+        ours = set(answers.loc[answers["setting"] == setting, "parameters"])
+        if theirs and ours and theirs != ours:
+            return str(setting)
+    return ""
+
+
+def served_table(
+    frame: pd.DataFrame, metric: str, title: str, notes: Sequence[str], wide: bool = True, repeated: bool = False
+) -> TextTable:
+    """The rows of `served` as text; quality stands in a setting's first row alone, unless it is to be `repeated`."""
     shown = columns_shown(frame, wide)
     columns = [metric, "difference", "equal answers", "kl", *shown, "× baseline"]
     rows, before = [], ""
     for _, row in frame.iterrows():
         first, before = row["setting"] != before, row["setting"]
         name = f"{titled(row['setting'])} · {row['load']}" if pd.notna(row["load"]) else titled(row["setting"])
-        cells = [*_quality(row)] if first else [""] * 4
+        cells = _quality(row) if first or repeated else [""] * 4
         cells += [cell(row, one) for one in shown.values()]
         rows.append(
             [name, *cells, _interval(row if wide else {"over_baseline": row["over_baseline"]}, "over_baseline", 2)]
@@ -80,6 +98,14 @@ def served_table(frame: pd.DataFrame, metric: str, title: str, notes: Sequence[s
     return TextTable(
         [header[i] for i in kept], [[row[i] for i in kept] for row in rows], title, notes, frame["setting"].tolist()
     )
+
+
+def served_notes(frame: pd.DataFrame, metric: str, baseline: str, margin: float = MARGIN) -> list[str]:
+    """What the rows of `served` were measured with, capacity, and `advice`."""
+    loads = frame[frame["profile"].notna()]
+    tools = ", ".join(dict.fromkeys(loads["tool"]))
+    about = f"serving: {tools}; milliseconds; differences from {baseline}"
+    return [about, *capacity_notes(loads), advice(frame, metric, baseline, margin)]
 
 
 def _quality(row: Mapping[str, Any]) -> list[str]:

@@ -74,7 +74,7 @@ function pareto(points, lower, faster = false) {
 function mark({ setting, scores, x, y, left, top, front }, across, metric, up, { path, colour }, onRight, announce) {
   const [, low, high] = scores;
   const sure = low == null ? "" : ` (95 % interval ${interval(scores)})`;
-  const place = FASTER.test(across) ? `${short(x)} tokens/s` : `${across} ${fixed(x)}`;
+  const place = FASTER.test(across) ? `${short(x)} tokens/s` : isRatio(across) ? `${across} ${fixed(x)}` : `${across}: ${short(x)}`;
   const usual = `${setting.label}: ${place}, ${metric} ${fixed(y)}${sure}, ${setting.samples} samples`;
   const label = `${setting.of ? `${setting.of}: ` : ""}${setting.told ?? usual}${front ? ", on the Pareto front" : ""}`;
   const name = text(`${setting.label}: ${fixed(y)}`, left + (onRight ? 11 : -11), top - 8, onRight ? "start" : "end");

@@ -1,6 +1,6 @@
 // The page of one run at a time: the controls at the top, and the sections that depend on them.
 
-/** What a page of speed runs alone has in place of a run. */
+/** What a page has in place of a run where none has answers. */
 const NO_RUN = { caption: "", facts: {}, metrics: [], settings: [], manifests: [], commands: [] };
 
 /** A run's data, with the number of a sample's record under a setting (-1 for none). */
@@ -34,7 +34,7 @@ function shownMetric(run) {
 function show() {
   const run = loaded(view.run);
   const { benchmark, model } = run.facts;
-  document.getElementById("heading").textContent = run === NO_RUN ? "Speed and memory" : `${benchmark} on ${model}`;
+  document.getElementById("heading").textContent = run === NO_RUN ? (data("speeds").length ? "Speed and memory" : "Servers under load") : `${benchmark} on ${model}`;
   document.getElementById("caption").textContent = run.caption;
   document.getElementById("controls").replaceChildren(...controls(run).filter(Boolean));
   sections();
@@ -45,7 +45,7 @@ function controls(run) {
   const others = names.filter(([index]) => Number(index) !== view.run);
   const metrics = run.metrics.map((name) => [name, name]);
   const themes = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
-  const measured = data("speeds").flatMap(({ tables }) => tables.flatMap(({ rows }) => rows));
+  const measured = [...data("speeds"), ...data("serves")].flatMap(({ tables }) => Object.values(tables).flatMap(({ rows }) => rows));
   const methods = new Map(
     [...run.settings, ...(besideRun()?.settings ?? []), ...measured].map(({ method, title }) => [method, title]),
   );
@@ -92,7 +92,7 @@ function sections() {
   const metric = shownMetric(run);
   const seen = (one) => one?.settings.filter((setting) => !view.hidden.has(setting.method)) ?? [];
   const settings = seen(run);
-  const speeds = speedRuns(run.model);
+  const [speeds, serves] = [speedRuns(run.model), serveRuns(run.model)];
   const browser = run === NO_RUN ? null : browserSection(run, settings, other, seen(other), metric);
   const made = [
     browser ? plotSection(run, settings, other, seen(other), metric) : null,
@@ -101,10 +101,11 @@ function sections() {
     other ? besideSection(run, settings, other, seen(other), metric) : null,
     browser ? settingsTable(run, settings) : null,
     speeds.length ? speedSection(speeds, view.hidden) : null,
+    serves.length ? serveSection(serves, view.run, view.hidden) : null,
     run.heatmap ? heatmapSection(run, settings, other, metric, browser.showCell) : null,
     run.tasks?.length ? tasksTable(run, settings) : null,
     browser?.node,
-    provenance([run, ...(other ? [other] : []), ...speeds]),
+    provenance([run, ...(other ? [other] : []), ...speeds, ...serves]),
   ].filter(Boolean);
   document.getElementById("main").replaceChildren(...made);
   const links = made.map((one) => {

@@ -22,17 +22,19 @@ const ACROSS = [
   ["r_peak", "r_peak (most bytes)"],
   ["r_end", "r_end (bytes at the end)"],
 ];
+const isRatio = (key) => ACROSS.some(([ratio]) => ratio === key); // and else a speed or a latency
 const FASTER = /^tokens\/s/; // of what is across more is better
 const LOWER_IS_BETTER = new Set(["kl", "kl_at_least", "nll", "bits_per_byte"]);
 const EDGE = { left: 52, right: 16, top: 12, bottom: 44 };
 
 function plotSection(run, settings, other, others, metric) {
   const points = [...timed(run, settings), ...(other ? timed(other, others).map((setting) => ({ ...setting, of: other.title })) : [])];
-  const measured = [run, ...(other ? [other] : [])].flatMap(({ model }) => measuredSpeeds(model));
+  const measured = [run, ...(other ? [other] : [])].flatMap(({ model }) => [...measuredSpeeds(model), ...measuredLoads(model)]);
   const speeds = [...new Map(measured.map(({ key, text, brief }) => [key, [key, text, brief]])).values()];
   const axes = [...ACROSS, ...speeds];
   const known = axes.filter(([key]) => points.some((setting) => setting[key] != null));
-  const x = () => (known.some(([key]) => key === view.across) ? view.across : "r_bytes");
+  if (!known.length) return null;
+  const x = () => (known.some(([key]) => key === view.across) ? view.across : known[0][0]);
   const { nodes, draw } = chart(points, x, metric, { name: "score", run, other, axes });
   const radios = known.map(([key, text]) => {
     const pick = () => {
@@ -43,13 +45,13 @@ function plotSection(run, settings, other, others, metric) {
     return h("label", {}, radio, " ", text);
   });
   const across = h("fieldset", { class: "row" }, h("legend", {}, "horizontal axis"), radios);
-  const fast = known.some(([key]) => FASTER.test(key));
-  return section("plot", fast ? "Score against bytes and speed" : "Score against bytes", across, nodes);
+  const kinds = new Set(known.map(([key]) => (isRatio(key) ? "bytes" : "speed")));
+  return section("plot", `Score against ${[...kinds].join(" and ")}`, across, nodes);
 }
 
 /** A run's settings with their measured speeds. */
 function timed({ model }, settings) {
-  const speeds = measuredSpeeds(model);
+  const speeds = [...measuredSpeeds(model), ...measuredLoads(model)];
   return settings.map((setting) => ({
     ...setting,
     ...Object.fromEntries(speeds.map(({ key, of }) => [key, of.get(setting.label)])),

@@ -28,19 +28,9 @@ function measuredSpeeds(model) {
 }
 
 function speedSection(speeds, hidden) {
-  const made = speeds.map(({ name, tables }) => [h("h3", {}, name), tables.map((one) => speedTable(name, one, hidden))]);
+  const made = speeds.map(({ name, tables }) => [
+    h("h3", {}, name),
+    tables.map((one) => textTable(`speed ${name}`, one, hidden)),
+  ]);
   return section("speed", "Speed and memory", made);
-}
-
-function speedTable(name, { caption, header, rows, notes }, hidden) {
-  // cells are text as the run's own table has it: a plain number sorts as one
-  const value = (text) => (text === "–" ? null : /^\d+(\.\d+)?$/.test(text) ? Number(text) : text);
-  const columns = header.map((title, i) => ({
-    title,
-    number: i > 0,
-    value: ({ cells }) => (i ? value(cells[i]) : cells[i]),
-    text: ({ cells }) => cells[i],
-  }));
-  const shown = rows.filter(({ method }) => !hidden.has(method));
-  return [note(caption), table(columns, shown, { label: `speed ${name}`, filter: true }).node, notes.map((text) => note(text))];
 }

@@ -1,0 +1,95 @@
+"""The page's data of a run of benchmark=serve, beside the answers of other runs on the page."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kvbench.configuration.conf import titled
+from kvbench.papers.captions import caption
+from kvbench.records import load
+from kvbench.records.manifest import read_manifests
+from kvbench.report.page.command_lines import command_lines
+from kvbench.report.page.labels import with_labels
+from kvbench.report.page.run_tables import number
+from kvbench.report.tables.serve_table import load_text, notes, serve_table, serving
+from kvbench.report.tables.served_table import differing, first_baseline, served, served_notes, served_table
+from kvbench.report.tables.text_table import TextTable
+
+# What a plot of the page may have across: a figure of each load, in words.
+ACROSS = {"tokens_per_s": "tokens/s served", "first_token_ms_mean": "first token in ms"}
+
+
+def read_serve(folder: Path, others: Sequence[Path]) -> dict[str, Any]:
+    """Name, manifests, tables and points of a run of loads.
+
+    `tables` has the run's own table as "", and by the number of a run of `others` that answered under the same settings
+    the table of both.
+    """
+    manifests = list(read_manifests(folder)[0].values())
+    loads = _labelled(folder, manifests)
+    frame = serving(loads)
+    of = f"prompts of {loads['prompts_of'].iloc[0]}" if "prompts_of" in loads else ""
+    title = caption("", loads["benchmark"].iloc[0], loads["model"].iloc[0], "", of)
+    methods = dict(zip(loads["setting"], loads["method"], strict=True))
+    tables = {"": _plain(serve_table(frame, title, notes(loads, frame)), frame, methods)}
+    for place, other in enumerate(others):
+        answers = _labelled(other, list(read_manifests(other)[0].values()))
+        if _together(answers, loads):
+            tables[str(place)] = _joined(answers, loads, title)
+    return {
+        "name": folder.resolve().name,
+        "model": loads["model"].iloc[0],
+        "tables": tables,
+        "across": [across for name, words in ACROSS.items() for across in _across(loads, name, words)],
+        "manifests": manifests,
+        "commands": command_lines(manifests),
+    }
+
+
+def _labelled(folder: Path, manifests: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The records of a folder, each setting by its label."""
+    records = with_labels(load(folder), [label for one in manifests for label in one.get("settings", [])])
+    return records.assign(setting=records["label"])
+
+
+def _together(answers: pd.DataFrame, loads: pd.DataFrame) -> bool:
+    """Whether scored answers of the same model and of one of the settings are there."""
+    alike = answers[answers["model"].isin(loads["model"]) & answers["setting"].isin(loads["setting"])]
+    return len(alike) > 0 and any(answers["scores"])
+
+
+def _joined(answers: pd.DataFrame, loads: pd.DataFrame, title: str) -> dict[str, Any]:
+    metric = next(name for scores in answers["scores"] for name in scores)
+    baseline = first_baseline(answers)
+    frame = served(answers, loads, metric, baseline)
+    every = pd.concat([answers, loads])
+    methods = dict(zip(every["setting"], every["method"], strict=True))
+    notes = served_notes(frame, metric, baseline)
+    if apart := differing(answers, loads):
+        notes.append(f"{titled(apart)} answered and was loaded with other flags or another version")
+    title = f"{title} · {metric} of {answers['benchmark'].iloc[0]}"
+    return _plain(served_table(frame, metric, title, notes, repeated=True), frame, methods)
+
+
+def _plain(table: TextTable, frame: pd.DataFrame, methods: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "caption": table.title,
+        "header": list(table.header),
+        "rows": [
+            {"method": methods[setting], "title": titled(methods[setting]), "cells": cells}
+            for setting, cells in zip(frame["setting"], table.rows, strict=True)
+        ],
+        "notes": list(table.notes),
+    }
+
+
+def _across(loads: pd.DataFrame, name: str, words: str) -> list[dict[str, Any]]:
+    """For each load {text, of}: a figure by setting."""
+    by_load: dict[str, dict[str, Any]] = {}
+    for _, record in loads.iterrows():
+        if name in record["figures"]:
+            text = f"{words}, {load_text(record['profile'], record['rate'])}"
+            by_load.setdefault(text, {})[titled(record["setting"])] = number(record["figures"][name])
+    return [{"text": text, "of": of} for text, of in by_load.items()]
