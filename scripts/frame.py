@@ -7,6 +7,8 @@ import argparse
 import json
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -22,6 +24,18 @@ def arguments(doc: str, **defaults: int) -> argparse.Namespace:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value, help="default: %(default)s")
     parser.add_argument("--json", type=Path, help="also write the result to this file")
     return parser.parse_args()
+
+
+@contextmanager
+def until_stopped() -> Iterator[None]:
+    """Within the block a signal ends the script, but first what its blocks end: the servers that it has started."""
+    from kvbench.utils.signals import Stopped, stoppable
+
+    try:
+        with stoppable():
+            yield
+    except Stopped as stopped:
+        raise SystemExit(stopped.exit_code) from None
 
 
 def command() -> str:

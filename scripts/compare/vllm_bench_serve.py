@@ -30,7 +30,7 @@ from kvbench.metrics.repeats import ratio
 from kvbench.models.embedded import embedded_folder
 from kvbench.runner.request import build_request
 from kvbench.runner.run import load_inputs
-from scripts.frame import script_parser, tell
+from scripts.frame import script_parser, tell, until_stopped
 from scripts.results.served import written
 from scripts.results.served_servers import ROOT, SMOLLM2, vllm
 
@@ -149,7 +149,7 @@ def main() -> None:
     options = parser.parse_args()
     command = vllm(SMOLLM2, PORT, options.threads).replace("{flags}", "auto")
     client = Client(URL, None, timeout=5.0, retries=0)
-    with tempfile.TemporaryDirectory() as folder, started(command, lambda: answers(client)):
+    with until_stopped(), tempfile.TemporaryDirectory() as folder, started(command, lambda: answers(client)):
         before = os.getloadavg()[0]
         loads = compared(options.rounds, options.requests, options.rates, Path(folder))
     tell(

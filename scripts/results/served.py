@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from kvbench.configuration import configured
 from kvbench.runner import run as command
 from kvbench.runner import served
-from scripts.frame import script_parser
+from scripts.frame import script_parser, until_stopped
 from scripts.results.engines import provenance
 from scripts.results.served_servers import QWEN, ROOT, SMOLLM2, Model, Server, llama_cpp, vllm
 
@@ -117,9 +117,10 @@ def main() -> None:
     parser.add_argument("--requests", type=int, help="requests of a load")
     parser.add_argument("--repeats", type=int, default=3, help="of each load")
     options = parser.parse_args()
-    for name in options.of:
-        folder = Path(options.records).resolve()
-        make(TABLES[name], folder if name == "smollm2" else folder / name, options)
+    folder = Path(options.records).resolve()
+    with until_stopped():
+        for name in options.of:
+            make(TABLES[name], folder if name == "smollm2" else folder / name, options)
 
 
 if __name__ == "__main__":

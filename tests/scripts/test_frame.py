@@ -1,9 +1,14 @@
 """What scripts share: results name their command and machine, and the frame needs no kvbench until then."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from types import ModuleType, SimpleNamespace
+
+import pytest
 
 from scripts import frame
 from tests.support.paths import ROOT
@@ -32,3 +37,14 @@ def test_integer_options_have_defaults_and_json_is_a_path(monkeypatch, tmp_path)
 
 def test_a_step_in_an_environment_without_kvbench_has_the_frame():
     subprocess.run([sys.executable, "-c", WITHOUT], cwd=ROOT, check=True)
+
+
+def test_a_signal_ends_a_script_after_what_its_blocks_end():
+    ended = []
+    with pytest.raises(SystemExit) as left, frame.until_stopped():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)  # until the handler runs
+        finally:
+            ended.append("a server")
+    assert left.value.code == 128 + signal.SIGTERM and ended == ["a server"]
