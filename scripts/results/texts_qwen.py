@@ -24,9 +24,9 @@ from scripts.results.leaderboard import at_own_ratios
 from scripts.results.leaderboard_qwen import EVICTION, FIXED, OF_MODEL, OTHER, of_methods
 
 ROOT = Path(__file__).parents[2]
-RATIOS = (0.05, 0.2, 0.5)  # of FullKV's bytes
+RATIOS = (0.05, 0.2)  # of FullKV's bytes
 # SnapKV under few bits, near the same shares of bytes
-QUANTISED = {"snapkv_nvfp4": [0.177, 0.71], "snapkv_kivi4": [0.1, 0.26, 0.57], "think_snapkv": [0.061, 0.248, 0.62]}
+QUANTISED = {"snapkv_nvfp4": [0.177, 0.71], "snapkv_kivi4": [0.1, 0.57], "think_snapkv": [0.061, 0.248]}
 # Some of each family for answers, which cost more than text that is read
 ANSWERS = {
     "full": None,
