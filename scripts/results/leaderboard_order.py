@@ -11,13 +11,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from kvbench.records import load
-from kvbench.report.figures.style import save
+from kvbench.report.figures.style import new_figure, save
 from kvbench.report.tables.text_table import MISSING, TextTable
 from kvbench.runner.leaderboard.ranks import FULL, within
 from kvbench.utils.files import write_atomically
@@ -152,19 +151,20 @@ def figure(made: list[dict[str, Any]]) -> Figure:
     """A row per pair of parts, a point per share of bytes with its interval."""
     equal = [row for row in made if row["r_bytes of"] == row["r_bytes with"]]
     pairs = list(dict.fromkeys((row["of"], row["with"]) for row in equal))
-    drawing, axis = plt.subplots(figsize=(7, 1 + 0.75 * len(pairs)), layout="constrained")
+    caption = "95 % intervals over samples; the numbers are r_bytes, at most, of both parts"
+    drawing, body = new_figure(8, 0.6 + 1.1 * len(pairs), caption)
+    axis = body.subplots()
     for row in equal:
         share = TARGETS.index(row["r_bytes of"])
-        y = pairs.index((row["of"], row["with"])) + (share - len(TARGETS) / 2) * 0.12
+        y = pairs.index((row["of"], row["with"])) + (share - (len(TARGETS) - 1) / 2) * 0.14
         axis.plot([row["low"], row["high"]], [y, y], color="0.6", linewidth=1.2)
         axis.plot(row["correlation"], y, "o", color="C0", markersize=4)
         axis.annotate(
-            f"{row['r_bytes of']:g}", (row["high"], y), (3, 0), textcoords="offset points", size=6, va="center"
+            f"{row['r_bytes of']:g}", (row["high"], y), (5, 0), textcoords="offset points", size=6, va="center"
         )
     axis.set_yticks(range(len(pairs)), ["\nand ".join(pair) for pair in pairs], fontsize=7)
-    axis.set(
-        xlabel="Spearman's rank correlation of methods, 95 % interval over samples; labels: r_bytes", xlim=(None, 1.06)
-    )
+    axis.set_xlabel("rank correlation of the methods' scores (Spearman)", fontsize=8)
+    axis.set_xlim(min(0, *(row["low"] for row in equal)), 1.05)
     axis.grid(axis="x", alpha=0.3)
     axis.invert_yaxis()
     return drawing
