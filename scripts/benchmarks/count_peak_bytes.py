@@ -124,7 +124,7 @@ def on_meta(value: Any) -> Any:
 def read_sizes(covered: Sequence[coding.Covered]) -> None:
     """In place of `coding.read_sizes`: what the numbers on the device are assumed to be."""
     for group in covered:
-        count, streams, queries, n = group.wanted.shape
+        count, streams, queries, n = group.selected.shape
         heads, books = group.raw.shape[1], group.keys.sizes.shape[0] // count
         window = group.raw.shape[2]
         most = group.rows.index.shape[1] * books // streams  # tokens of a stream, if no head wants the same

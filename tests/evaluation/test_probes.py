@@ -9,10 +9,12 @@ import torch
 from torch.testing import assert_close
 
 from kvbench import probes
+from kvbench.benchmarks.base import Sample
 from kvbench.errors import UserError
 from kvbench.evaluation import probes as evaluation
 from kvbench.evaluation.probes import greedy_answer, observe, rounded
 from kvbench.evaluation.prompts import Prompt
+from kvbench.evaluation.record import Run
 from kvbench.models import LoadedModel, ModelSpec
 from kvbench.ops.column_sums import TILE
 from kvbench.papers.captions import title
@@ -21,7 +23,6 @@ from kvbench.prefill import full as prefill
 from kvbench.probes.base import ALL, Observation, build_probes
 from kvbench.records import gather
 from kvbench.records import load as load_records
-from kvbench.runner import run as main
 from tests.methods.test_greedy_cover import LargestFloat
 from tests.support.probes import PROBING, N, seen
 from tests.support.runs import compose, reported, run
@@ -81,11 +82,11 @@ def test_rows_after_the_prompt_are_the_attention_of_decoding(question):
     out = eager.generate(
         ids[None], max_new_tokens=6, do_sample=False, return_dict_in_generate=True, output_attentions=True
     )
-    sample = main.Sample("s", "", (), 6)
+    sample = Sample("s", "", (), 6)
     asked = Prompt(sample, ids[: 30 - question], ids[30 - question :])
     loaded = LoadedModel(ModelSpec("tiny", 512, hub_id="none"), model, None, "")
     loaded.stop_tokens = frozenset()
-    answer = greedy_answer(main.Run("", "", loaded, None, ()), asked)
+    answer = greedy_answer(Run("", "", loaded, None, ()), asked)
     assert answer.tolist() == out.sequences[0, 30:].tolist()
     whole = torch.cat([ids, answer])
     (values,) = observe(model, whole, 30, [Observation("p", probes.LazyTokens(2, 6, bins=1), "{}")])

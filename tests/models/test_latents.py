@@ -18,7 +18,7 @@ from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.latents import Latents, attend_expanded, hand_over, projections_of, take_handed_over
 from kvbench.models.positions import positions_after
-from kvbench.models.probe import ropes_of, told
+from kvbench.models.probe import manifest_fields, ropes_of
 from kvbench.prefill import FullPrefill, LayerState, Needs, prefill
 from kvbench.prefill.chunked import ChunkedPrefill
 from tests.support.every_method import setting
@@ -43,7 +43,7 @@ def test_full_kv_gives_the_tokens_of_generate_and_stores_latents(family):
     ratio = done.ratio(done.caches)
     assert (ratio.r, ratio.r_bytes, ratio.full_bytes) == (1.0, 1.0, LAYERS * stored)
     assert generate(model, done.caches, done.logits, STEPS, frozenset()).tokens == own_tokens(family)
-    assert told(model)["reads_alike"] < 1e-5
+    assert manifest_fields(model)["reads_alike"] < 1e-5
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -44,7 +44,7 @@ def test_a_pack_beside_its_run_and_other_data_are_no_problem(tmp_path, capsys):
     assert rows == [["3", "1", "3", "0"], ["1", "1", "1", "0"]]  # a table for each data set, neither with a gap
     assert told.count("\ndata ") == 1 and told.endswith("\nno problem found\n")
     assert kvbench("status", str(tmp_path / "runs" / "a.pack")) == 2
-    assert "has packs alone" in capsys.readouterr().err
+    assert "has only packs" in capsys.readouterr().err
     kvbench("status", str(tmp_path / "runs"))
     assert ".pack" not in capsys.readouterr().out
 
