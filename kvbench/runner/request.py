@@ -75,13 +75,13 @@ def build_request(cfg: Configuration) -> Request:
         kind.compares and measures_distance(cfg.distance, cfg.memory, benchmark),
         cfg.kernels,
         Shard(cfg.shard, cfg.shards),
-        cfg.limit,
-        cfg.memory,
-        cfg.question,
-        cfg.first_token,
-        cfg.prefill.chunk,
-        cfg.decode.batch,
-        cfg.decode.engine,
+        limit=cfg.limit,
+        memory=cfg.memory,
+        question=cfg.question,
+        first_token=cfg.first_token,
+        chunk=cfg.prefill.chunk,
+        batch=cfg.decode.batch,
+        decode_engine=cfg.decode.engine,
     )
     check(request.settings, request.benchmark, request.spec)
     if not isinstance(kind, OfEngines):

@@ -13,7 +13,6 @@ The target is results/claims/MODEL (--out names another folder).
 
 import argparse
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,9 @@ from kvbench.runner import run as command
 from kvbench.runner.leaderboard.ranks import within
 from kvbench.utils.files import write_atomically
 from scripts.frame import script_parser
-from scripts.results.leaderboard_qwen import DECIDING, OF_MODEL, PARTS, TARGETS, board
-from scripts.results.leaderboard_tables import settings_of
+from scripts.results.kept_files import keep
+from scripts.results.leaderboard_qwen import OF_MODEL, PARTS, TARGETS, board
+from scripts.results.leaderboard_tables import begun, complete, settings_of
 
 ROOT = Path(__file__).parents[2]
 PROBES = "attention_entropy,attention_sparsity,key_similarity,value_similarity,lazy_mass"
@@ -53,23 +53,13 @@ def layers(options: argparse.Namespace) -> None:
     what = ["benchmark=niah", "benchmark.haystack_dir=published", "benchmark.lengths=[4096]", "limit=5"]
     what += ["benchmark.depths=[10,30,50,70,90]", f"probe=[{PROBES}]", f"model={options.model}", *OF_MODEL[:1]]
     folder = command.run(configured([*what, f"output_dir={options.probes}"]))
-    options.out.mkdir(parents=True, exist_ok=True)
-    for file in ("layers.png", "layers.csv"):
-        shutil.copy(folder / file, options.out / file)
-    shutil.copy(
-        max((folder / "manifests").iterdir(), key=lambda path: path.stat().st_mtime), options.out / "layers.json"
-    )
+    keep(folder, options.out, ["layers.png", "layers.csv"], "layers.json")
 
 
 def claims(options: argparse.Namespace) -> None:
-    rows = []
-    for part in PARTS[options.model]:
-        folder = options.runs / options.model / part
-        if part != DECIDING and any(file.stat().st_size for file in folder.glob("*/records*.jsonl")):
-            measure = board(options.model).measures[part]
-            records = load(folder)
-            records = records.assign(value=[scores[measure] for scores in records["scores"]])
-            rows += compared(part, records, settings_of(records, measure))
+    rows, of_model = [], board(options.model)
+    for part in begun(options.runs / options.model, of_model):
+        rows += compared(part, load(options.runs / options.model / part), of_model.measures[part])
     if not rows:
         raise SystemExit(f"{options.runs / options.model} has no records: scripts.results.leaderboard_qwen makes them")
     options.out.mkdir(parents=True, exist_ok=True)
@@ -77,10 +67,11 @@ def claims(options: argparse.Namespace) -> None:
     write_atomically(options.out / "claims.md", table(rows, options.model).markdown())
 
 
-def compared(part: str, records: pd.DataFrame, settings: pd.DataFrame) -> list[dict[str, Any]]:
+def compared(part: str, records: pd.DataFrame, measure: str) -> list[dict[str, Any]]:
     """A row for each claim and each target of bytes at which both methods have a setting near it."""
-    scores = records.pivot(index="sample", columns="setting", values="value").dropna()
-    labels = units(records).groupby(records["sample"]).first()[scores.index].tolist()
+    settings, scored = settings_of(records, measure), complete(records, measure)
+    scores = scored.pivot(index="sample", columns="setting", values="value")
+    labels = units(scored).groupby(scored["sample"]).first()[scores.index].tolist()
     rows = []
     for target in TARGETS:
         best = within(settings, target)

@@ -6,12 +6,12 @@ run goes on where it was. docs/models.md says how to install the model.
 """
 
 import argparse
-import shutil
 from pathlib import Path
 
 from kvbench.configuration import configured
 from kvbench.runner import run as command
 from scripts.frame import script_parser
+from scripts.results.kept_files import keep
 
 ROOT = Path(__file__).parents[2]
 # One preset of each method that takes no file for this model; PyramidInfer refuses sliding windows.
@@ -37,11 +37,7 @@ def needles(length: int, options: argparse.Namespace) -> None:
             ]
         )
     )
-    target = options.out / str(length)
-    target.mkdir(parents=True, exist_ok=True)
-    for file in ("table.md", "table.csv", "heatmap.png"):
-        shutil.copy(folder / file, target / file)
-    shutil.copy(max((folder / "manifests").iterdir(), key=lambda path: path.stat().st_mtime), target / "manifest.json")
+    keep(folder, options.out / str(length), ["table.md", "table.csv", "heatmap.png"])
 
 
 def main() -> None:

@@ -21,8 +21,8 @@ from kvbench.report.tables.text_table import MISSING, TextTable
 from kvbench.runner.leaderboard.ranks import FULL, within
 from kvbench.utils.files import write_atomically
 from scripts.frame import script_parser
-from scripts.results.leaderboard_qwen import DECIDING, PARTS, TARGETS, board
-from scripts.results.leaderboard_tables import settings_of
+from scripts.results.leaderboard_qwen import PARTS, TARGETS, board
+from scripts.results.leaderboard_tables import begun, complete, settings_of
 
 ROOT = Path(__file__).parents[2]
 DRAWS = 1000
@@ -48,17 +48,12 @@ class Part(NamedTuple):
 def parts(runs: Path) -> list[Part]:
     """The parts with enough samples, in the order of PARTS."""
     found = []
-    for model, names in PARTS.items():
-        for name in names:
-            if name == DECIDING or not any(
-                file.stat().st_size for file in (runs / model / name).glob("*/records*.jsonl")
-            ):
-                continue
-            records, measure = load(runs / model / name), board(model).measures[name]
-            records = records.assign(value=[scores[measure] for scores in records["scores"]])
+    for model in PARTS:
+        for name in begun(runs / model, of_model := board(model)):
+            records, measure = load(runs / model / name), of_model.measures[name]
             if records["sample"].nunique() != records["unit"].nunique():
                 raise ValueError(f"samples of {model} {name} share texts")
-            scores = records.pivot(index="sample", columns="setting", values="value").dropna()
+            scores = complete(records, measure).pivot(index="sample", columns="setting", values="value")
             if len(scores) >= FEWEST:
                 found.append(Part(model, name, scores, settings_of(records, measure)))
     return found

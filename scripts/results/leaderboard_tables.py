@@ -33,12 +33,23 @@ class Board:
     size: str = "r_bytes"
 
 
+def begun(runs: Path, board: Board) -> list[str]:
+    """The parts of a board that `runs` has records of."""
+    files = {part: (runs / part).glob("*/records*.jsonl") for part in board.measures}
+    return [part for part, its in files.items() if any(file.stat().st_size for file in its)]
+
+
+def complete(records: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """The records of samples that every setting has, with the measure as `value`."""
+    whole = records.groupby("sample")["setting"].nunique() == records["setting"].nunique()
+    records = records[records["sample"].map(whole)]
+    return records.assign(value=[scores[measure] for scores in records["scores"]])
+
+
 def settings_of(records: pd.DataFrame, measure: str, size: str = "r_bytes") -> pd.DataFrame:
     """A row per setting over the samples that every setting has: method, r_bytes (of `size`), score, low and high
     (95 %), and `loss`, the largest difference from FullKV on the same samples that its interval contains."""
-    complete = records.groupby("sample")["setting"].nunique() == records["setting"].nunique()
-    records = records[records["sample"].map(complete)]
-    records = records.assign(value=[scores[measure] for scores in records["scores"]])
+    records = complete(records, measure)
     drawn = units(records)
     baseline = records[records["method"] == FULL].groupby("sample")["value"].mean()
     rows = []
@@ -128,8 +139,7 @@ def figure(parts: Mapping[str, pd.DataFrame], targets: Sequence[float], caption:
 
 def report(runs: Path, target: Path, targets: Sequence[float], board: Board) -> None:
     """Write leaderboard.md, .csv, .png, .pdf and manifest.json to `target` from the parts that `runs` has."""
-    files = {part: (runs / part).glob("*/records*.jsonl") for part in board.measures}
-    there = [part for part, its in files.items() if any(file.stat().st_size for file in its)]  # not begun alone
+    there = begun(runs, board)
     if not there:
         raise UserError(f"{runs} has no records of {', '.join(board.measures)}: the script's run makes them")
     parts = {part: settings_of(load(runs / part), board.measures[part], board.size) for part in there}

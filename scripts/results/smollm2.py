@@ -14,7 +14,6 @@ import argparse
 import hashlib
 import json
 import os
-import shutil
 from itertools import cycle
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from kvbench.runner import run as command
 from kvbench.utils.environment import environment, now
 from scripts.embedded import HAYSTACK_HELP, embedded_model, text_tokens, text_told
 from scripts.frame import script_parser
+from scripts.results.kept_files import keep
 
 ROOT = Path(__file__).parents[2]
 GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]"]
@@ -54,10 +54,7 @@ def run(target: Path, methods: dict[str, dict], ratio: object, base: Configurati
     Each experiment has a folder of its own: tables show all records of a folder.
     """
     folder = command.run(base.changed(method=methods, ratio=ratio, output_dir=f"runs/smollm2/{target.name}"))
-    target.mkdir(parents=True, exist_ok=True)
-    for file in ("table.md", "table.csv", "heatmap.png"):
-        shutil.copy(folder / file, target / file)
-    shutil.copy(max((folder / "manifests").iterdir(), key=lambda path: path.stat().st_mtime), target / "manifest.json")
+    keep(folder, target, ["table.md", "table.csv", "heatmap.png"])
     return pd.read_csv(target / "table.csv")
 
 

@@ -5,14 +5,13 @@ essays      How far from FullKV are methods along text that nobody wrote as a te
 longbench   LongBench's tasks of --data (a folder with TASK.jsonl), cut to --length tokens in the middle as the official
             code does, under FullKV and eight settings.
 
-Table, figure and manifest go to results/texts/MODEL/WHAT (--out names another folder than results/texts). Records stay
+Table and manifest go to results/texts/MODEL/WHAT (--out names another folder than results/texts). Records stay
 in runs/texts_qwen, so a stopped run goes on where it was, and a larger --limit adds samples. docs/models.md says how to
 install the models. Methods are set as scripts.results.leaderboard_qwen sets them.
 """
 
 import argparse
 import os
-import shutil
 from pathlib import Path
 
 from kvbench.benchmarks.niah.published_texts import published_essays
@@ -20,6 +19,7 @@ from kvbench.configuration import Configuration
 from kvbench.runner import run as command
 from kvbench.utils.files import write_atomically
 from scripts.frame import script_parser
+from scripts.results.kept_files import keep
 from scripts.results.leaderboard import at_own_ratios
 from scripts.results.leaderboard_qwen import EVICTION, FIXED, OF_MODEL, OTHER, of_methods
 
@@ -88,12 +88,7 @@ def main() -> None:
     options = parser.parse_args()
     os.chdir(ROOT)  # results and manifests name no folder of this machine
     folder = command.run(PARTS[options.what](options))
-    target = options.out / options.model / options.what
-    target.mkdir(parents=True, exist_ok=True)
-    for file in ("table.md", "table.csv", "score.png"):
-        if (folder / file).exists():
-            shutil.copy(folder / file, target / file)
-    shutil.copy(max((folder / "manifests").iterdir(), key=lambda path: path.stat().st_mtime), target / "manifest.json")
+    keep(folder, options.out / options.model / options.what, ["table.md", "table.csv"])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from scripts.results.claims_qwen import ALIKE, compared, table
-from scripts.results.leaderboard_tables import settings_of
 
 SAMPLES = 40
 
@@ -13,12 +12,12 @@ def rows(spindle: list[float], snapkv: list[float], size: float = 0.1) -> dict[s
     """What `compared` says of SpindleKV and SnapKV with these scores, by claim."""
     scores = {"full": (1.0, [1.0] * SAMPLES), "spindle": (size, spindle), "snapkv": (0.1, snapkv)}
     records = pd.DataFrame(
-        {"sample": str(n), "unit": f"text {n}", "method": name, "setting": name, "r_bytes": share, "value": score}
+        {"sample": str(n), "unit": f"text {n}", "method": name, "setting": name, "r_bytes": share}
         | {"scores": {"digits": score}}
         for name, (share, values) in scores.items()
         for n, score in enumerate(values)
     )
-    return {row["claim"]: row for row in compared("visible_4k", records, settings_of(records, "digits"))}
+    return {row["claim"]: row for row in compared("visible_4k", records, "digits")}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import math
 import re
 
 from kvbench.metrics.frontier import Point, frontier
+from kvbench.report.page.command import main
 from kvbench.report.tables.frontier_table import frontier_table, recommendation, write_frontier
 from tests.support.report_run import manifest, record, sample_row, write_run
 from tests.support.waiting import wait_for
@@ -95,6 +96,16 @@ def blocks(html: str) -> dict[str, object]:
     return {name: json.loads(text) for name, text in BLOCK.findall(html)}
 
 
+def opened_page(driver, folders, shown):
+    """The page of these runs in the browser, once it shows what the selector names."""
+    path = folders[-1] / "page.html"
+    main([*map(str, folders), "--out", str(path)])
+    driver.get(path.as_uri())
+    page = Page(driver)
+    page.until(lambda: page.all(shown))
+    return page
+
+
 class Page:
     """What a reader sees and does, in few words."""
 
@@ -109,6 +120,10 @@ class Page:
 
     def js(self, script, *arguments):
         return self.driver.execute_script(f"return {script}", *arguments)
+
+    def complaints(self):
+        """What the browser has complained about since it was last asked."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def texts(self, css):
         return self.js("[...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", css)

@@ -3,8 +3,7 @@
 import pytest
 
 from kvbench.configuration.conf import composed
-from kvbench.report.page.command import main
-from tests.support.page import Page, grid_run
+from tests.support.page import grid_run, opened_page
 from tests.support.report_run import manifest, speed_record, write_run
 
 pytestmark = pytest.mark.heavy
@@ -21,21 +20,8 @@ def folders(tmp_path_factory):
     return grid_run(folder), speed
 
 
-def opened(driver, folders):
-    path = folders[-1] / "page.html"
-    main([*map(str, folders), "--out", str(path)])
-    driver.get(path.as_uri())
-    page = Page(driver)
-    page.until(lambda: page.all("#speed table"))
-    return page
-
-
-def no_complaint(page):
-    return not [entry["message"] for entry in page.driver.get_log("browser")]
-
-
 def test_speed_stands_beside_the_scores_and_hides_with_the_methods(driver, folders):
-    page = opened(driver, folders)
+    page = opened_page(driver, folders, "#speed table")
     assert page.texts("h2")[1:6:3] == ["Bytes at equal quality", "Speed and memory"]
     assert page.texts("#speed .note")[0] == "speed · tiny (float32) · AMD EPYC, 2 threads"
     assert page.texts("#provenance tbody tr > :first-child") == ["run-1", "timed"]
@@ -45,11 +31,11 @@ def test_speed_stands_beside_the_scores_and_hides_with_the_methods(driver, folde
     assert page.texts(".methods label")[-1] == " KNorm"
     page.click(".methods label:nth-of-type(2) input")
     assert page.column("speed", 1) == ["FullKV", "KNorm 0.2"]
-    assert no_complaint(page)
+    assert not page.complaints()
 
 
 def test_the_plot_has_the_score_against_the_measured_speed_where_faster_is_better(driver, folders):
-    page = opened(driver, folders)
+    page = opened_page(driver, folders, "#speed table")
     assert page.texts("h2")[0] == "Score against bytes and speed"
     axis = "tokens/s, prompt of 640, batch of 1"
     assert page.texts("#plot label")[-1].strip() == f"{axis} (11 new tokens; AMD EPYC, 2 threads)"
@@ -59,14 +45,14 @@ def test_the_plot_has_the_score_against_the_measured_speed_where_faster_is_bette
         "SnapKV 0.2: 9.5 tokens/s, score 0.333 (95 % interval 0.25 – 0.42), 120 samples",
     ]
     assert axis in page.texts("#plot svg text")
-    assert no_complaint(page)
+    assert not page.complaints()
 
 
 def test_a_page_of_speed_runs_alone_has_their_tables_and_provenance(driver, folders):
-    page = opened(driver, folders[1:])
+    page = opened_page(driver, folders[1:], "#speed table")
     assert page.texts("h2") == ["Speed and memory", "Provenance"]
     assert page.column("speed", 1) == ["FullKV", "SnapKV 0.2", "KNorm 0.2"]
     assert page.texts("#provenance .command") == ["kvbench benchmark=speed ratio=0.2"]
     assert page.texts("#provenance .note") == ["Command of timed."]
     assert page.texts("#controls legend") == ["methods"]
-    assert no_complaint(page)
+    assert not page.complaints()
