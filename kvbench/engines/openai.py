@@ -11,7 +11,7 @@ from kvbench.engines.http import Client, Refused, Unavailable
 from kvbench.engines.local_server import started
 from kvbench.engines.questions import check_scored
 from kvbench.engines.secrets import read_secret
-from kvbench.engines.server import CHATS, OF_ANSWERS, PROMPTS, WORDS, Server, find_server, messages
+from kvbench.engines.server import CHATS, LIKELIEST, OF_ANSWERS, PROMPTS, WORDS, Server, find_server, messages
 from kvbench.engines.server_answers import answer_of, chat_answer_of, check_model, scored
 from kvbench.errors import UserError
 from kvbench.models import TextModel
@@ -208,7 +208,7 @@ class Connection(Session):
     def sampling(self, question: Question) -> dict[str, Any]:
         """The request's options of sampling; the server draws with its own random numbers."""
         if (sampling := question.sampling) is None:
-            return {"temperature": 0, "top_p": 1}
+            return {**LIKELIEST}
         options: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
         # -1 means all tokens in vLLM, instead of the model's default top_k
         options |= {"top_k": sampling.top_k or (-1 if self.server.gives_ids else None)}

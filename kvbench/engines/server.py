@@ -24,6 +24,7 @@ AS_IDS = dict(
 OF_ANSWERS = frozenset({"skip_special_tokens", "return_token_ids", "return_tokens_as_token_ids"})
 WORDS = "One two three."
 PROMPTS, CHATS = "/completions", "/chat/completions"
+LIKELIEST = {"temperature": 0, "top_p": 1}  # of the tokens, without sampling
 CACHE_FLAGS = ("cache_dtype", "block_size", "enable_prefix_caching", "sliding_window")
 
 

@@ -23,7 +23,7 @@ from kvbench.records.load import refuse
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.records.provenance import dtype
-from kvbench.report.page.labels import with_labels
+from kvbench.report.page.labels import as_requested
 from kvbench.report.tables.conclusion import conclusion
 from kvbench.report.tables.differences import against, difference_table, full_of, pairs, write_differences
 from kvbench.report.tables.run_table import run_table, summarise, write_run_table
@@ -151,7 +151,7 @@ def records_of(run: AnyRun, folder: Path) -> tuple[pd.DataFrame, str]:
     records, findings = gather(folder)
     refuse(findings)
     manifests, _ = read_manifests(folder)
-    records = with_labels(records, [label for one in manifests.values() for label in one.get("settings", [])])
+    records = as_requested(records, manifests.values())
     settings = set(zip(records["setting"], records["parameters"], strict=True))
     added = [label[len(name) :] for label, name in zip(records["label"], records["setting"], strict=True)]
     names = {name: records[name] + added for name in ("method", "probe") if name in records}

@@ -12,6 +12,7 @@ from typing import Any
 from kvbench.benchmarks.serve import Serve
 from kvbench.engines.base import Address
 from kvbench.engines.processes import kill_group, last_line
+from kvbench.engines.server import LIKELIEST
 from kvbench.engines.serving.figures import Load
 from kvbench.engines.worker import in_environment
 from kvbench.errors import UserError
@@ -63,7 +64,7 @@ class GuideLLM:
         """The configuration of GuideLLM for one load."""
         rate = {} if load.rate is None else {RATES[load.profile]: [load.rate]}
         limits = {"ttft_ms": self.benchmark.first_token_ms, "tpot_ms": self.benchmark.token_ms}
-        extras = {"temperature": 0, "top_p": 1, **self.address.extras}
+        extras = {**LIKELIEST, **self.address.extras}
         column = "raw_messages_column" if self.address.chats else "text_column"
         columns = {column: "prompt", "output_tokens_count_column": "new_tokens"}
         spec = {

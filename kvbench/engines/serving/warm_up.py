@@ -6,7 +6,7 @@ from typing import Any
 
 from kvbench.engines.base import Address
 from kvbench.engines.http import Client, Refused, Unavailable
-from kvbench.engines.server import CHATS, PROMPTS
+from kvbench.engines.server import CHATS, LIKELIEST, PROMPTS
 
 
 def warm_up(address: Address, rows: Sequence[Mapping[str, Any]], seconds: float) -> None:
@@ -17,6 +17,6 @@ def warm_up(address: Address, rows: Sequence[Mapping[str, Any]], seconds: float)
         for row in rows:
             asked = {"model": address.model, key: row["prompt"], "max_tokens": row["new_tokens"]}
             with suppress(Refused, Unavailable):
-                client.json(path, {**asked, "temperature": 0, "top_p": 1, "ignore_eos": True, **address.extras})
+                client.json(path, {**asked, **LIKELIEST, "ignore_eos": True, **address.extras})
     finally:
         client.close()

@@ -1,7 +1,7 @@
 """Labels of settings, distinct where records of one folder share a name but differ in a method's parameters."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -29,6 +29,11 @@ def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFram
     )
     place = {name: i for i, name in enumerate(label.values())}
     return records.sort_values("label", key=lambda labels: labels.map(place), kind="stable", ignore_index=True)
+
+
+def as_requested(records: pd.DataFrame, manifests: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """`with_labels` in the order of the settings that a run's manifests name."""
+    return with_labels(records, [setting for manifest in manifests for setting in manifest.get("settings", [])])
 
 
 def differences(sets: Sequence[str]) -> list[str]:

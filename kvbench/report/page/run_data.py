@@ -21,7 +21,7 @@ from kvbench.records.store import RECORDS, record_files
 from kvbench.report.page import run_tables
 from kvbench.report.page.command_lines import command_lines
 from kvbench.report.page.frontier_data import read_frontier
-from kvbench.report.page.labels import with_labels
+from kvbench.report.page.labels import as_requested
 from kvbench.report.tables.run_table import REMARKS
 from kvbench.utils.text import count
 
@@ -37,7 +37,7 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[list[Any]]]:
     """A run for the page, and the layers of its records in chunks (see `_layers`)."""
     manifests = list(read_manifests(folder)[0].values())
     records = load(folder)
-    frame = with_labels(records, [label for manifest in manifests for label in manifest.get("settings", [])])
+    frame = as_requested(records, manifests)
     scored = list(dict.fromkeys(name for scores in frame["scores"] for name in scores))
     frame, distances = with_distances(frame)
     metrics = [*scored, *distances]

@@ -11,11 +11,11 @@ from kvbench.papers.captions import caption
 from kvbench.records import load
 from kvbench.records.manifest import read_manifests
 from kvbench.report.page.command_lines import command_lines
-from kvbench.report.page.labels import with_labels
+from kvbench.report.page.labels import as_requested
+from kvbench.report.page.plain_table import plain_table
 from kvbench.report.page.run_tables import number
 from kvbench.report.tables.serve_table import load_text, notes, serve_table, serving
 from kvbench.report.tables.served_table import differing, first_baseline, served, served_notes, served_table
-from kvbench.report.tables.text_table import TextTable
 
 # What a plot of the page may have across: a figure of each load, in words.
 ACROSS = {"tokens_per_s": "tokens/s served", "first_token_ms_mean": "first token in ms"}
@@ -33,7 +33,7 @@ def read_serve(folder: Path, others: Sequence[Path]) -> dict[str, Any]:
     of = f"prompts of {loads['prompts_of'].iloc[0]}" if "prompts_of" in loads else ""
     title = caption("", loads["benchmark"].iloc[0], loads["model"].iloc[0], "", of)
     methods = dict(zip(loads["setting"], loads["method"], strict=True))
-    tables = {"": _plain(serve_table(frame, title, notes(loads, frame)), frame, methods)}
+    tables = {"": plain_table(serve_table(frame, title, notes(loads, frame)), frame["setting"].map(methods))}
     for place, other in enumerate(others):
         answers = _labelled(other, list(read_manifests(other)[0].values()))
         if _together(answers, loads):
@@ -50,7 +50,7 @@ def read_serve(folder: Path, others: Sequence[Path]) -> dict[str, Any]:
 
 def _labelled(folder: Path, manifests: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """The records of a folder, each setting by its label."""
-    records = with_labels(load(folder), [label for one in manifests for label in one.get("settings", [])])
+    records = as_requested(load(folder), manifests)
     return records.assign(setting=records["label"])
 
 
@@ -70,19 +70,7 @@ def _joined(answers: pd.DataFrame, loads: pd.DataFrame, title: str) -> dict[str,
     if apart := differing(answers, loads):
         notes.append(f"{titled(apart)} answered and was loaded with other flags or another version")
     title = f"{title} · {metric} of {answers['benchmark'].iloc[0]}"
-    return _plain(served_table(frame, metric, title, notes, repeated=True), frame, methods)
-
-
-def _plain(table: TextTable, frame: pd.DataFrame, methods: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "caption": table.title,
-        "header": list(table.header),
-        "rows": [
-            {"method": methods[setting], "title": titled(methods[setting]), "cells": cells}
-            for setting, cells in zip(frame["setting"], table.rows, strict=True)
-        ],
-        "notes": list(table.notes),
-    }
+    return plain_table(served_table(frame, metric, title, notes, repeated=True), frame["setting"].map(methods))
 
 
 def _across(loads: pd.DataFrame, name: str, words: str) -> list[dict[str, Any]]:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.configuration.conf import titled
 from kvbench.papers.captions import caption
 from kvbench.records import load
 from kvbench.records.manifest import read_manifests
 from kvbench.report.page.command_lines import command_lines
-from kvbench.report.page.labels import with_labels
+from kvbench.report.page.labels import as_requested
+from kvbench.report.page.plain_table import plain_table
 from kvbench.report.tables.speed_table import notes, speed_table, speeds
 from kvbench.utils.text import count
 
@@ -21,7 +21,7 @@ MEASURED_ON = ["machine", "threads", "torch"]
 def read_speed(folder: Path) -> dict[str, Any]:
     """Name, manifests and tables of a speed run; rows as in the run's own table."""
     manifests = list(read_manifests(folder)[0].values())
-    records = with_labels(load(folder), [label for one in manifests for label in one.get("settings", [])])
+    records = as_requested(load(folder), manifests)
     records = records.assign(setting=records["label"])
     groups = records.groupby(MEASURED_ON, sort=False, dropna=False)
     return {
@@ -38,13 +38,4 @@ def _table(records: pd.DataFrame) -> dict[str, Any]:
     dtype = first["dtype"] if isinstance(first["dtype"], str) else ""
     on = f"{first['machine']}, {count(first['threads'], 'thread')}"
     table = speed_table(frame, caption("", first["benchmark"], first["model"], dtype, on), notes(records, frame))
-    return {
-        "caption": table.title,
-        "machine": on,
-        "header": list(table.header),
-        "rows": [
-            {"method": method, "title": titled(method), "cells": cells}
-            for method, cells in zip(frame["method"], table.rows, strict=True)
-        ],
-        "notes": list(table.notes),
-    }
+    return {**plain_table(table, frame["method"]), "machine": on}
