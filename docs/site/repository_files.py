@@ -1,7 +1,8 @@
 """MkDocs hook: files of the repository that the pages link to, outside of docs/, become part of the site.
 
-They lie under repository/ there, and links in both directions are rewritten: a page keeps the relative links with
-which it works in a checkout. A link to any other file is an error of the strict build.
+They lie under repository/ there: other pages, and all of results/, that the navigation or a page links to, from page to
+page. Links in both directions are rewritten: a page keeps the relative links with which it works in a checkout. A link to
+any other file, such as code, is an error of the strict build.
 """
 
 import os
@@ -12,31 +13,45 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
 PLACE = "repository"
-PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "scripts/README.md", "results/gpu/prediction.md"]
-PAGES += [f"results/gpu/{run}/README.md" for run in ("nvidia-h200", "nvidia-h200-long")]
-PAGES += ["results/leaderboard/README.md", "results/leaderboard/leaderboard.md"]
-PAGES += [f"results/leaderboard/{model}/leaderboard.md" for model in ("smollm2-135m", "gemma3-270m")]
-PAGES += [f"results/leaderboard/qwen2.5-coder-0.5b/{page}.md" for page in ("README", "leaderboard")]
-PAGES += ["results/community/README.md", "results/community/leaderboard.md"]
-PAGES += ["results/published/README.md", "results/smollm2/README.md"]
-PAGES += ["results/engines/README.md", "results/benchmarks/coverage.md"]
-PAGES += ["results/engines/server/README.md", "results/engines/served/README.md"]
-PAGES += ["results/benchmarks/submissions.md"]
-PAGES += ["results/smollm2/first_token/table.md", "results/models/classes.md", "results/models/classes_oldest.md"]
-PAGES += ["results/gemma3/README.md", *(f"results/gemma3/{length}/table.md" for length in (4096, 8192, 16384))]
-PAGES += ["results/speed/smollm2-135m-cpu/table.md"]
-PAGES += ["results/frontier/essays/frontier.md", "results/formats/formats.md", "results/README.md"]
-FILES = ["results/**/*.png", "results/benchmarks/*.json"]
-FILES += ["results/leaderboard/**/*.csv", "results/leaderboard/**/*.json"]
-FILES += ["results/community/**/records.parquet", "results/community/leaderboard.[hc]*", "results/community/**/*.yaml"]
 LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files, config):
     """Add the repository's files to the site's."""
-    for path in [*PAGES, *(str(found.relative_to(ROOT)) for pattern in FILES for found in ROOT.glob(pattern))]:
+    for path in sorted(linked([*pages_of(config["nav"]), *(f"docs/{file.src_uri}" for file in files)])):
         files.append(File.generated(config, f"{PLACE}/{path}", abs_src_path=str(ROOT / path)))
     return files
+
+
+def pages_of(nav) -> list[str]:
+    """The repository's files that the navigation names."""
+    if isinstance(nav, str):
+        return [nav.removeprefix(f"{PLACE}/")] if nav.startswith(f"{PLACE}/") else []
+    return [path for part in (nav.values() if isinstance(nav, dict) else nav) for path in pages_of(part)]
+
+
+def linked(starts: list[str]) -> set[str]:
+    """The files outside of docs/ among the starts, and those that they link to."""
+    reached, left = set(), list(starts)
+    while left:
+        path = left.pop()
+        if path in reached or not served(path) or not (ROOT / path).is_file():
+            continue
+        reached.add(path)
+        if path.endswith(".md"):
+            text = (ROOT / path).read_text(encoding="utf-8")
+            left += [target_of(PurePosixPath(path), match[2]) for match in LINK.finditer(text)]
+    return {path for path in reached if not path.startswith("docs/")}
+
+
+def served(path: str) -> bool:
+    """Whether the site may have the file."""
+    return path != "README.md" and (path.endswith(".md") or path.startswith("results/"))
+
+
+def target_of(page: PurePosixPath, link: str) -> str:
+    """The repository's path that a link of a page leads to."""
+    return os.path.normpath(page.parent / link)
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -46,7 +61,7 @@ def on_page_markdown(markdown, page, config, files):
     real = here.relative_to(PLACE) if inside else PurePosixPath("docs") / here
 
     def moved(match: re.Match) -> str:
-        target = os.path.normpath(real.parent / match[2])
+        target = target_of(real, match[2])
         if target == "README.md":
             target = "docs/index.md"
         place = target.removeprefix("docs/") if target.startswith("docs/") else f"{PLACE}/{target}"
