@@ -42,7 +42,7 @@ class Distances:
         self.tokens: dict[str, Tensor] = {}
         self.reference: dict[str, Forced] = {}
 
-    def of(self, prompt: Prompt, rows: Sequence[Row], outputs: Sequence[Answer]) -> list[dict[str, float] | None]:
+    def measure(self, prompt: Prompt, rows: Sequence[Row], outputs: Sequence[Answer]) -> list[dict[str, float] | None]:
         """One distance per row; None if logits were not finite (the row's or FullKV's), or for no tokens."""
         model, name = self.run.loaded.model, prompt.sample.id
         for row, output in zip(rows, outputs, strict=True):

@@ -41,7 +41,7 @@ def second(name: str, file: Path) -> dict:
     """What differs in the caches that this process makes of the state, with the references of all operators."""
     model, one = small(CHECK, "cpu"), fitting(CHECK, name)
     layers, before = torch.load(file, weights_only=False)  # written by `first`
-    state = PrefillState([replace(layer, rope=Rope.of(model)) for layer in layers], torch.zeros(0))
+    state = PrefillState([replace(layer, rope=Rope.from_model(model)) for layer in layers], torch.zeros(0))
     with use_kernels("torch"):
         caches = one.method.compress(state, models.budget_of(one, model, CHECK.tokens))
         return presets.compared(before, presets.seen(caches, state))

@@ -30,8 +30,8 @@ def read_serve(folder: Path, others: Sequence[Path]) -> dict[str, Any]:
     manifests = list(read_manifests(folder)[0].values())
     loads = _labelled(folder, manifests)
     frame = serving(loads)
-    of = f"prompts of {loads['prompts_of'].iloc[0]}" if "prompts_of" in loads else ""
-    title = caption("", loads["benchmark"].iloc[0], loads["model"].iloc[0], "", of)
+    prompts = f"prompts of {loads['prompts_of'].iloc[0]}" if "prompts_of" in loads else ""
+    title = caption("", loads["benchmark"].iloc[0], loads["model"].iloc[0], "", prompts)
     methods = dict(zip(loads["setting"], loads["method"], strict=True))
     tables = {"": plain_table(serve_table(frame, title, notes(loads, frame)), frame["setting"].map(methods))}
     for place, other in enumerate(others):
@@ -80,4 +80,4 @@ def _across(loads: pd.DataFrame, name: str, words: str) -> list[dict[str, Any]]:
         if name in record["figures"]:
             text = f"{words}, {load_text(record['profile'], record['rate'])}"
             by_load.setdefault(text, {})[titled(record["setting"])] = number(record["figures"][name])
-    return [{"text": text, "of": of} for text, of in by_load.items()]
+    return [{"text": text, "of": figures} for text, figures in by_load.items()]

@@ -109,14 +109,17 @@ def _ordered(compared: pd.DataFrame, bytes_of: Mapping[str, float] | None) -> pd
 
 def _names(settings: Iterable[str]) -> str:
     """The settings in words, each method once with its ratios or budgets: "SnapKV at 0.2 and 0.4, H2O at 0.4"."""
-    amounts: dict[str, list[str]] = {}
+    by_method: dict[str, list[str]] = {}
     for setting in settings:
         parts = split(setting)
-        amounts.setdefault(parts.method, []).append(parts.amount)
-    named = [f"{name} at {_and(found, ' and ')}" if found[0] else name for name, found in list(amounts.items())[:NAMED]]
-    left = sum(len(found) for found in list(amounts.values())[NAMED:])
+        by_method.setdefault(parts.method, []).append(parts.amount)
+    named = [
+        f"{name} at {_and(amounts, ' and ')}" if amounts[0] else name
+        for name, amounts in list(by_method.items())[:NAMED]
+    ]
+    left = sum(len(amounts) for amounts in list(by_method.values())[NAMED:])
     named += [count(left, "further setting")] if left else []
-    return _and(named, ", and " if any(found[1:] for found in amounts.values()) else " and ")
+    return _and(named, ", and " if any(amounts[1:] for amounts in by_method.values()) else " and ")
 
 
 def at_amount(setting: str) -> str:

@@ -42,17 +42,17 @@ class TextTable:
         *others, last = table._parts(get_console().width)
         tables = [*others, replace(last, notes=table.notes)]
         tables[0] = replace(tables[0], title=table.title)
-        return Group(*[part for one in tables for part in ("", one._whole())][1:])
+        return Group(*[text for part in tables for text in ("", part._whole())][1:])
 
     def _narrowed(self, terminal: int) -> "TextTable":
-        """Without columns that repeat another one, as far as the terminal needs it; a note says which."""
+        """The table without columns that repeat another, as far as the terminal's width needs it; a note names them."""
         table = self
         for name, others in self.repeats.items():
             left_out: list[str] = []
             for other in reversed(others):
                 if _across(_unbroken(table.header, table.rows)) > terminal and self._same(other, name):
                     left_out.append(other)
-                    table = table._only([i for i, one in enumerate(table.header) if one != other])
+                    table = table._only([i for i, column in enumerate(table.header) if column != other])
             if left_out:
                 note = f"not shown for want of room: {', '.join(left_out)}, in every row the same as {name}"
                 table = replace(table, notes=[*table.notes, note])

@@ -58,7 +58,7 @@ def _materials(arguments: str) -> Materials:
         try:
             tokenizer = tokenizer_of(manifest, places)
             samples = samples_of(manifest, tokenizer, places)
-            prompts = Prompts.of(recorded(manifest).model, tokenizer)
+            prompts = Prompts.from_model(recorded(manifest).model, tokenizer)
         except Exception as error:  # a stranger's configuration can raise anything in libraries
             other = isinstance(error, OtherData) and makes_its_own(manifest)
             missing.append(f"{'its samples' if tokenizer else 'its tokenizer'}: {' '.join(str(error).split())[:200]}")

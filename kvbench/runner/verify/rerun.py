@@ -24,7 +24,7 @@ def made_again(folder: Folder, materials: Materials, places: Places, draw: Draw)
 
     WRONG for a difference that rounding cannot explain; UNPROVEN where it may, or where this machine lacks something.
     """
-    names = draw.of(folder.methods)
+    names = draw.samples(folder.methods)
     samples = {record["sample"] for record in folder.methods}
     about = f"{len(names)} of {count(len(samples), 'sample')} made again here, drawn with --nonce {draw.nonce}"
     try:
