@@ -139,7 +139,7 @@ def chart_data() -> dict:
     }
     points = [full, *found["points"]]
     return {
-        "points": [point | {"told": f"{point['label']}: {point['r_bytes']}"} for point in points],
+        "points": [point | {"summary": f"{point['label']}: {point['r_bytes']}"} for point in points],
         "charts": [{"x": "r_bytes", "dotted": found["least"]}, {"x": "r_bytes", "dotted": None}],
     }
 
