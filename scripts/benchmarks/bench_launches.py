@@ -68,7 +68,7 @@ def of_presets(names: list[str]) -> dict:
     variants = {} if names != COUNTED else {label: variant(*parts) for label, parts in VARIANTS.items()}
     settings = {name: setting(name, ratio=RATIO) for name in names} | variants
     settings["ragged"] = Setting("ragged", Ragged(), "")
-    return {name: of_setting(name, one) for name, one in settings.items()}
+    return {name: of_setting(name, preset) for name, preset in settings.items()}
 
 
 def variant(name: str, *changes: str) -> Setting:
@@ -76,9 +76,9 @@ def variant(name: str, *changes: str) -> Setting:
     return build_settings({name: config}, RATIO, None)[0]
 
 
-def of_setting(name: str, one: Setting) -> dict:
-    token, mean = count.decoding_per_layer(N, lambda layers: [(one.method, one.budget_at(N, layers))], name)
-    compressed = count.per_layer(lambda model: count.compression_counts(one, model, N), name)
+def of_setting(name: str, preset: Setting) -> dict:
+    token, mean = count.decoding_per_layer(N, lambda layers: [(preset.method, preset.budget_at(N, layers))], name)
+    compressed = count.per_layer(lambda model: count.compression_counts(preset, model, N), name)
     print(name, row(token), "| compression", row(compressed), flush=True)
     return {"decode": told(token), "decode_mean": told(mean), "compress": told(compressed)}
 
@@ -89,8 +89,8 @@ def of_a_search() -> dict:
     made = {"layers": SEARCH_LAYERS, "tokens": N, "ratio": SEARCH_RATIO}
     settings = {name: setting(name, ratio=SEARCH_RATIO) for name in ("spindlekv_paper", "spindle")}
     count.compression_counts(settings["spindlekv_paper"], model, N)  # makes the model's table of rotations
-    for name, one in settings.items():
-        counts = count.compression_counts(one, model, N)
+    for name, preset in settings.items():
+        counts = count.compression_counts(preset, model, N)
         made[name] = told(counts) | {"tries": whole(counts.names["greedy_covers"] / (2 * LAUNCHES["greedy_covers"]))}
     return made
 
@@ -100,7 +100,7 @@ def of_a_batch() -> dict:
     every = [(method, int(ratio * BATCH_N)) for _, method, ratio in SETTINGS]
     batch, _ = count.decoding_per_layer(BATCH_N, lambda _: every)
     full, _ = count.decoding_per_layer(BATCH_N, lambda _: [(FullKV(), BATCH_N)])
-    alone = count.mean_of([count.decoding_per_layer(BATCH_N, lambda _, one=one: [one])[0] for one in every])
+    alone = count.mean_of([count.decoding_per_layer(BATCH_N, lambda _, pair=pair: [pair])[0] for pair in every])
     return {
         "settings": [f"{name} {ratio:g}" for name, _, ratio in SETTINGS],
         "batch": told(batch),

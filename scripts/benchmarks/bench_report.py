@@ -102,8 +102,8 @@ def opened(out: Path, runs: int) -> dict:
             if runs > 1:
                 page.js("document.querySelector('dialog').close()")
                 compare.append(seconds(driver, lambda: page.choose("#controls label:nth-of-type(4) select", "1")))
-    found = {"to_drawn_s": drawn, "load_cpu_s": cpu, "open_sample_cpu_s": sample, "compare_cpu_s": compare}
-    return {name: round(statistics.median(values), 3) for name, values in found.items() if values}
+    times = {"to_drawn_s": drawn, "load_cpu_s": cpu, "open_sample_cpu_s": sample, "compare_cpu_s": compare}
+    return {name: round(statistics.median(values), 3) for name, values in times.items() if values}
 
 
 def seconds(driver, act: Callable[[], object]) -> float:

@@ -61,14 +61,14 @@ def work(options: argparse.Namespace) -> None:
     spent: Counter[str] = Counter()
     implementation = operator.implementation
 
-    def timed(*of: Any) -> Callable[..., Any]:
-        """Of a reference and a device, behind the operator's name in older trees."""
-        function = implementation(*of)
+    def timed(*operator: Any) -> Callable[..., Any]:
+        """`operator` is a reference and a device, behind the operator's name in older trees."""
+        function = implementation(*operator)
 
         def call(*args: object) -> object:
             started = time.thread_time()
             out = function(*args)
-            spent[of[-2].__name__] += time.thread_time() - started
+            spent[operator[-2].__name__] += time.thread_time() - started
             return out
 
         return call
@@ -108,7 +108,7 @@ def main() -> None:
         names = sorted({name for _, seconds in pairs for name in seconds})
         return {name: [(b.get(name, 0.0) - a.get(name, 0.0)) / a[WHOLE] for a, b in pairs] for name in names}
 
-    found = {other: shares(other) for other in others}
+    shares_of = {other: shares(other) for other in others}
     tell(
         {
             "what": f"CPU seconds of a sweep, and the share by which other trees take longer than {base!r}",
@@ -118,9 +118,10 @@ def main() -> None:
             "samples": options.samples,
             "threads": options.threads,
             "cpu_seconds": {name: [round(each[name][WHOLE], 2) for each in rounds] for name in workers},
-            "shares": {other: [round(share, 3) for share in of[WHOLE]] for other, of in found.items()},
+            "shares": {other: [round(share, 3) for share in parts[WHOLE]] for other, parts in shares_of.items()},
             "share_median": {
-                other: {name: round(median(values), 4) for name, values in of.items()} for other, of in found.items()
+                other: {name: round(median(values), 4) for name, values in parts.items()}
+                for other, parts in shares_of.items()
             },
         },
         options.json,

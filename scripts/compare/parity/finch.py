@@ -67,5 +67,5 @@ def released(press: object, layer: Layer) -> tuple[Tensor, Tensor]:
     if press.chunk_length is None:
         return kept, scores
     window = torch.arange(n - WINDOW, n).expand(heads, -1)
-    own = [torch.cat([row[row < n - WINDOW], tail]) for row, tail in zip(kept, window, strict=True)]
-    return torch.stack(own), scores
+    tokens = [torch.cat([row[row < n - WINDOW], tail]) for row, tail in zip(kept, window, strict=True)]
+    return torch.stack(tokens), scores

@@ -50,7 +50,8 @@ def attention(layer: Layer) -> Tensor:
     half, scaling = layer.n // 2, layer.keys.shape[2] ** -0.5
     groups = layer.queries[:, half:].split(layer.group)
     weights = [
-        causal_probabilities(own, key.float(), half, scaling)[0] for own, key in zip(groups, layer.keys, strict=True)
+        causal_probabilities(group, key.float(), half, scaling)[0]
+        for group, key in zip(groups, layer.keys, strict=True)
     ]
     return torch.cat(weights)[None]
 

@@ -159,9 +159,9 @@ def watched(loaded: LoadedModel, ids: Tensor, state: PrefillState, scoring: KVzi
 
 def score(collected, queries: Tensor, keys: Tensor, first: int, last: int, index: int) -> None:
     """Add the released scores of a chunk, in the dtype of the tensors and in float32."""
-    for one in collected:
-        one.sink, one.start_idx, one.end_idx = first, first, last
-        one._get_score(queries[None].to(one.dtype), keys[None].to(one.dtype), index)
+    for scorer in collected:
+        scorer.sink, scorer.start_idx, scorer.end_idx = first, first, last
+        scorer._get_score(queries[None].to(scorer.dtype), keys[None].to(scorer.dtype), index)
 
 
 def compare(
@@ -176,7 +176,7 @@ def compare(
 ) -> None:
     """Scores, and what is kept at each ratio of the context."""
     ours = torch.stack([scoring.votes(layer)[:, context] for layer in layers])
-    theirs, exact = (torch.stack(one.score)[:, 0] for one in collected)
+    theirs, exact = (torch.stack(scorer.score)[:, 0] for scorer in collected)
     scored.cases += 1
     tally_scores(scored, ours, theirs, exact)
     state, n = PrefillState(list(layers), torch.zeros(1)), layers[0].n
@@ -184,7 +184,7 @@ def compare(
         budget = ratio * n
         given = Eviction(scoring=scoring, heads=PooledHeads("official")).for_prompt(state, budget)
         kept = torch.stack([given.select(x, x.index, len(layers), budget).chosen[:, context] for x in layers])
-        above, above_exact = (one._threshold(one.score, ratio)[0][:, 0] for one in collected)
+        above, above_exact = (scorer._threshold(scorer.score, ratio)[0][:, 0] for scorer in collected)
         reference = places(above_exact.flatten()[None]), exact.flatten()[None]
         pooled.tally(
             places(kept.flatten()[None]),
@@ -198,7 +198,7 @@ def compare(
             mask = (
                 Eviction(scoring=scoring).select(layer, layer.index, len(layers), scoring.least(layer) + k).mask(layer)
             )
-            best, best_exact = (one._threshold_uniform(one.score, ratio)[0][index, 0] for one in collected)
+            best, best_exact = (scorer._threshold_uniform(scorer.score, ratio)[0][index, 0] for scorer in collected)
             reference = places(best_exact), exact[index]
             uniform.tally(
                 places(mask[:, 0, context]),

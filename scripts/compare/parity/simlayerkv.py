@@ -68,8 +68,8 @@ def compare(row: Agreement, module, attention, layers: list[Layer], delta: float
         row.different += 1
         if len(row.examples) < 5:
             sizes = f"kept {mine.shape[-1]} and {other.shape[-1]}"
-            found = f"scores {our_scores[at]:.6f} and {their_scores[at]:.6f}"
-            row.examples.append(f"{layers[at].source}, n={layers[at].n - 1}, delta={delta}: {sizes}, {found}")
+            scores = f"scores {our_scores[at]:.6f} and {their_scores[at]:.6f}"
+            row.examples.append(f"{layers[at].source}, n={layers[at].n - 1}, delta={delta}: {sizes}, {scores}")
 
 
 def same(ours: Tensor, theirs: Tensor) -> bool:

@@ -24,13 +24,13 @@ class Covered:
         data = [CoverageData(str(path)) for path in sorted(folder.glob("lines.*"))]
         for each in data:
             each.read()
-        self.places = {(path, place): self.of(data, str(root / path), place) for path, place in drawn}
+        self.places = {(path, place): self.tests_of(data, str(root / path), place) for path, place in drawn}
 
     def to_collect(self, drawn: list[tuple[str, Place]], functions: Collection[str] = ()) -> list[str]:
         """What pytest collects: all tests."""
         return []
 
-    def of(self, data: list[CoverageData], path: str, place: Place) -> set[str]:
+    def tests_of(self, data: list[CoverageData], path: str, place: Place) -> set[str]:
         """The tests of a place: those of its line, or of its file where only an import runs the line."""
         by_line: dict[int, set[str]] = defaultdict(set)
         for each in data:

@@ -94,7 +94,7 @@ def places(source: str) -> list[Place]:
         begin.append(begin[-1] + len(line))
     tree = ast.parse(source)
     scopes = list(scopes_of(tree))
-    found, statement, numbers = [], 1, Counter()
+    result, statement, numbers = [], 1, Counter()
     for node in code(tree):
         statement = node.lineno if isinstance(node, ast.stmt) else statement
         for kind, new in changed(node):
@@ -106,8 +106,8 @@ def places(source: str) -> list[Place]:
             old = raw[start:end].decode()
             numbers[scope, old, text] += 1
             number = numbers[scope, old, text]
-            found.append(Place(node.lineno, statement, start, end, text, kind, scope, old, number))
-    return sorted(found, key=lambda place: (place.start, place.end, place.kind))
+            result.append(Place(node.lineno, statement, start, end, text, kind, scope, old, number))
+    return sorted(result, key=lambda place: (place.start, place.end, place.kind))
 
 
 def scopes_of(node: ast.AST, around: str = "") -> Iterator[tuple[int, int, str]]:
