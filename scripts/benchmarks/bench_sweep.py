@@ -61,14 +61,14 @@ def work(options: argparse.Namespace) -> None:
     spent: Counter[str] = Counter()
     implementation = operator.implementation
 
-    def timed(*operator: Any) -> Callable[..., Any]:
-        """`operator` is a reference and a device, behind the operator's name in older trees."""
-        function = implementation(*operator)
+    def timed(*implementations: Any) -> Callable[..., Any]:
+        """`implementations` are a reference and a device, behind the operator's name in older trees."""
+        function = implementation(*implementations)
 
         def call(*args: object) -> object:
             started = time.thread_time()
             out = function(*args)
-            spent[operator[-2].__name__] += time.thread_time() - started
+            spent[implementations[-2].__name__] += time.thread_time() - started
             return out
 
         return call
