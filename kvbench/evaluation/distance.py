@@ -122,9 +122,9 @@ def compare(full: Tensor, other: Tensor) -> dict[str, float]:
     if not len(full):
         return {}
     kl = torch.cat([divergence(*pair) for pair in zip(full.split(CHUNK), other.split(CHUNK), strict=True)])
-    same = full.argmax(dim=-1) == other.argmax(dim=-1)
-    agreed = same.int().cumprod(dim=0)
-    means = torch.stack([kl.double().mean(), same.double().mean(), agreed.double().mean()]).tolist()
+    matches = full.argmax(dim=-1) == other.argmax(dim=-1)
+    agreed = matches.int().cumprod(dim=0)
+    means = torch.stack([kl.double().mean(), matches.double().mean(), agreed.double().mean()]).tolist()
     return dict(zip(("kl", "top1", "agreed"), means, strict=True))
 
 

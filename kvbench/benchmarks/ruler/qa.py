@@ -56,8 +56,8 @@ class AnswerMaker(Maker):
         if distractors < 0:  # smaller than any official sample: documents with the answer come first
             chosen = [*question.gold, *(i for i in documents if i not in question.gold)][:size]
         elif distractors > len(near):
-            others = [i for i in range(len(self.documents)) if i not in {*documents, *near}]
-            chosen = [*documents, *near, *self.random.sample(others, distractors - len(near))]
+            pool = [i for i in range(len(self.documents)) if i not in {*documents, *near}]
+            chosen = [*documents, *near, *self.random.sample(pool, distractors - len(near))]
         else:
             chosen = [*documents, *self.random.sample(near, distractors)]
         return [self.documents[i] for i in chosen]

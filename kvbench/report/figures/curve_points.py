@@ -72,8 +72,8 @@ def line_names(settings: Sequence[Setting], x: str) -> dict[str, str]:
     groups: dict[str, list[Setting]] = {}
     for setting in settings:
         if not is_full(setting):
-            others = {key: value for key, value in json.loads(setting.parameters).items() if key != x}
-            groups.setdefault(json.dumps([others, setting.ratio, setting.budget]), []).append(setting)
+            parameters = {key: value for key, value in json.loads(setting.parameters).items() if key != x}
+            groups.setdefault(json.dumps([parameters, setting.ratio, setting.budget]), []).append(setting)
     named = {}
     for group in groups.values():
         names = [setting.name for setting in group]

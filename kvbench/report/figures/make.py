@@ -89,8 +89,8 @@ def drawn(of_model: ModelRecords) -> Iterator[tuple[str, Figure]]:
     records = pd.concat([records for records in every if len(records)], ignore_index=True)
     caption = "; ".join([_caption(of_model.cfg, records, "when compressing"), *_missing(of_model)])
     drawing = _Drawing(of_model, experiment, records, caption)
-    others = [] if "repeats_seconds" in records else [*["lazy_map"] * bool(_lazy(of_model)), "memory"]
-    for kind in dict.fromkeys([experiment.show, *others]):
+    extra_kinds = [] if "repeats_seconds" in records else [*["lazy_map"] * bool(_lazy(of_model)), "memory"]
+    for kind in dict.fromkeys([experiment.show, *extra_kinds]):
         if kind == "table":
             continue
         if kind not in DRAWINGS:

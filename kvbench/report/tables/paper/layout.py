@@ -79,12 +79,12 @@ def _emphasised(cells: pd.DataFrame) -> pd.DataFrame:
     apart = cells[cells["block"] != FULL]
     for _, column in apart.groupby(["model", "length", "block", "column"], dropna=False, sort=False):
         values = column["ours"].dropna()
-        first, *others = sorted(set(values), reverse=True) or [None]
-        if others:
+        first, *lower = sorted(set(values), reverse=True) or [None]
+        if lower:
             best = values[values == first].index
             cells.loc[best, "best"] = True
             if len(best) == 1 and len(values) > 2:
-                cells.loc[values[values == others[0]].index, "second"] = True
+                cells.loc[values[values == lower[0]].index, "second"] = True
     return cells
 
 
