@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def compiled(shape: Shape, sm: int, known: dict[tuple[int, str], dict]) -> dict[str, dict]:
-    """By kernel the most that any of its launches takes. `known` has what was compiled already."""
+    """For each kernel the most resources that any of its launches takes; `known` holds earlier compilations."""
     with FakeTriton(sm=sm) as gpu:
         for _, call in calls(shape):
             call()

@@ -28,7 +28,7 @@ CHECK = Check(dry_run=False)
 
 @torch.inference_mode()
 def first(name: str, file: Path) -> None:
-    """Write a prefill state and what is seen of a preset's caches."""
+    """Write a prefill state and the outputs of a preset's caches."""
     model, setting = small(CHECK, "cpu"), fitting(CHECK, name)
     state = models.prefilled(setting, model, CHECK.tokens)
     outputs = presets.seen(setting.method.compress(state, models.budget_of(setting, model, CHECK.tokens)), state)
@@ -38,7 +38,7 @@ def first(name: str, file: Path) -> None:
 
 @torch.inference_mode()
 def second(name: str, file: Path) -> dict:
-    """What differs in the caches that this process makes of the state, with the references of all operators."""
+    """How this process's caches of the written state differ from the first's; all operators are their references."""
     model, setting = small(CHECK, "cpu"), fitting(CHECK, name)
     layers, before = torch.load(file, weights_only=False)  # written by `first`
     state = PrefillState([replace(layer, rope=Rope.from_model(model)) for layer in layers], torch.zeros(0))

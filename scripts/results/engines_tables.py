@@ -144,7 +144,7 @@ def measured(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def tops(records: pd.DataFrame) -> Sequence:
-    """The likeliest tokens at each place of each answer; None where they were not told."""
+    """The likeliest tokens at each place of each answer; None for an answer without them."""
     lists = records["top"] if "top" in records else [None] * len(records)
     return [tokens if isinstance(tokens, list) else None for tokens in lists]
 

@@ -21,7 +21,7 @@ def failures(rows: dict[str, dict], complete: bool) -> list[str]:
 
 
 def wrong(kind: str, row: dict) -> Iterator[str]:
-    """What is wrong with a row."""
+    """The faults of a row."""
     if "error" in row:
         yield row["error"]
     elif kind == "preset":
@@ -78,7 +78,7 @@ def preset(row: dict) -> Iterator[str]:
 
 
 def model_class(row: dict) -> Iterator[str]:
-    """What a model computes on the device that it does not on the CPU."""
+    """How a model's results on the device differ from the CPU's."""
     if not row["logits"] <= LOGITS:
         yield f"logits differ by {row['logits']:.1e} from the CPU's, more than {LOGITS:.0e}"
     if batches.differ(row["tokens"], row["cpu_tokens"], row["close_call"]):

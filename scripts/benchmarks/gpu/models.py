@@ -78,7 +78,7 @@ def on_cpu(state: PrefillState) -> PrefillState:
 
 
 def moved(value: Any) -> Any:
-    """A copy on the CPU of a tensor, or of what holds some; without what a layer remembers of its device."""
+    """A copy on the CPU of a tensor, or of an object that holds tensors, without what a layer caches for its device."""
     if isinstance(value, Tensor):
         return value.cpu()
     if isinstance(value, dict):

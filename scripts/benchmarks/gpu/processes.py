@@ -172,7 +172,7 @@ _there: Connection | None = None  # in a worker: to whom it tells
 
 
 def tell_so_far(results: dict) -> None:
-    """Keep what a row has found, should it not come to its end."""
+    """Keep a row's results so far, in case the row does not finish."""
     if _there is not None:
         _there.send((SO_FAR, json.loads(json.dumps(results, default=str))))
 

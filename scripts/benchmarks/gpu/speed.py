@@ -53,7 +53,7 @@ class Length:
         clock: Clock,
         tell: Callable[[dict], None] = lambda results: None,
     ):
-        """tell: is called with what has been found, whenever that is more."""
+        """tell: is called with all results so far, whenever there is a new result."""
         self.model, self.n, self.chunk, self.steps, self.clock, self.tell = model, n, chunk, new_tokens, clock, tell
         self.found: dict = {"n": n, "chunk": chunk}
         self.ids = token_ids(n, model.config.vocab_size)

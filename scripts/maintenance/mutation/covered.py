@@ -31,7 +31,7 @@ class Covered:
         return []
 
     def tests_of(self, data: list[CoverageData], path: str, place: Place) -> set[str]:
-        """The tests of a place: those of its line, or of its file where only an import runs the line."""
+        """The tests that run a place's line, or any line of its file if only an import runs that line."""
         by_line: dict[int, set[str]] = defaultdict(set)
         for each in data:
             for line, contexts in each.contexts_by_lineno(path).items():
