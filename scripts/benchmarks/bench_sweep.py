@@ -33,9 +33,9 @@ class Worker:
     """A process that imports kvbench from `tree` and makes a sweep each time that it is asked."""
 
     def __init__(self, tree: Path, options: argparse.Namespace):
-        given = [f"--{name}={getattr(options, name)}" for name in ("methods", "length", "samples", "threads")]
+        arguments = [f"--{name}={getattr(options, name)}" for name in ("methods", "length", "samples", "threads")]
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", *given],
+            [sys.executable, __file__, "--worker", *arguments],
             env=os.environ | {"PYTHONPATH": str(tree.resolve())},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

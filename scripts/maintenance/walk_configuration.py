@@ -66,8 +66,8 @@ def called(call: ast.Call, where: str) -> Place | None:
     match call.func:
         case ast.Name(name):
             return function_named(name, where)
-        case ast.Attribute(ast.Name(holder), name) if (here := module(where)) and holder in here.imports:
-            source, inner = here.imports[holder]
+        case ast.Attribute(ast.Name(holder), name) if (caller := module(where)) and holder in caller.imports:
+            source, inner = caller.imports[holder]
             return function_named(name, f"{source}.{inner}")
     return None
 
@@ -140,10 +140,10 @@ class Walk:
         if place is None:
             return
         parameters = [argument.arg for argument in (*place.function.args.posonlyargs, *place.function.args.args)]
-        given = dict(zip(parameters, call.args, strict=False)) | {
+        values = dict(zip(parameters, call.args, strict=False)) | {
             keyword.arg: keyword.value for keyword in call.keywords if keyword.arg
         }
-        parts = {name for name, value in given.items() if is_part(value, known)}
+        parts = {name for name, value in values.items() if is_part(value, known)}
         if parts:
             self.enter(place, parts)
 

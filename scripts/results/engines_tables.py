@@ -59,8 +59,8 @@ def between(records: pd.DataFrame) -> pd.DataFrame:
         row = {"a": a, "b": b, "samples": len(samples), **share("equal", [p == q for p, q in pairs], first)}
         row |= share("agreed", [agreed(p, q) for p, q in pairs], first)
         bounds = [
-            compare(p, q) if same and p and q else None
-            for p, q, same in zip(tops(first), tops(second), [p == q for p, q in pairs], strict=True)
+            compare(p, q) if equal and p and q else None
+            for p, q, equal in zip(tops(first), tops(second), [p == q for p, q in pairs], strict=True)
         ]
         known = pd.Series(bounds, index=samples, dtype=object).dropna()
         if len(known):

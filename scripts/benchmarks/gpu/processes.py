@@ -47,10 +47,10 @@ class Worker:
     """A process that performs rows, one after the other, until one of them ends it."""
 
     def __init__(self, context, threads: int | None):
-        self.connection, there = context.Pipe()
-        self.process = context.Process(target=serve, args=(there, threads))
+        self.connection, child_end = context.Pipe()
+        self.process = context.Process(target=serve, args=(child_end, threads))
         self.process.start()
-        there.close()
+        child_end.close()
 
     def ask(self, row: Row, seconds: float, end: Callable[[], float]) -> dict | None:
         """What a row found, or how its process ended; what it had told of so far (None: nothing) where it was not

@@ -27,7 +27,7 @@ def markdown(result: dict) -> str:
     parts += operators([*of_kind(rows, "preset").values(), *of_kind(rows, "heads").values()])
     parts += ["", "## Batches, another GPU, long prompts", "", *others(rows)]
     parts += ["", "## Bytes: allocated over counted", ""]
-    parts += [f"- {name}: {told(row)}" for name, row in of_kind(rows, "bytes").items()]
+    parts += [f"- {name}: {key_values(row)}" for name, row in of_kind(rows, "bytes").items()]
     lengths = list(of_kind(rows, "speed").values())
     for length in lengths:
         parts += ["", f"## {length.get('n')} tokens", "", *speed(length)]
@@ -66,15 +66,15 @@ def others(rows: dict[str, dict]) -> list[str]:
     for dtype, row in of_kind(rows, "batch").items():
         lines.append(f"- a batch in {dtype}: {row.get('error') or row['different'] or 'the tokens of each alone'}")
     for dtype, row in of_kind(rows, "generate").items():
-        same = "FullKV" if row.get("tokens") == row.get("generated") else "another close token than FullKV"
-        lines.append(f"- transformers' generate in {dtype}: {row.get('error') or f'the tokens of {same}'}")
+        tokens_of = "FullKV" if row.get("tokens") == row.get("generated") else "another close token than FullKV"
+        lines.append(f"- transformers' generate in {dtype}: {row.get('error') or f'the tokens of {tokens_of}'}")
     for kind, row in of_kind(rows, "quantised").items():
         lines.append(f"- weights in {kind}: {row.get('error') or row.get('absent') or 'compared with generate'}")
     for device, row in of_kind(rows, "second device").items():
         lines.append(f"- {device}: {'there is none' if 'absent' in row else row.get('error', 'compared')}")
     for name, row in of_kind(rows, "run").items():
-        told_of = f"{row.get('equal')} of {row.get('records')} records are the CPU's"
-        lines.append(f"- a whole run of {name}: {row.get('error') or told_of}")
+        equal = f"{row.get('equal')} of {row.get('records')} records are the CPU's"
+        lines.append(f"- a whole run of {name}: {row.get('error') or equal}")
     classes = of_kind(rows, "class")
     compared = [row for row in classes.values() if "logits" in row]
     if classes:
@@ -90,7 +90,7 @@ def others(rows: dict[str, dict]) -> list[str]:
     return lines
 
 
-def told(row: dict) -> str:
+def key_values(row: dict) -> str:
     return ", ".join(f"{key} {value}" for key, value in row.items())
 
 
@@ -132,7 +132,7 @@ def speed(length: dict) -> list[str]:
     lines.append("")
     for key in ("generate", "batch", "column_sums"):
         if key in length:
-            lines.append(f"- {key}: {told({k: v for k, v in length[key].items() if k != 'h2o'})}")
+            lines.append(f"- {key}: {key_values({k: v for k, v in length[key].items() if k != 'h2o'})}")
     return lines
 
 

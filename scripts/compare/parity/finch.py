@@ -61,8 +61,8 @@ def released(press: object, layer: Layer) -> tuple[Tensor, Tensor]:
     attention = logits.masked_fill(later, float("-inf")).softmax(dim=-1).flatten(0, 1)[None]
     module = SimpleNamespace(config=SimpleNamespace(num_attention_heads=len(layer.queries)), head_dim=head_dim)
     positions = digits(torch.arange(n), head_dim, torch.float32).expand_as(layer.keys)[None]
-    given = module, None, layer.keys[None].float(), positions, attention, {}
-    kept = undigits(press.compress(*given)[1][0]).sort(dim=1).values
+    arguments = module, None, layer.keys[None].float(), positions, attention, {}
+    kept = undigits(press.compress(*arguments)[1][0]).sort(dim=1).values
     scores = press.score(module, None, layer.keys[None].float(), positions, attention, {})[0]
     if press.chunk_length is None:
         return kept, scores

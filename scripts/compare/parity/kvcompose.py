@@ -67,9 +67,10 @@ def ours(layers: list[Layer], budget: int) -> list[Tensor]:
         state.reconstruction = {how: ContextScores(scores, 0)}
         states.append(state)
     method = Eviction(scoring=scoring, heads=CompositeHeads())
-    given = method.for_prompt(PrefillState(states, torch.zeros(1)), budget)
+    prompt_method = method.for_prompt(PrefillState(states, torch.zeros(1)), budget)
     return [
-        given.select(state, index, len(states), budget).mask(state).flatten(0, 1) for index, state in enumerate(states)
+        prompt_method.select(state, index, len(states), budget).mask(state).flatten(0, 1)
+        for index, state in enumerate(states)
     ]
 
 

@@ -211,7 +211,7 @@ def cut_contexts(official, program: ModuleType, folder: Path) -> tuple[int, int]
                 kept = program.truncate_by_tokens(context, loaded.tokenizer, room)
                 for turn, question in enumerate(questions, 1):
                     prompt = tokenise(loaded, samples[f"{name}:{number}:{turn}"], "hidden")
-                    same = loaded.decode(kept) == loaded.decode(prompt.context.tolist())
-                    different += not same or loaded.plain_tokens(question) != prompt.question.tolist()
+                    equal = loaded.decode(kept) == loaded.decode(prompt.context.tolist())
+                    different += not equal or loaded.plain_tokens(question) != prompt.question.tolist()
                     count += 1
     return count, different

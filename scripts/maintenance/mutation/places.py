@@ -127,15 +127,19 @@ def of_tree(tree: Path) -> list[tuple[str, Place]]:
 
 
 def found_again(result: Path, tree: Path) -> list[tuple[str, Place]]:
-    """The places of another checkout's result that `tree` has too, wherever their file lies; those that could be
-    several only where the file is the same."""
-    here = defaultdict(list)
+    """The places of another checkout's result that `tree` has too, wherever their file lies; a place that fits several
+    places of `tree` only where the file is the same."""
+    by_key = defaultdict(list)
     for name, place in of_tree(tree):
-        here[place.key].append((name, place))
+        by_key[place.key].append((name, place))
     again = []
     for row in map(json.loads, result.read_text().splitlines()):
-        same = here[of_row(row).key]
-        again += same if len(same) == 1 else [candidate for candidate in same if candidate[0] == row["path"]]
+        candidates = by_key[of_row(row).key]
+        again += (
+            candidates
+            if len(candidates) == 1
+            else [candidate for candidate in candidates if candidate[0] == row["path"]]
+        )
     return again
 
 
