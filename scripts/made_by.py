@@ -28,5 +28,5 @@ def commands_of(kind: str) -> list[str]:
 
     A row that says of which commit its command is ("of commit …") is not made again by today's.
     """
-    found = [one for row in made_by() if " of commit " not in row.by for one in row.commands]
-    return [one for one in dict.fromkeys(found) if one.startswith(f"python -m scripts.{kind}.")]
+    commands = [command for row in made_by() if " of commit " not in row.by for command in row.commands]
+    return [command for command in dict.fromkeys(commands) if command.startswith(f"python -m scripts.{kind}.")]

@@ -50,7 +50,7 @@ def main(doc: str, commands: Sequence[str]) -> int:
     parser.add_argument("--only", metavar="TEXT", help="commands that contain this")
     parser.add_argument("--list", action="store_true", help="print the commands, and run none")
     options = parser.parse_args()
-    values = dict(one.partition("=")[::2] for one in options.values)
+    values = dict(pair.partition("=")[::2] for pair in options.values)
     if unknown := sorted(values.keys() - set(names)):
         parser.error(f"{', '.join(unknown)}: must be of {', '.join(names) or 'none'}")
     chosen = [command for command in commands if (options.only or "") in command]

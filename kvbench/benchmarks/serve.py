@@ -66,9 +66,9 @@ class Serve(Benchmark):
 
     @property
     def limits(self) -> dict[str, float]:
-        """Of a good answer's latency, in milliseconds, by what they limit."""
-        given = {"first_token_ms": self.first_token_ms, "token_ms": self.token_ms}
-        return {name: float(limit) for name, limit in given.items() if limit is not None}
+        """The limits that a good answer's latencies keep, in milliseconds, by the latency's name."""
+        limits = {"first_token_ms": self.first_token_ms, "token_ms": self.token_ms}
+        return {name: float(limit) for name, limit in limits.items() if limit is not None}
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         """One for each load; their `meta` names the prompts by hash."""

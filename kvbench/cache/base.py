@@ -175,8 +175,8 @@ class Growing:
         self.buffer = rows.contiguous()
         self.block = block
         self.length = rows.shape[-2]
-        *others, _, width = rows.shape
-        self.row_bytes: int = math.prod(others) * width * rows.element_size()  # bytes of one row [..., 1, width]
+        *leading, _, width = rows.shape
+        self.row_bytes: int = math.prod(leading) * width * rows.element_size()  # bytes of one row [..., 1, width]
 
     @property
     def view(self) -> Tensor:

@@ -23,7 +23,7 @@ class Part:
         self.cache, self.rows, self.blocks = cache, rows, blocks
         self.waiting: tuple[Tensor, Tensor] | None = None  # keys and values to append one by one
 
-    def of(self, x: Tensor) -> Tensor:
+    def rows_of(self, x: Tensor) -> Tensor:
         """The part's rows of x [rows of the batch, …]."""
         if len(self.rows) == x.shape[0]:
             return x
@@ -87,23 +87,25 @@ class BatchLayer(AttendingLayer):
         if keys.shape[2] > 1:
             self.before = [row.filled_bytes for row in self.rows]
         for part in self.parts:
-            part.append(part.of(keys), part.of(values))
+            part.append(part.rows_of(keys), part.rows_of(values))
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         if query.shape[2] == 1:  # no token waits; this runs for every layer and token, so the host's time matters
             self.counted = [[counts(row)] for row in self.rows]
             if len(self.parts) == 1:
                 return self.parts[0].cache.attend(query, scaling)
-            return self._in_order([part.cache.attend(part.of(query), scaling) for part in self.parts])
+            return self._in_order([part.cache.attend(part.rows_of(query), scaling) for part in self.parts])
         self.counted = [[] for _ in self.rows]
         for part in self.parts:
             if part.waiting is None:
                 for row in part.rows:
                     self.counted[row] = self._counts(row, query.shape[2])
-        return self._in_order([part.attend(part.of(query), scaling, partial(self._count, part)) for part in self.parts])
+        return self._in_order(
+            [part.attend(part.rows_of(query), scaling, partial(self._count, part)) for part in self.parts]
+        )
 
     def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
-        return self._in_order([part.reread(part.of(query), scaling) for part in self.parts])
+        return self._in_order([part.reread(part.rows_of(query), scaling) for part in self.parts])
 
     def write(self, keys: Tensor, values: Tensor) -> None:
         """The device's part of `append` for one token, with `ahead` in all caches. `advance` is the host's part."""
@@ -115,8 +117,8 @@ class BatchLayer(AttendingLayer):
         return self._in_order([part.cache.attend(self._of(part, query), scaling) for part in self.parts])
 
     def _of(self, part: Part, x: Tensor) -> Tensor:
-        """`part.of(x)`; x itself if there is one part, so that one compilation serves any number of rows."""
-        return x if len(self.parts) == 1 else part.of(x)
+        """`part.rows_of(x)`; x itself if there is one part, so that one compilation serves any number of rows."""
+        return x if len(self.parts) == 1 else part.rows_of(x)
 
     def _in_order(self, outputs: list[Tensor]) -> Tensor:
         """The outputs of the parts in the order of the rows."""

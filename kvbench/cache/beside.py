@@ -25,5 +25,5 @@ class Beside:
 
     def bytes_without(self, tensors: Iterable[Tensor]) -> int:
         """Bytes of the storages that hold none of `tensors`. A freed storage holds no tensor."""
-        others = {tensor.untyped_storage().data_ptr() for tensor in tensors}
-        return sum(held.nbytes for held in self._storages if held.reference.expired() or held.address not in others)
+        addresses = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        return sum(held.nbytes for held in self._storages if held.reference.expired() or held.address not in addresses)

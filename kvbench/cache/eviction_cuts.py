@@ -24,7 +24,7 @@ class Cuts:
     pooled: bool  # whether equal scores are copies of one score, which rounding cannot separate
 
     @classmethod
-    def of(cls, ranked: Tensor, kept: int | Tensor, dtype: torch.dtype, pooled: bool) -> "Cuts | None":
+    def from_ranked(cls, ranked: Tensor, kept: int | Tensor, dtype: torch.dtype, pooled: bool) -> "Cuts | None":
         """The cuts after the first `kept` of scores ranked [heads, len], each row in descending order.
 
         `kept` is one number for all heads, or int64 [heads]. A head that keeps all tokens or none has no cut.

@@ -208,8 +208,8 @@ class Packed(RowsLayer):
             [*(s.masked for s in segments), 0],
             [*(s.bits for s in segments), 0],
         ]
-        starts, *others = torch.tensor(numbers, dtype=torch.int32, device=self.keys.device)
-        return Tables(starts, *(table[:-1] for table in others))
+        starts, *tables = torch.tensor(numbers, dtype=torch.int32, device=self.keys.device)
+        return Tables(starts, *(table[:-1] for table in tables))
 
     def _places(self, room: int) -> Tensor:
         """For every row of new buffers with `room`, the old row that moves there; an arbitrary row for room."""

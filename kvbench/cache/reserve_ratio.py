@@ -81,7 +81,7 @@ class ReserveRatio:
     full_bytes: int = 0  # FullKV's bytes of these layers
 
     @classmethod
-    def of(cls, layers: Sequence[Kept], stored_bytes: int, full_bytes: int) -> "ReserveRatio":
+    def from_layers(cls, layers: Sequence[Kept], stored_bytes: int, full_bytes: int) -> "ReserveRatio":
         """stored_bytes: bytes of the compressed layers; full_bytes: FullKV's bytes, with GQA, for the same prompt."""
         if not layers:  # no layer is compressed
             return cls(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)

@@ -40,7 +40,7 @@ class WindowLayer(LayerCache):
         self.length = 0  # how many of the buffers' last tokens count
 
     @classmethod
-    def of(cls, keys: Tensor, values: Tensor, window: int, seen: int, kept: Kept | None = None) -> Self:
+    def from_tokens(cls, keys: Tensor, values: Tensor, window: int, seen: int, kept: Kept | None = None) -> Self:
         """The cache after `seen` tokens; keys, values [num_key_value_heads, len, head_dim] of the last of them."""
         layer = cls(window, kept)
         last = max(keys.shape[1] - layer.visible(seen), 0)
@@ -60,7 +60,7 @@ class WindowLayer(LayerCache):
             raise ValueError(
                 f"a window of {self.window} needs some of the first {end} tokens, which are no longer stored"
             )
-        layer = self.of(keys.view[0, :, :last], values.view[0, :, :last], self.window, end, self.kept)
+        layer = self.from_tokens(keys.view[0, :, :last], values.view[0, :, :last], self.window, end, self.kept)
         layer.readers = self.readers
         return layer
 

@@ -12,12 +12,12 @@ from kvbench.configuration.configuration import Configuration
 
 def configured(overrides: Sequence[str]) -> Configuration:
     """The configuration of a command line's overrides. Raises UserError with the first mistake found."""
-    return Configuration.of(composed(overrides))
+    return Configuration.from_plain(composed(overrides))
 
 
 def resolved(cfg: DictConfig) -> Configuration:
     """The configuration that Hydra composed. Raises UserError with the first mistake found."""
-    return Configuration.of(plain(cfg))
+    return Configuration.from_plain(plain(cfg))
 
 
 def typed_values(arguments: Sequence[str]) -> dict[str, object]:

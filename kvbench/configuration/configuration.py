@@ -37,7 +37,7 @@ def _model(value: object) -> ModelSpec:
 
 
 def _experiment(value: object) -> Experiment | None:
-    return value if isinstance(value, Experiment) else Experiment.of(of_kind(NODE, NULL)(value))
+    return value if isinstance(value, Experiment) else Experiment.from_section(of_kind(NODE, NULL)(value))
 
 
 def _distance(value: object) -> Literal["auto"] | bool:
@@ -91,7 +91,7 @@ class Configuration:
             raise UserError("probe= observes prompts and compresses nothing: leave first_token=compressed out")
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Self:
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """The parsed form of a composed configuration. Raises UserError with the first mistake found."""
         _check_values(plain)
         check_resolved(plain)
@@ -103,7 +103,7 @@ class Configuration:
 
     def changed(self, **values: object) -> Self:
         """The configuration with other values of some keys, in YAML's form."""
-        return self.of({**self.plain, **values})
+        return self.from_plain({**self.plain, **values})
 
     @property
     def amounts(self) -> Amounts:

@@ -55,7 +55,7 @@ class Experiment:
             raise UserError(f"experiment.x={self.x!r} is the axis of a curve: it needs show=curve, not {self.show}")
 
     @classmethod
-    def of(cls, node: Mapping[str, Any] | None) -> "Experiment | None":
+    def from_section(cls, node: Mapping[str, Any] | None) -> "Experiment | None":
         """The experiment of a configuration's `experiment` section; None: the section is null."""
         if node is None:
             return None

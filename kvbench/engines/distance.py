@@ -16,10 +16,10 @@ def compare(baseline: Sequence[Top], other: Sequence[Top]) -> dict[str, float] |
     pairs = list(zip(baseline, other, strict=True))
     if not pairs or not any(p.keys() & q.keys() for p, q in pairs):
         return None
-    same = [likeliest(p) == likeliest(q) for p, q in pairs]
-    agreed = same.index(False) if False in same else len(same)
+    matches = [likeliest(p) == likeliest(q) for p, q in pairs]
+    agreed = matches.index(False) if False in matches else len(matches)
     kl = math.fsum(at_least(p, q) for p, q in pairs) / len(pairs)
-    return {"top1": sum(same) / len(same), "agreed": agreed / len(same), "kl_at_least": kl}
+    return {"top1": sum(matches) / len(matches), "agreed": agreed / len(matches), "kl_at_least": kl}
 
 
 def likeliest(top: Top) -> str | None:

@@ -127,7 +127,7 @@ class Recorder:
             tops,
             repeated,
             self.distance(question, tops),
-            Equality.of(baseline, text, tokens) if baseline else None,
+            Equality.from_answer(baseline, text, tokens) if baseline else None,
             completion.prompt_tokens if self.setting.engine.chats else None,
         )
 

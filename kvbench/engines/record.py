@@ -21,7 +21,7 @@ class Equality(NamedTuple):
     baseline: str  # the baseline's setting, and a hash of its answer
 
     @classmethod
-    def of(cls, baseline: Mapping[str, Any], text: str, tokens: Sequence[int] | None) -> "Equality":
+    def from_answer(cls, baseline: Mapping[str, Any], text: str, tokens: Sequence[int] | None) -> "Equality":
         """baseline: the record of the baseline's answer; text, tokens: this answer."""
         equal = same_answer({"prediction": text, "tokens": tokens}, baseline)
         return cls(equal, f"{baseline['setting']} {answer_hash(baseline)}")

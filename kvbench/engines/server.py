@@ -82,9 +82,9 @@ def served(client: Client, names: Sequence[str]) -> str:
     for name in names:
         if name in ids:
             return name
-    others = ", ".join(map(repr, ids[:5])) or "no model"
+    known = ", ".join(map(repr, ids[:5])) or "no model"
     raise UserError(
-        f"engine.url={client.base} serves {others}, not {' or '.join(map(repr, names))}: if it is the same model under "
+        f"engine.url={client.base} serves {known}, not {' or '.join(map(repr, names))}: if it is the same model under "
         "another name, set engine.served_model=NAME"
     )
 

@@ -42,5 +42,5 @@ def measures(reader: TextModel, text: Text, scored: Scored, baseline: Sequence[T
 
 def repeated(first: Scored, second: Scored) -> Mapping[str, object]:
     """Whether the same tokens have the same log-probabilities again; the share before the first difference."""
-    same, tokens = common_prefix(first.logprobs, second.logprobs), len(first.logprobs)
-    return {"equal": same == tokens, "agreed": same / tokens}
+    prefix, tokens = common_prefix(first.logprobs, second.logprobs), len(first.logprobs)
+    return {"equal": prefix == tokens, "agreed": prefix / tokens}

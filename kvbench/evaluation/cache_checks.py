@@ -85,7 +85,7 @@ def check_kept(
             kept.nominal >= 1 and kept.r1 * n <= heads * kept.nominal + rounded + 1e-9,
             f"layer {index}: it keeps {kept.r1 * n:g} tokens per head, but its share of the budget is {kept.nominal}",
         )
-    ratio = ReserveRatio.of(layers, sum(layer.late_bytes or layer.nbytes for layer in caches), full_bytes)
+    ratio = ReserveRatio.from_layers(layers, sum(layer.late_bytes or layer.nbytes for layer in caches), full_bytes)
     hold(0 < ratio.r <= most and ratio.r_bytes > 0, f"r is {ratio.r:.3f} and r_bytes {ratio.r_bytes:.3f}")
     return ratio
 

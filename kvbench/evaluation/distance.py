@@ -42,7 +42,7 @@ class Distances:
         self.tokens: dict[str, Tensor] = {}
         self.reference: dict[str, Forced] = {}
 
-    def of(self, prompt: Prompt, rows: Sequence[Row], outputs: Sequence[Answer]) -> list[dict[str, float] | None]:
+    def measure(self, prompt: Prompt, rows: Sequence[Row], outputs: Sequence[Answer]) -> list[dict[str, float] | None]:
         """One distance per row; None if logits were not finite (the row's or FullKV's), or for no tokens."""
         model, name = self.run.loaded.model, prompt.sample.id
         for row, output in zip(rows, outputs, strict=True):
@@ -122,9 +122,9 @@ def compare(full: Tensor, other: Tensor) -> dict[str, float]:
     if not len(full):
         return {}
     kl = torch.cat([divergence(*pair) for pair in zip(full.split(CHUNK), other.split(CHUNK), strict=True)])
-    same = full.argmax(dim=-1) == other.argmax(dim=-1)
-    agreed = same.int().cumprod(dim=0)
-    means = torch.stack([kl.double().mean(), same.double().mean(), agreed.double().mean()]).tolist()
+    matches = full.argmax(dim=-1) == other.argmax(dim=-1)
+    agreed = matches.int().cumprod(dim=0)
+    means = torch.stack([kl.double().mean(), matches.double().mean(), agreed.double().mean()]).tolist()
     return dict(zip(("kl", "top1", "agreed"), means, strict=True))
 
 

@@ -115,7 +115,7 @@ def answers(
         run.stage.text = f"{prompt.sample.id} · decoding with {label}"
         with in_a_batch(max(len(batch), len(rows)), run.sequences):
             outputs = answer(run, prompt, rows)
-        measured = distances.of(prompt, rows, outputs) if distances else [None] * len(rows)
+        measured = distances.measure(prompt, rows, outputs) if distances else [None] * len(rows)
         for row, output, distance in zip(rows, outputs, measured, strict=True):
             if row.recorded:
                 yield record(run, row.prompt, row, output, distance)

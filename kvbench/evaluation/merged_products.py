@@ -42,9 +42,9 @@ class OnlyOnce(CustomGraphPass):
         first: dict[tuple[object, ...], Node] = {}
         for node in list(graph.nodes):
             if repeatable(node):
-                same = first.setdefault((node.target, node.args, tuple(node.kwargs.items())), node)
-                if same is not node:
-                    node.replace_all_uses_with(same)
+                original = first.setdefault((node.target, node.args, tuple(node.kwargs.items())), node)
+                if original is not node:
+                    node.replace_all_uses_with(original)
                     graph.erase_node(node)
 
     def uuid(self) -> str:

@@ -78,7 +78,7 @@ class Compressed:
         """The reserve ratio of the layers that the method compressed; call it after decoding."""
         layers = [cache.kept for cache in caches if cache.kept is not None]
         windows = self.window_bytes
-        return ReserveRatio.of(layers, self.stored_bytes(caches) - windows, self.full_bytes - windows)
+        return ReserveRatio.from_layers(layers, self.stored_bytes(caches) - windows, self.full_bytes - windows)
 
     def count(self, caches: Sequence[StoredLayer]) -> int:
         """Peak bytes including what `caches` hold now: call it after decoding with them."""

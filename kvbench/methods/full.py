@@ -45,4 +45,4 @@ class FullKV(Method):
         if layer.window is None or type(self.storage) is not Dense:
             return None
         kept = Selection.everything(layer).kept(layer)
-        return WindowLayer.of(layer.keys, layer.values, layer.window, layer.n, kept)
+        return WindowLayer.from_tokens(layer.keys, layer.values, layer.window, layer.n, kept)

@@ -83,10 +83,10 @@ def _distinct(points: Sequence[Point]) -> list[Point]:
     """Without the points at a method's floor that repeat an earlier one."""
     seen = set()
     kept = []
-    for one in points:
-        place = (one.bytes, one.difference)
-        if not (one.floored and place in seen):
-            kept.append(one)
+    for point in points:
+        place = (point.bytes, point.difference)
+        if not (point.floored and place in seen):
+            kept.append(point)
         seen.add(place)
     return kept
 

@@ -110,7 +110,7 @@ def _counts_positions(model: PreTrainedModel) -> bool:
 
 @torch.no_grad()
 def _probe(model: PreTrainedModel) -> Probed:
-    kinds, candidates = kinds_of(model.config), Rope.all_of(model)
+    kinds, candidates = kinds_of(model.config), Rope.all_from_model(model)
     alike = check_reads_alike(model, kinds)
     if not candidates:
         return Probed((None,) * len(kinds), alike)

@@ -67,7 +67,7 @@ class Block:
     stride: int
     length: int
 
-    def of(self, x: Tensor) -> Tensor:
+    def view(self, x: Tensor) -> Tensor:
         """The block's part of keys or values x [capacity, width]: [rows, segments, length, width]."""
         width = x.shape[1]
         return x.as_strided(
@@ -87,7 +87,7 @@ def _on_cpu(
     hidden = (0,) * len(lengths) if masked is None else tuple(masked.tolist())
     blocks = _blocks(starts, lengths, heads, hidden, num_heads)
     if len(blocks) == 1 and blocks[0].rows == rows and blocks[0].length and not any(hidden):
-        return dense_attention(query, blocks[0].of(keys), blocks[0].of(values), scaling)
+        return dense_attention(query, blocks[0].view(keys), blocks[0].view(values), scaling)
     out = query.new_zeros(rows, num_heads, q, values.shape[1])
     for block in blocks:
         at = (slice(block.row, block.row + block.rows), slice(block.head, block.head + block.heads))
@@ -98,10 +98,10 @@ def _on_cpu(
             assert bits is not None and bit_starts is not None, "they come with `masked`"
             seen = bits[int(bit_starts[block.segment]) :]
             out[at] = _seen_by_bits(
-                query[at], block.of(keys), block.of(values), block_scaling, seen, hidden[block.segment]
+                query[at], block.view(keys), block.view(values), block_scaling, seen, hidden[block.segment]
             )
         else:
-            out[at] = dense_attention(query[at], block.of(keys), block.of(values), block_scaling)
+            out[at] = dense_attention(query[at], block.view(keys), block.view(values), block_scaling)
     return out
 
 

@@ -50,13 +50,13 @@ class Rope:
         return self
 
     @classmethod
-    def of(cls, model: nn.Module) -> "Rope | None":
+    def from_model(cls, model: nn.Module) -> "Rope | None":
         """The rotation of a transformers causal language model, or of its layers of full attention if types of layers
         have different rotations; None for a model without rotary embeddings."""
-        return next(iter(cls.all_of(model)), None)
+        return next(iter(cls.all_from_model(model)), None)
 
     @classmethod
-    def all_of(cls, model: nn.Module) -> "list[Rope]":
+    def all_from_model(cls, model: nn.Module) -> "list[Rope]":
         """Every rotation that a model can compute, the rotation of full attention first. A model may have an embedding
         for each type of layers, several embeddings, or an embedding that no layer reads (Granite-SWA)."""
         base = text_decoder(model)

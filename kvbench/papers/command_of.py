@@ -49,7 +49,7 @@ def _files(config: Mapping[str, Any], compose: Callable[[tuple[str, ...]], dict[
         if named and base[group].get("about") != about:
             overrides.append(f"{group}={named[0]}")
     for group in ("method", "probe"):
-        ours, theirs = (_built(one.get(group) or {}, group) for one in (config, base))
+        ours, theirs = (_built(sections.get(group) or {}, group) for sections in (config, base))
         if ours and ours != theirs:
             overrides.append(f"{group}={ours[0]}" if len(ours) == 1 else f"{group}=[{','.join(ours)}]")
     return overrides

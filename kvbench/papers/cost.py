@@ -92,7 +92,7 @@ def _estimate(
     cfg: Configuration, settings: Sequence[Setting], sizes: Sequence[PromptSize], gpu: GPU
 ) -> Estimate | None:
     """GPU seconds and bytes of one run; probes read the prompt and decode nothing."""
-    shape = Shape.of(cfg.model.shape, cfg.model.parameters)
+    shape = Shape.from_model(cfg.model.shape, cfg.model.parameters)
     tokens = [size.tokens for size in sizes if size.tokens is not None]
     if shape is None or len(tokens) < len(sizes):
         return None

@@ -44,7 +44,7 @@ def deviations(cfg: Configuration) -> Deviations:
         smaller += [f"{key} {_text(ours[key])}" for key in SIZES if ours.get(key) != theirs.get(key)]
         more = [key for key in ours if key not in (*SIZES, "about") and ours[key] != theirs.get(key)]
         other += [f"without {key}" if ours[key] is None else _source(key, ours[key]) for key in more]
-    ours, theirs = ({"question": one.question, "ratio": one.ratio, "budget": one.budget} for one in (cfg, file))
+    ours, theirs = ({"question": run.question, "ratio": run.ratio, "budget": run.budget} for run in (cfg, file))
     other += [f"{key} {_text(value)}" for key, value in ours.items() if value != theirs[key]]
     other += _node_deviations(cfg.methods, file.methods)
     other += _node_deviations(cfg.probe, file.probe)

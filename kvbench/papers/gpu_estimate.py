@@ -25,7 +25,7 @@ class Shape:
     head_dim: int
 
     @classmethod
-    def of(cls, shape: Mapping[str, int] | None, parameters: int | None) -> "Shape | None":
+    def from_model(cls, shape: Mapping[str, int] | None, parameters: int | None) -> "Shape | None":
         """The shape from `model.shape` and `model.parameters`; None if a number is missing."""
         if not shape or not parameters:
             return None
@@ -71,7 +71,10 @@ def estimate(
         prompt, answers = size.tokens * shape.token_bytes, size.new_tokens * shape.token_bytes * size.batch
         for work in shared_work(settings, size.tokens, shape.num_hidden_layers, batch, one_by_one):
             alone, together = (
-                [_kept(one, size.tokens, size.new_tokens, shape) * shape.token_bytes * size.batch for one in group]
+                [
+                    _kept(setting, size.tokens, size.new_tokens, shape) * shape.token_bytes * size.batch
+                    for setting in group
+                ]
                 for group in (work.alone, work.together)
             )
             read = len(work.passes) * shape.weight_bytes + sum(alone + together) + len(work.settings) * answers / 2

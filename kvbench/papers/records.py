@@ -48,8 +48,8 @@ class ModelRecords:
         ruler = set(self.records["benchmark"]) == {"ruler"}
         return list(self.cfg.benchmark["lengths"]) if ruler else [None]
 
-    def of(self, setting: Setting, length: int | None = None) -> pd.DataFrame:
-        """The records of a setting; with `length` only those at this context length."""
+    def records_of(self, setting: Setting, length: int | None = None) -> pd.DataFrame:
+        """The records of a setting; with `length` only the records of this context length."""
         rows = self.records[self.records["setting_key"] == setting.key]
         return rows if length is None else rows[rows["length"] == length]
 

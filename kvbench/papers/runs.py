@@ -59,7 +59,7 @@ def matching_runs(cfg: Configuration, runs: Runs) -> Runs:
 
 def differing_keys(cfg: Configuration, other: Recorded) -> set[str]:
     """The keys, except methods' keys, whose difference from the configuration `other` makes different records."""
-    a, b = _identity(Recorded.of(cfg.plain)), _identity(other)
+    a, b = _identity(Recorded.from_plain(cfg.plain)), _identity(other)
     return {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)}
 
 

@@ -16,11 +16,11 @@ from kvbench.utils.checked import checked
 Vectors = Literal["keys", "values"]
 
 
-def vectors_of(layer: LayerState, of: Vectors) -> Tensor:
+def vectors_of(layer: LayerState, vectors: Vectors) -> Tensor:
     """The layer's keys before RoPE, or its values: [num_key_value_heads, n, head_dim]; n is at least 2."""
     if layer.n < 2:
         raise UserError("similarity needs at least two tokens: the prompt has one")
-    if of == "values":
+    if vectors == "values":
         return layer.values
     rope = fixed_rotation(layer.rope, "of=keys")
     return rope.rotate(layer.keys.float(), -torch.arange(layer.n, device=layer.keys.device))
@@ -77,5 +77,5 @@ class NearestVector(Probe):
         return torch.cat(best).mean()
 
 
-def _named(of: str) -> str:
-    return "keys before RoPE" if of == "keys" else "values"
+def _named(vectors: str) -> str:
+    return "keys before RoPE" if vectors == "keys" else "values"

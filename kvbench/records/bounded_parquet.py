@@ -50,8 +50,8 @@ def read_table(path: Path) -> Table:
             schema = file.schema_arrow
         except (pa.ArrowException, ValueError) as error:
             raise UserError(f"{path} is not a file of `kvbench pack`: {_line(error)}") from error
-    if others := [field.name for field in schema if not _known(field.type)]:
-        raise UserError(f"{path}: column {others[0]!r} has type {schema.field(others[0]).type}, which no pack has")
+    if unknown := [field.name for field in schema if not _known(field.type)]:
+        raise UserError(f"{path}: column {unknown[0]!r} has type {schema.field(unknown[0]).type}, which no pack has")
     _check_size(path, file.metadata, size)
     return Table(dict(schema.metadata or {}), _rows(path, file))
 

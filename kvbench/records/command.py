@@ -106,7 +106,7 @@ def tables(records: pd.DataFrame) -> Table:
         table.add_column(name)
     for name in ("samples", "settings", "records", "missing"):
         table.add_column(name, justify="right", no_wrap=True)
-    for rows in (part for one in tables_of(records) for part in by_data(one)):
+    for rows in (part for group in tables_of(records) for part in by_data(group)):
         samples, settings = rows["sample"].nunique(), rows["setting"].nunique()
         missing = samples * settings - len(rows.drop_duplicates(["sample", "setting"]))
         table.add_row(*map(str, rows[TABLE].iloc[0]), *(f"{n:,}" for n in (samples, settings, len(rows), missing)))

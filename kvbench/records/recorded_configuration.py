@@ -30,7 +30,7 @@ class Recorded:
     shards: int
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "Recorded":
+    def from_plain(cls, config: Mapping[str, Any]) -> "Recorded":
         """From the configuration in a manifest, or the plain form of a composed one."""
         sections = {name: config.get(name) or {} for name in ("model", "benchmark", "method", "probe", "engine")}
         return cls(
@@ -50,4 +50,4 @@ class Recorded:
 
 def recorded(manifest: Mapping[str, Any]) -> Recorded:
     """The configuration of a manifest's run; all defaults where the manifest has none."""
-    return Recorded.of(manifest.get("config") or {})
+    return Recorded.from_plain(manifest.get("config") or {})

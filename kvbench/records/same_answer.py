@@ -7,12 +7,12 @@ from typing import Any
 from kvbench.utils.hashing import digest
 
 
-def same_answer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """By tokens where both records have them, else by text."""
-    tokens, other_tokens = one["tokens"], other["tokens"]
+def same_answer(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two records have the same answer: by tokens where both have them, else by text."""
+    tokens, other_tokens = record["tokens"], other["tokens"]
     if tokens is not None and other_tokens is not None:
         return list(tokens) == list(other_tokens)
-    return bool(one["prediction"] == other["prediction"])
+    return bool(record["prediction"] == other["prediction"])
 
 
 def answer_hash(record: Mapping[str, Any]) -> str:

@@ -23,8 +23,8 @@ def with_16_bits(records: pd.DataFrame) -> pd.DataFrame:
     known = records[IN_16] if IN_16 in records else pd.Series(float("nan"), index=records.index)
     copies = records["r_bytes"] / records["r"]  # stored for each vector, where query heads have their own
     raw = (records[["r2", "r3"]] == 1).all(axis=1) & ((copies - copies.round()).abs() < EQUAL) & (copies > 0.5)
-    same = raw | records["dtype"].isin(NARROW)
-    return records.assign(**{IN_16: known.where(known.notna() | ~same, records["r_bytes"])})
+    certain = raw | records["dtype"].isin(NARROW)
+    return records.assign(**{IN_16: known.where(known.notna() | ~certain, records["r_bytes"])})
 
 
 def served_bytes(records: pd.DataFrame) -> pd.Series:

@@ -62,5 +62,5 @@ COMMANDS = {
 def commands() -> dict[str, Command]:
     """COMMANDS and the commands of plug-ins."""
     return COMMANDS | {
-        name: Command(one["module"], one["about"]) for name, one in declared("command", COMMANDS).items()
+        name: Command(entry["module"], entry["about"]) for name, entry in declared("command", COMMANDS).items()
     }

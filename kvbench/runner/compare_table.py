@@ -29,7 +29,7 @@ def compared_with(
         raise UserError(f"no other setting has a sample of {baseline!r}")
     measured = list(zip(compared["error"], compared["units"], compared["difference"], strict=True))
     if margin is None:
-        return compared.assign(needed=[units_needed(*one) for one in measured])
+        return compared.assign(needed=[units_needed(*row) for row in measured])
     limits = bounds(metric)
     return compared.assign(needed=[units_for_margin(error, units, margin, limits) for error, units, _ in measured])
 
@@ -47,7 +47,7 @@ def table(
     columns = cells(agreed, names)
     if metric is not None:
         what = "units needed" if margin is None else f"units for {margin:g}"
-        columns[what] = [MISSING if one != one else f"{one:,.0f}" for one in compared["needed"].astype(float)]
+        columns[what] = [MISSING if units != units else f"{units:,.0f}" for units in compared["needed"].astype(float)]
     if verdicts:
         columns["verdict"] = [verdicts[name] for name in names]
     if metric is not None:

@@ -17,8 +17,8 @@ from kvbench.utils.console import warn
 
 
 def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, str | None]:
-    """The records of all runs with distinct settings, and the metric to compare; None where they share none of which
-    more is better.
+    """The records of all runs with distinct settings, and the metric to compare; None where the runs share no metric
+    whose larger values are better.
     """
     folders = find_runs(runs)
     names = [folder.resolve().name for folder in folders]
@@ -33,12 +33,14 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
         if said := unfinished(folder):
             warn(f"{folder}: {said}")
         records, distances = with_distances(with_labels(records))
-        scores_of = dict.fromkeys(one for scores in records["scores"] for one in scores if one not in distances)
-        scored.append([one for one in (*scores_of, *distances) if one not in SMALLER_IS_BETTER])
+        scores_of = dict.fromkeys(
+            measure for scores in records["scores"] for measure in scores if measure not in distances
+        )
+        scored.append([measure for measure in (*scores_of, *distances) if measure not in SMALLER_IS_BETTER])
         run = name if names.count(name) == 1 else str(folder)
         prefix = f"{run}: " if len(folders) > 1 else ""
         frames.append(records.assign(setting=prefix + records["label"]))
-    shared = [one for one in scored[0] if all(one in others for others in scored)]
+    shared = [measure for measure in scored[0] if all(measure in measures for measures in scored)]
     if metric is not None and metric not in shared:
         raise unknown("metric", metric, shared)
     records = pd.concat(frames, ignore_index=True)
@@ -57,12 +59,12 @@ def _check_same_samples(records: pd.DataFrame) -> None:
 
 def named(text: str, settings: Sequence[str]) -> str:
     """The setting with this label or title (full, FullKV), with or without its run."""
-    forms = {one: {one.lower(), titled(one).lower()} for one in settings}
-    for one, known in forms.items():
-        run, colon, rest = one.rpartition(": ")
+    forms = {label: {label.lower(), titled(label).lower()} for label in settings}
+    for label, known in forms.items():
+        run, colon, rest = label.rpartition(": ")
         if colon:
             known |= {rest.lower(), titled(rest).lower(), f"{run}: {titled(rest)}".lower()}
-    matching = [one for one, known in forms.items() if text.lower() in known]
+    matching = [label for label, known in forms.items() if text.lower() in known]
     if not matching:
         raise unknown("--baseline", text, settings)
     if len(matching) > 1:

@@ -76,8 +76,8 @@ def at_most(measure: str, limit: float, agreements: Mapping[str, Agreement]) -> 
     for setting, agreement in agreements.items():
         decided = verdict(-agreement.interval.high, -agreement.interval.low, limit)
         # values that do not vary have no interval; a divergence of 0 throughout is the same computation
-        same = agreement.mean == 0 and agreement.units > 1
-        judged[setting] = Judged(WITHIN) if same else Judged(decided, _near(measure, agreement, limit))
+        identical = agreement.mean == 0 and agreement.units > 1
+        judged[setting] = Judged(WITHIN) if identical else Judged(decided, _near(measure, agreement, limit))
     return Condition(f"the limit of {measure} of {limit:g}", judged)
 
 

@@ -177,11 +177,13 @@ class Estimate:
 
     @property
     def counted(self) -> list["Finished"]:
-        """The finished samples without the first, whose time has what a process does once: kernels are compiled, files
-        are read. It counts while it is the only one, or the only one with a prefill.
+        """The finished samples without the first, whose time includes what a process does once: compiling kernels,
+        reading files. The first sample counts while no other has finished, or while no other has a prefill.
         """
         first, later = self.finished[:1], self.finished[1:]
-        alone = any(one.predicted.prefill for one in first) and not any(one.predicted.prefill for one in later)
+        alone = any(sample.predicted.prefill for sample in first) and not any(
+            sample.predicted.prefill for sample in later
+        )
         return self.finished if alone or not later else later
 
     @property
@@ -200,7 +202,7 @@ class Estimate:
 
     def span(self) -> Seconds:
         """The range of `left` in seconds, from how much the ratio of measured to predicted time varies over samples."""
-        ratios = [one.measured.total / one.predicted.total for one in self.counted if one.predicted.total]
+        ratios = [sample.measured.total / sample.predicted.total for sample in self.counted if sample.predicted.total]
         left, count, ahead = self.left(), len(ratios), len(self.ahead)
         if count < 2 or not ahead:
             low, high = AFTER_ONE if ahead else (1.0, 1.0)
@@ -219,4 +221,6 @@ class Estimate:
 
 
 def _sum(costs: Sequence[Cost]) -> Cost:
-    return Cost(sum(one.prefill for one in costs), sum(one.rest for one in costs), sum(one.records for one in costs))
+    return Cost(
+        sum(cost.prefill for cost in costs), sum(cost.rest for cost in costs), sum(cost.records for cost in costs)
+    )

@@ -69,8 +69,8 @@ def hint_by_description(group: str, name: str) -> str:
     """A hint that names the choices of a group with a word in their description ("needle": niah); empty for a word that
     is nearly one of the names."""
     about = options(group)
-    if same := [choice for choice in about if choice.lower() == name.lower()]:
-        return f"Did you mean {same[0]!r}?"
+    if spellings := [choice for choice in about if choice.lower() == name.lower()]:
+        return f"Did you mean {spellings[0]!r}?"
     if difflib.get_close_matches(name, about, n=1, cutoff=NEARLY):
         return ""
     matches = [choice for choice, text in about.items() if name.lower() in re.findall(r"[\w.-]+", text.lower())]

@@ -25,7 +25,7 @@ class Condition(NamedTuple):
     judged: Mapping[str, Judged]  # by setting
     of_answers: bool = False  # whether it limits how many answers differ
 
-    def of(self, setting: str) -> Judged:
+    def judge(self, setting: str) -> Judged:
         return self.judged.get(setting, Judged(UNDECIDED, f"which has no record that {self.name} is about"))
 
 
@@ -40,7 +40,7 @@ class Gate:
         """WITHIN, UNDECIDED or BROKEN of each setting."""
         if not self.conditions:
             return {}
-        judged = {name: [condition.of(name).verdict for condition in self.conditions] for name in self.settings}
+        judged = {name: [condition.judge(name).verdict for condition in self.conditions] for name in self.settings}
         return {name: max(verdicts, key=WORSE.index) for name, verdicts in judged.items()}
 
     @cached_property
@@ -59,7 +59,7 @@ class Gate:
     def tell(self) -> None:
         """A line for each condition that is broken, for each that is undecided of a setting, and for `by_score`."""
         for condition in self.conditions:
-            judged = {name: condition.of(name) for name in self.settings}
+            judged = {name: condition.judge(name) for name in self.settings}
             if broken := [name for name, (verdict, _) in judged.items() if verdict == BROKEN]:
                 print_line(f"{condition.name} is not kept by {', '.join(broken)}")
             for name, (verdict, lacks) in judged.items():

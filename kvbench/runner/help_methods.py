@@ -55,8 +55,8 @@ def family(name: str) -> list[str]:
     """A method and its presets, and the methods whose names begin with the same word, in the order of the help."""
     rows = [row for several in grouped().values() for row in several]
     word = next((_word(row.name) for row in rows if name in (row.name, *row.presets)), name)
-    relatives = [one for row in rows if _word(row.name) == word for one in (row.name, *row.presets)]
-    return [name, *(one for one in relatives if one != name)]
+    relatives = [relative for row in rows if _word(row.name) == word for relative in (row.name, *row.presets)]
+    return [name, *(relative for relative in relatives if relative != name)]
 
 
 def _bundled(name: str) -> bool:

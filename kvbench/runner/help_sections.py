@@ -118,12 +118,12 @@ def _commands() -> list[str]:
 
 
 def settings() -> dict[str, str]:
-    """The command line's keys with a comment on each: those of config.yaml, and what else is worth knowing."""
+    """The command line's keys with a comment on each: those of config.yaml, and further keys and their forms."""
     comments = commented((CONF / "config.yaml").read_text(encoding="utf-8"))
     pairs = [
         *(
-            (f"{key}={one.value}", one.about)
-            for key, one in comments.items()
+            (f"{key}={setting.value}", setting.about)
+            for key, setting in comments.items()
             if key not in GROUPS and not key.startswith("hydra")
         ),
         ("model=org/name, model=/folder, model=/file.gguf", "a model without a preset, on the hub or on this machine"),

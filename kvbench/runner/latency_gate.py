@@ -103,9 +103,9 @@ def latencies(folders: Sequence[Path], baseline: str, margin: float, pass_undeci
     if not folders:
         raise UserError("--latency-margin needs a run of benchmark=serve among the runs")
     records = loads_of(folders)
-    its = named(baseline.rpartition(": ")[2], list(records["setting"].unique()))  # without the run of its answers
-    if not (made := verdicts(records, its, margin)):
-        raise UserError(f"no other setting has a load of {its!r}")
+    label = named(baseline.rpartition(": ")[2], list(records["setting"].unique()))  # without the run of its answers
+    if not (made := verdicts(records, label, margin)):
+        raise UserError(f"no other setting has a load of {label!r}")
     kept = sum(latency.verdict == WITHIN for latency in made)
-    print_line(f"latencies within {margin:g} of {its}'s: {kept} of {len(made)}")
+    print_line(f"latencies within {margin:g} of {label}'s: {kept} of {len(made)}")
     return judged(made, margin, pass_undecided)

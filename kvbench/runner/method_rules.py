@@ -136,8 +136,8 @@ def is_full_where_nothing_binds(trial: Trial) -> None:
     compressed = trial.prefilled(trial.n, budget).compress(trial.method, budget)
     full = trial.prefilled_full()
     tokens, expected = trial.decoded(compressed), trial.decoded(full)
-    same = sum(a == b for a, b in zip(tokens, expected, strict=True))
-    hold(tokens == expected, f"with a budget of the whole prompt, only {same} of {STEPS} tokens are FullKV's")
+    matches = sum(a == b for a, b in zip(tokens, expected, strict=True))
+    hold(tokens == expected, f"with a budget of the whole prompt, only {matches} of {STEPS} tokens are FullKV's")
 
 
 def takes_every_length(trial: Trial) -> None:
@@ -164,8 +164,8 @@ def streams(trial: Trial) -> None:
         plan = trial.method.plan(trial.n, trial.layers, budget)
         streamed = StreamedPass(trial.model, trial.prompt(trial.n), plan).compress(trial.method, budget)
         shared = trial.prefilled(trial.n, budget).compress(trial.method, budget)
-        same = trial.decoded(streamed) == trial.decoded(shared)
-        hold(same, f"with a budget of {budget:g}, memory=stream gives other tokens than memory=shared")
+        equal = trial.decoded(streamed) == trial.decoded(shared)
+        hold(equal, f"with a budget of {budget:g}, memory=stream gives other tokens than memory=shared")
 
 
 FULL, STREAMING = "a budget of the whole prompt gives FullKV's tokens", "memory=stream gives the same tokens"

@@ -23,7 +23,7 @@ def next_commands(cfg: Configuration, folder: Path, commands: Sequence[str], pro
         lines.append([cfg.experiment.show if cfg.experiment.show == "table" else "figure", *typed])
     lines += [[name, str(folder)] for name in commands if name != "frontier"]
     if "frontier" in commands and typed is not None and _can_be_searched(cfg, program):
-        kept = [one for one in typed if one.partition("=")[0] not in SHARES]
+        kept = [override for override in typed if override.partition("=")[0] not in SHARES]
         lines.append(["frontier", *kept])
     return [shlex.join([*kvbench, *line]) for line in lines]
 
@@ -31,8 +31,8 @@ def next_commands(cfg: Configuration, folder: Path, commands: Sequence[str], pro
 def _overrides(arguments: Sequence[str]) -> list[str] | None:
     """The typed command line without -m; None if it is not a run's."""
     folder, rest = without_config_dir(arguments)
-    rest = [one for one in rest if one not in ("-m", "--multirun")]
-    if any(one.startswith("-") or "=" not in one for one in rest):
+    rest = [argument for argument in rest if argument not in ("-m", "--multirun")]
+    if any(argument.startswith("-") or "=" not in argument for argument in rest):
         return None
     return [*rest, *(["--config-dir", str(folder)] if folder else [])]
 

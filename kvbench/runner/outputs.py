@@ -73,8 +73,8 @@ def report(run: AnyRun, folder: Path) -> Outputs:
     if (spans := span_table(summary)) is not None:
         tables.append(spans)
         write_below(spans, folder)
-    for one in tables:
-        out.print(one.rich())
+    for table in tables:
+        out.print(table.rich())
     if tasks is not None:
         out.print(rich_task_table(tasks))
     print_paths(written, folder)
@@ -158,10 +158,10 @@ def records_of(run: AnyRun, folder: Path) -> tuple[pd.DataFrame, str]:
     records = records.assign(setting=records["label"], **names).drop(columns="label")
     for finding in [*findings, *check_records(records)]:
         warn(finding.message)
-    if not settings <= {(one.label, one.parameters) for one in run.settings}:
+    if not settings <= {(setting.label, setting.parameters) for setting in run.settings}:
         return records, ""
-    made_by = [manifests[one] for one in records["run"].unique() if one in manifests]
-    return records, title(as_run(Configuration.of(manifests[run.id]["config"]), made_by))
+    made_by = [manifests[run_id] for run_id in records["run"].unique() if run_id in manifests]
+    return records, title(as_run(Configuration.from_plain(manifests[run.id]["config"]), made_by))
 
 
 def stamped(run: AnyRun, folder: Path, caption: str) -> str:

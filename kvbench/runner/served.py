@@ -68,19 +68,19 @@ def reported(text: str) -> "pd.DataFrame":
     rows = [
         {
             "setting": setting,
-            "profile": one.load.profile if one.load else "unknown",
-            "rate": one.load.rate if one.load else None,
-            "tool": one.tool,
-            "answered": one.answered,
-            "failed": one.failed,
-            "unfinished": one.unfinished,
-            "figures": dict(one.figures),
+            "profile": measured.load.profile if measured.load else "unknown",
+            "rate": measured.load.rate if measured.load else None,
+            "tool": measured.tool,
+            "answered": measured.answered,
+            "failed": measured.failed,
+            "unfinished": measured.unfinished,
+            "figures": dict(measured.figures),
             "intervals": {},
-            "repeats": {name: [value] for name, value in one.figures.items()},
+            "repeats": {name: [value] for name, value in measured.figures.items()},
             "capacity": {},
             "parameters": None,
         }
-        for one in read_report(Path(path))
+        for measured in read_report(Path(path))
     ]
     return pd.DataFrame(rows)
 

@@ -24,12 +24,12 @@ def other_form(path: Path) -> str:
     kind = {".csv": "csv", ".tsv": "table"}.get(path.suffix, "")
     if not form:
         try:
-            whole = json.loads(data.decode("utf-8-sig"))
+            content = json.loads(data.decode("utf-8-sig"))
         except (ValueError, RecursionError):
             return ""
-        if isinstance(whole, list) and any(isinstance(one, dict) for one in whole):
+        if isinstance(content, list) and any(isinstance(row, dict) for row in content):
             form, kind = "one JSON array", "json"
-        elif isinstance(whole, dict) and b"\n" in data.strip():
+        elif isinstance(content, dict) and b"\n" in data.strip():
             form = "one JSON object over several lines"
         else:
             return ""

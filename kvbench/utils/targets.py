@@ -122,7 +122,9 @@ def _parsed(value: object, what: str, bases: list[type], find: Find) -> object:
     """A parameter's value, with a part instead of each node that names a class."""
     if isinstance(value, Mapping):
         if TARGET in value:
-            return part_of({key: one for key, one in value.items() if key not in DESCRIBING}, what, *bases, find=find)
+            return part_of(
+                {key: inner for key, inner in value.items() if key not in DESCRIBING}, what, *bases, find=find
+            )
         return {key: _parsed(inner, what, bases, find) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_parsed(inner, what, bases, find) for inner in value]

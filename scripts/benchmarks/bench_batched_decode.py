@@ -42,11 +42,11 @@ def main() -> None:
         started = time.perf_counter()
         alone = [generate(model.model, each, logits, steps, frozenset()) for each in ready]
         single.append(time.perf_counter() - started)
-        for (name, _, ratio), one, other in zip(SETTINGS, together, alone, strict=True):
-            if one.tokens != other.tokens:
-                at = next(i for i, (a, b) in enumerate(zip(one.tokens, other.tokens, strict=True)) if a != b)
-                parted[f"{name} {ratio:g}"] = {"token": at, "close_call": one.close_call}
-                assert one.close_call is not None and one.close_call <= at, "a text changed without a close call"
+        for (name, _, ratio), answer, other in zip(SETTINGS, together, alone, strict=True):
+            if answer.tokens != other.tokens:
+                at = next(i for i, (a, b) in enumerate(zip(answer.tokens, other.tokens, strict=True)) if a != b)
+                parted[f"{name} {ratio:g}"] = {"token": at, "close_call": answer.close_call}
+                assert answer.close_call is not None and answer.close_call <= at, "a text changed without a close call"
 
     tokens = len(SETTINGS) * steps
     ratios = [one_by_one / together for one_by_one, together in zip(single, batch, strict=True)]

@@ -60,17 +60,17 @@ def products() -> dict[str, float]:
         seconds["weights"][dtype] = cpu_seconds(lambda x=x, weights=weights: F.linear(x, weights), 20)
         attend = lambda q=query, k=keys: F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)  # noqa: E731
         seconds["attention"][dtype] = cpu_seconds(attend, 10)
-    return {part: round(one["float32"] / one["bfloat16"], 2) for part, one in seconds.items()}
+    return {part: round(taken["float32"] / taken["bfloat16"], 2) for part, taken in seconds.items()}
 
 
 def products_by_instructions() -> dict[str, dict[str, float]]:
-    found = {}
+    ratios = {}
     for name, most in INSTRUCTIONS.items():
         os.environ.update({} if most is None else {"ONEDNN_MAX_CPU_ISA": most})  # read when a process first computes
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
-            found[name] = process.submit(products).result()
+            ratios[name] = process.submit(products).result()
     os.environ.pop("ONEDNN_MAX_CPU_ISA")
-    return found
+    return ratios
 
 
 @torch.inference_mode()
@@ -99,9 +99,9 @@ def costs(length: int, new_tokens: int, repeats: int) -> dict[str, object]:
     return {
         "prompt_tokens": len(ids),
         "new_tokens": new_tokens,
-        "float32_prefill_cpu_seconds": [round(one["float32"]["prefill"], 2) for one in rounds],
+        "float32_prefill_cpu_seconds": [round(seconds["float32"]["prefill"], 2) for seconds in rounds],
         "float32_over_bfloat16": {
-            part: round(median(one["float32"][part] / one["bfloat16"][part] for one in rounds), 2)
+            part: round(median(seconds["float32"][part] / seconds["bfloat16"][part] for seconds in rounds), 2)
             for part in rounds[0]["float32"]
         },
     }
@@ -119,27 +119,27 @@ def records_of(dtype: str, depths: int, folder: str) -> tuple[pd.DataFrame, floa
 def scores(depths: int) -> dict[str, object]:
     """By setting: mean digits in both dtypes, their paired difference with its interval, and answers that are equal."""
     with tempfile.TemporaryDirectory() as folder:
-        found = {dtype: records_of(dtype, depths, folder) for dtype in DTYPES}
-    indexed = {dtype: records.set_index(["setting", "sample"]) for dtype, (records, _) in found.items()}
+        runs = {dtype: records_of(dtype, depths, folder) for dtype in DTYPES}
+    indexed = {dtype: records.set_index(["setting", "sample"]) for dtype, (records, _) in runs.items()}
     wide, narrow = (indexed[dtype].sort_index() for dtype in DTYPES)
     rows = {}
     for setting in wide.index.unique("setting"):
-        one, other = wide.loc[setting], narrow.loc[setting]
-        differences = (other["digits"] - one["digits"]).tolist()
-        low, high = paired_interval(other["digits"], one["digits"])
+        full, half = wide.loc[setting], narrow.loc[setting]
+        differences = (half["digits"] - full["digits"]).tolist()
+        low, high = paired_interval(half["digits"], full["digits"])
         rows[setting] = {
-            "float32": round(one["digits"].mean(), 3),
-            "bfloat16": round(other["digits"].mean(), 3),
+            "float32": round(full["digits"].mean(), 3),
+            "bfloat16": round(half["digits"].mean(), 3),
             "difference": round(sum(differences) / len(differences), 3),
             "interval_95": [round(low, 3), round(high, 3)],
-            "equal_answers": int((one["prediction"] == other["prediction"]).sum()),
+            "equal_answers": int((full["prediction"] == half["prediction"]).sum()),
             "samples_scored_otherwise": sum(difference != 0 for difference in differences),
             "answers_with_a_close_call": {
-                "float32": int(one["close_call"].notna().sum()),
-                "bfloat16": int(other["close_call"].notna().sum()),
+                "float32": int(full["close_call"].notna().sum()),
+                "bfloat16": int(half["close_call"].notna().sum()),
             },
         }
-    cpu = {dtype: seconds for dtype, (_, seconds) in found.items()}
+    cpu = {dtype: seconds for dtype, (_, seconds) in runs.items()}
     return {
         "lengths": list(LENGTHS),
         "samples": len(wide.index.unique("sample")),

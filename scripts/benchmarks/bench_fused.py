@@ -54,16 +54,16 @@ def caches(model: PreTrainedModel, methods: Sequence[Method], ids: Tensor, room:
 
 def logits_of(model: PreTrainedModel, cache: BatchCache, tokens: Tensor, fused: PreTrainedModel | None) -> Tensor:
     """Logits [steps, rows, vocab_size] after each of tokens [steps]; the first step is always eager."""
-    positions, found = torch.full((1, 1), cache.get_seq_length()), []
+    positions, logits = torch.full((1, 1), cache.get_seq_length()), []
     for number, token in enumerate(tokens):
         ids = token.expand(len(cache.sequences))
         if fused is None or not number:
-            found.append(step(model, cache, ids, positions))
+            logits.append(step(model, cache, ids, positions))
         else:
             with compiling():
-                found.append(step(fused, DeviceCache(cache), ids, positions))
+                logits.append(step(fused, DeviceCache(cache), ids, positions))
             cache.advance()
-    return torch.stack(found).double()
+    return torch.stack(logits).double()
 
 
 def kernels_of(family: str, sizes: dict[str, int], methods: Sequence[Method]) -> dict:
@@ -79,9 +79,9 @@ def kernels_of(family: str, sizes: dict[str, int], methods: Sequence[Method]) ->
 
 def counts() -> dict:
     eager, _ = decoding_per_layer(N, lambda layers: [(FullKV(), N)])
-    found = {family: {kind: kernels_of(family, SMALL, each) for kind, each in KINDS.items()} for family in FAMILIES}
-    found["a layer of Llama-3-8B"] = {"full": kernels_of("llama", LLAMA_3_8B, KINDS["full"])}
-    return {"launched one by one (llama, full)": eager.kernels, "fused": found}
+    fused = {family: {kind: kernels_of(family, SMALL, each) for kind, each in KINDS.items()} for family in FAMILIES}
+    fused["a layer of Llama-3-8B"] = {"full": kernels_of("llama", LLAMA_3_8B, KINDS["full"])}
+    return {"launched one by one (llama, full)": eager.kernels, "fused": fused}
 
 
 def roundings(length: int, steps: int) -> Iterator[tuple[str, dict]]:
@@ -94,15 +94,15 @@ def roundings(length: int, steps: int) -> Iterator[tuple[str, dict]]:
             eager, other = (
                 logits_of(model, caches(model, KINDS["full"], ids, steps), tokens, x) for x in (None, fused)
             )
-            found = differences(eager[1:], other[1:], torch.finfo(dtype).eps)
+            changes = differences(eager[1:], other[1:], torch.finfo(dtype).eps)
             yield (
                 f"{name}, {str(dtype).removeprefix('torch.')}",
                 {
                     "steps": steps - 1,
-                    "largest_change_of_a_logit": round(float(found["any_logit"].max()), 2),
-                    "largest_change_of_a_gap": round(float(found["gap"].max()), 2),
+                    "largest_change_of_a_logit": round(float(changes["any_logit"].max()), 2),
+                    "largest_change_of_a_gap": round(float(changes["gap"].max()), 2),
                     "noise_of_a_batch": GAP_NOISE[dtype],
-                    "likeliest_tokens_that_changed": int(found["turned"].sum()),
+                    "likeliest_tokens_that_changed": int(changes["turned"].sum()),
                 },
             )
 
@@ -112,15 +112,15 @@ def main() -> None:
     options = arguments(__doc__, length=320, steps=33)
     torch.manual_seed(0)
     transformers.logging.set_verbosity_error()
-    found = counts()
-    print(json.dumps(found, indent=1), flush=True)
+    kernels = counts()
+    print(json.dumps(kernels, indent=1), flush=True)
     rounding = {}
     for name, each in roundings(options.length, options.steps):
         rounding[name] = each
         print(name, each, flush=True)
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     what = "kernels of a compiled layer and token on a GPU, and its rounding"
-    tell({"what": what, **versions, "kernels": found, "rounding": rounding}, options.json)
+    tell({"what": what, **versions, "kernels": kernels, "rounding": rounding}, options.json)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def main() -> None:
         return out[0, PROMPT:].tolist()
 
     cases = {name: (name, 1) for name in METHODS} | {f"full, {ROWS} rows": ("full", ROWS)}
-    found: dict[str, list[float]] = {name: [] for name in (*cases, BATCHES)}
+    by_case: dict[str, list[float]] = {name: [] for name in (*cases, BATCHES)}
     theirs: dict[int, list[float]] = {1: [], ROWS: []}
     with torch.inference_mode():
         for turn in range(options.repeats + 1):  # the first one warms up
@@ -71,9 +71,9 @@ def main() -> None:
                 took, tokens = seconds_of(decoded(method, rows))
                 assert method != "full" or tokens == expected, "FullKV differs from model.generate"
                 if turn:
-                    found[name].append(took / whole[1])
+                    by_case[name].append(took / whole[1])
                 if turn and rows > 1:
-                    found[BATCHES].append(took / whole[rows])
+                    by_case[BATCHES].append(took / whole[rows])
     tell(
         {
             "what": "CPU time of decoding through kvbench / CPU time of model.generate, prompt included",
@@ -81,8 +81,8 @@ def main() -> None:
             "new_tokens": count,
             "generate_ms_per_token": round(1000 * median(theirs[1]) / count, 2),
             f"generate_ms_per_token_{ROWS}_rows": round(1000 * median(theirs[ROWS]) / count, 2),
-            "ratios": {name: [round(ratio, 3) for ratio in sorted(ratios)] for name, ratios in found.items()},
-            "ratio_median": {name: round(median(ratios), 3) for name, ratios in found.items()},
+            "ratios": {name: [round(ratio, 3) for ratio in sorted(ratios)] for name, ratios in by_case.items()},
+            "ratio_median": {name: round(median(ratios), 3) for name, ratios in by_case.items()},
         },
         options.json,
     )

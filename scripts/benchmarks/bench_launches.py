@@ -68,7 +68,7 @@ def of_presets(names: list[str]) -> dict:
     variants = {} if names != COUNTED else {label: variant(*parts) for label, parts in VARIANTS.items()}
     settings = {name: setting(name, ratio=RATIO) for name in names} | variants
     settings["ragged"] = Setting("ragged", Ragged(), "")
-    return {name: of_setting(name, one) for name, one in settings.items()}
+    return {name: of_setting(name, preset) for name, preset in settings.items()}
 
 
 def variant(name: str, *changes: str) -> Setting:
@@ -76,11 +76,11 @@ def variant(name: str, *changes: str) -> Setting:
     return build_settings({name: config}, RATIO, None)[0]
 
 
-def of_setting(name: str, one: Setting) -> dict:
-    token, mean = count.decoding_per_layer(N, lambda layers: [(one.method, one.budget_at(N, layers))], name)
-    compressed = count.per_layer(lambda model: count.compression_counts(one, model, N), name)
+def of_setting(name: str, preset: Setting) -> dict:
+    token, mean = count.decoding_per_layer(N, lambda layers: [(preset.method, preset.budget_at(N, layers))], name)
+    compressed = count.per_layer(lambda model: count.compression_counts(preset, model, N), name)
     print(name, row(token), "| compression", row(compressed), flush=True)
-    return {"decode": told(token), "decode_mean": told(mean), "compress": told(compressed)}
+    return {"decode": numbers_of(token), "decode_mean": numbers_of(mean), "compress": numbers_of(compressed)}
 
 
 def of_a_search() -> dict:
@@ -89,9 +89,11 @@ def of_a_search() -> dict:
     made = {"layers": SEARCH_LAYERS, "tokens": N, "ratio": SEARCH_RATIO}
     settings = {name: setting(name, ratio=SEARCH_RATIO) for name in ("spindlekv_paper", "spindle")}
     count.compression_counts(settings["spindlekv_paper"], model, N)  # makes the model's table of rotations
-    for name, one in settings.items():
-        counts = count.compression_counts(one, model, N)
-        made[name] = told(counts) | {"tries": whole(counts.names["greedy_covers"] / (2 * LAUNCHES["greedy_covers"]))}
+    for name, preset in settings.items():
+        counts = count.compression_counts(preset, model, N)
+        made[name] = numbers_of(counts) | {
+            "tries": whole(counts.names["greedy_covers"] / (2 * LAUNCHES["greedy_covers"]))
+        }
     return made
 
 
@@ -100,12 +102,12 @@ def of_a_batch() -> dict:
     every = [(method, int(ratio * BATCH_N)) for _, method, ratio in SETTINGS]
     batch, _ = count.decoding_per_layer(BATCH_N, lambda _: every)
     full, _ = count.decoding_per_layer(BATCH_N, lambda _: [(FullKV(), BATCH_N)])
-    alone = count.mean_of([count.decoding_per_layer(BATCH_N, lambda _, one=one: [one])[0] for one in every])
+    alone = count.mean_of([count.decoding_per_layer(BATCH_N, lambda _, pair=pair: [pair])[0] for pair in every])
     return {
         "settings": [f"{name} {ratio:g}" for name, _, ratio in SETTINGS],
-        "batch": told(batch),
-        "full_alone": told(full),
-        "mean_alone": told(alone),
+        "batch": numbers_of(batch),
+        "full_alone": numbers_of(full),
+        "mean_alone": numbers_of(alone),
         "kernels_over_full": round(batch.kernels / full.kernels, 2),
         "kernels_over_mean_alone": round(batch.kernels / alone.kernels, 2),
         "operations_over_full": round(batch.operations / full.operations, 2),
@@ -120,16 +122,16 @@ def of_prefill() -> dict:
             count.per_layer(lambda model, needs=needs, n=n: count.prefill_counts(model, n, needs))
             for needs in (Needs(), Needs(column_sums=True))
         )
-        made[f"n={n}"] = {"plain": told(plain), "column_sums_add": told(sums - plain)}
+        made[f"n={n}"] = {"plain": numbers_of(plain), "column_sums_add": numbers_of(sums - plain)}
     return made
 
 
-def told(counts: Counts) -> dict:
+def numbers_of(counts: Counts) -> dict:
     return dict(zip(("operations", "kernels", "waits", "uploads"), map(whole, counts.numbers()), strict=True))
 
 
 def row(counts: Counts) -> str:
-    return " ".join(f"{key} {value}" for key, value in told(counts).items())
+    return " ".join(f"{key} {value}" for key, value in numbers_of(counts).items())
 
 
 def whole(value: float) -> int | float:
@@ -152,7 +154,7 @@ def main() -> None:
         "search": of_a_search(),
         "twelve_settings": of_a_batch(),
         "prefill": of_prefill(),
-        "window_scores": told(count.per_layer(lambda model: count.window_counts(model, N))),
+        "window_scores": numbers_of(count.per_layer(lambda model: count.window_counts(model, N))),
     }
     text = json.dumps({key: value for key, value in counts.items() if key != "presets"}, indent=2)
     print(text)

@@ -54,7 +54,7 @@ def main() -> None:
         # the variants take turns, so that what else the machine does concerns all of them; the first round warms up
         rounds = [{name: loaded(driver, page) for name, page in pages.items()} for _ in range(options.repeats + 1)][1:]
         browser = driver.capabilities["browserVersion"]
-    rows = [sizes(name, bundles[name]) | medians([one[name] for one in rounds]) for name in pages]
+    rows = [sizes(name, bundles[name]) | medians([timing[name] for timing in rounds]) for name in pages]
     result = {
         "rows": rows,
         "points": len(frontier()["points"]),
@@ -81,10 +81,10 @@ def bundle(code: str, path: Path, cache: Path) -> str:
 
 def sizes(name: str, library: str) -> dict:
     """Bytes that the charts add to a page, and the lines of our own code that draw them."""
-    own = own_code(name)
-    both = (library + own).encode()
+    code = own_code(name)
+    both = (library + code).encode()
     lines = [
-        line for line in drawing(own).splitlines() if line.strip() and not line.strip().startswith(("//", "/*", "*"))
+        line for line in drawing(code).splitlines() if line.strip() and not line.strip().startswith(("//", "/*", "*"))
     ]
     return {
         "charts": name,
@@ -118,8 +118,8 @@ def html(name: str, library: str) -> str:
     charts = chart_data()
     data = f"const WIDTHS = {json.dumps(WIDTHS)}; const DATA = {json.dumps(charts)};"
     looks = looks_block(point["method"] for point in charts["points"])
-    own = (CODE / f"{name}.js").read_text(encoding="utf-8")
-    timed = f"{START}</script><script>{library}</script><script>{own}\n{DRAW}performance.mark('drawn');"
+    code = (CODE / f"{name}.js").read_text(encoding="utf-8")
+    timed = f"{START}</script><script>{library}</script><script>{code}\n{DRAW}performance.mark('drawn');"
     # styles as the page allows them; `eval` is not allowed either
     policy = f"default-src 'none'; script-src 'unsafe-inline'; style-src {source_hash(style)}"
     meta = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -129,18 +129,18 @@ def html(name: str, library: str) -> str:
 
 def chart_data() -> dict:
     """The frontier's points, and the two charts: with the dotted line, and without."""
-    found = frontier()
+    searched = frontier()
     full = {
         "label": "FullKV",
         "method": "full",
         "title": "FullKV",
         "r_bytes": 1,
-        "scores": {"score": [found["full"]] * 3},
+        "scores": {"score": [searched["full"]] * 3},
     }
-    points = [full, *found["points"]]
+    points = [full, *searched["points"]]
     return {
-        "points": [point | {"told": f"{point['label']}: {point['r_bytes']}"} for point in points],
-        "charts": [{"x": "r_bytes", "dotted": found["least"]}, {"x": "r_bytes", "dotted": None}],
+        "points": [point | {"summary": f"{point['label']}: {point['r_bytes']}"} for point in points],
+        "charts": [{"x": "r_bytes", "dotted": searched["least"]}, {"x": "r_bytes", "dotted": None}],
     }
 
 
@@ -168,9 +168,9 @@ def loaded(driver, page: Path) -> dict:
 
 def medians(rounds: list[dict]) -> dict:
     """The median of each time; whether the policy refused something in any round."""
-    times = {name: statistics.median(one[name] for one in rounds) for name in rounds[0] if name.endswith("_ms")}
+    times = {name: statistics.median(timing[name] for timing in rounds) for name in rounds[0] if name.endswith("_ms")}
     return {name: round(value, 1) for name, value in times.items()} | {
-        "refused_by_policy": any(one["refused_by_policy"] for one in rounds)
+        "refused_by_policy": any(timing["refused_by_policy"] for timing in rounds)
     }
 
 

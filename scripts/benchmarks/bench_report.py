@@ -68,9 +68,9 @@ def made_run(folder: Path, number: int, samples: int) -> Path:
         for setting in SETTINGS:
             kept = [TOKENS * (0.2 + 0.01 * layer) for layer in range(LAYERS)]
             layers = {"kept_per_layer": kept, "nominal_per_layer": kept, "kept_positions": rng.choice(positions)}
-            given = {"benchmark": "niah", "question": question, "prompt_tokens": TOKENS, "answers": [answer]}
+            fields = {"benchmark": "niah", "question": question, "prompt_tokens": TOKENS, "answers": [answer]}
             text = f"The secret number is {rng.randrange(10**6, 10**7)}, as the text says."
-            rows.append(record(name, setting, float(rng.random() < 0.7), text, **given | place | layers))
+            rows.append(record(name, setting, float(rng.random() < 0.7), text, **fields | place | layers))
     return write_run(folder, rows, texts, [manifest(settings=SETTINGS, benchmark={"name": "niah"})])
 
 
@@ -102,8 +102,8 @@ def opened(out: Path, runs: int) -> dict:
             if runs > 1:
                 page.js("document.querySelector('dialog').close()")
                 compare.append(seconds(driver, lambda: page.choose("#controls label:nth-of-type(4) select", "1")))
-    found = {"to_drawn_s": drawn, "load_cpu_s": cpu, "open_sample_cpu_s": sample, "compare_cpu_s": compare}
-    return {name: round(statistics.median(values), 3) for name, values in found.items() if values}
+    times = {"to_drawn_s": drawn, "load_cpu_s": cpu, "open_sample_cpu_s": sample, "compare_cpu_s": compare}
+    return {name: round(statistics.median(values), 3) for name, values in times.items() if values}
 
 
 def seconds(driver, act: Callable[[], object]) -> float:

@@ -33,9 +33,9 @@ class Worker:
     """A process that imports kvbench from `tree` and makes a sweep each time that it is asked."""
 
     def __init__(self, tree: Path, options: argparse.Namespace):
-        given = [f"--{name}={getattr(options, name)}" for name in ("methods", "length", "samples", "threads")]
+        arguments = [f"--{name}={getattr(options, name)}" for name in ("methods", "length", "samples", "threads")]
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", *given],
+            [sys.executable, __file__, "--worker", *arguments],
             env=os.environ | {"PYTHONPATH": str(tree.resolve())},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -61,14 +61,14 @@ def work(options: argparse.Namespace) -> None:
     spent: Counter[str] = Counter()
     implementation = operator.implementation
 
-    def timed(*of: Any) -> Callable[..., Any]:
-        """Of a reference and a device, behind the operator's name in older trees."""
-        function = implementation(*of)
+    def timed(*implementations: Any) -> Callable[..., Any]:
+        """`implementations` are a reference and a device, behind the operator's name in older trees."""
+        function = implementation(*implementations)
 
         def call(*args: object) -> object:
             started = time.thread_time()
             out = function(*args)
-            spent[of[-2].__name__] += time.thread_time() - started
+            spent[implementations[-2].__name__] += time.thread_time() - started
             return out
 
         return call
@@ -108,7 +108,7 @@ def main() -> None:
         names = sorted({name for _, seconds in pairs for name in seconds})
         return {name: [(b.get(name, 0.0) - a.get(name, 0.0)) / a[WHOLE] for a, b in pairs] for name in names}
 
-    found = {other: shares(other) for other in others}
+    shares_of = {other: shares(other) for other in others}
     tell(
         {
             "what": f"CPU seconds of a sweep, and the share by which other trees take longer than {base!r}",
@@ -118,9 +118,10 @@ def main() -> None:
             "samples": options.samples,
             "threads": options.threads,
             "cpu_seconds": {name: [round(each[name][WHOLE], 2) for each in rounds] for name in workers},
-            "shares": {other: [round(share, 3) for share in of[WHOLE]] for other, of in found.items()},
+            "shares": {other: [round(share, 3) for share in parts[WHOLE]] for other, parts in shares_of.items()},
             "share_median": {
-                other: {name: round(median(values), 4) for name, values in of.items()} for other, of in found.items()
+                other: {name: round(median(values), 4) for name, values in parts.items()}
+                for other, parts in shares_of.items()
             },
         },
         options.json,

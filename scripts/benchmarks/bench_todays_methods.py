@@ -71,8 +71,8 @@ def run(model: torch.nn.Module, ids: torch.Tensor, settings: Sequence[Setting], 
         budget = setting.budget_at(len(ids), layers, new_tokens)
         compressed.append(prefilled.compress(setting.method, budget))
         clock.lap(f"compression {setting.name}")
-    cache = batched([one.caches for one in compressed])
-    decode(model, cache, torch.stack([one.logits for one in compressed]), new_tokens, frozenset())
+    cache = batched([compression.caches for compression in compressed])
+    decode(model, cache, torch.stack([compression.logits for compression in compressed]), new_tokens, frozenset())
     clock.lap("decoding")
     return clock
 
@@ -105,8 +105,8 @@ def main() -> None:
         {arm: run(model.model, ids, settings[arm], options.new_tokens).parts for arm in ARMS}
         for _ in range(options.repeats)
     ]
-    seconds = [{arm: sum(parts.values()) for arm, parts in one.items()} for one in rounds]
-    middle = sorted(rounds, key=lambda one: sum(one["all"].values()))[len(rounds) // 2]
+    seconds = [{arm: sum(parts.values()) for arm, parts in arms.items()} for arms in rounds]
+    middle = sorted(rounds, key=lambda arms: sum(arms["all"].values()))[len(rounds) // 2]
     tell(
         {
             "what": "CPU seconds of 22 settings over one prompt / CPU seconds of FullKV alone",
@@ -114,11 +114,11 @@ def main() -> None:
             "new_tokens": options.new_tokens,
             "threads": torch.get_num_threads(),
             "settings": [f"{name} {RATIO:g}" for name in METHODS],
-            "cpu_seconds": {arm: [round(one[arm], 2) for one in seconds] for arm in ARMS},
+            "cpu_seconds": {arm: [round(totals[arm], 2) for totals in seconds] for arm in ARMS},
             "over_full": {
                 arm: {
-                    "rounds": [round(one[arm] / one["full"], 2) for one in seconds],
-                    "median": round(median(one[arm] / one["full"] for one in seconds), 2),
+                    "rounds": [round(totals[arm] / totals["full"], 2) for totals in seconds],
+                    "median": round(median(totals[arm] / totals["full"] for totals in seconds), 2),
                 }
                 for arm in ("without_kvzip", "all")
             },

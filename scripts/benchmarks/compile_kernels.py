@@ -32,32 +32,33 @@ def main() -> None:
     parser.add_argument("--group", type=int, nargs="*", default=[1, 4, 8, 16], help="query heads of a KV head")
     parser.add_argument("--dtype", nargs="*", default=list(DTYPES), choices=list(DTYPES))
     options = parser.parse_args()
-    found = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
-    own, known = found.setdefault(triton.__version__, {}), {}
+    by_version = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
+    shapes, known = by_version.setdefault(triton.__version__, {}), {}
     for sm, head_dim, dtype, group in itertools.product(options.sm, options.head_dim, options.dtype, options.group):
         name = f"sm_{sm}, head_dim {head_dim}, {dtype}, group {group}"
-        if name not in own:
-            own[name] = compiled(Shape(head_dim, group, DTYPES[dtype]), sm, known)
-            write_atomically(FILE, json.dumps(found, indent=1) + "\n")
-            print(name, *(f"{kernel}: {one}" for kernel, one in own[name].items() if one.get("spills", 1)), sep="\n  ")
+        if name not in shapes:
+            shapes[name] = compiled(Shape(head_dim, group, DTYPES[dtype]), sm, known)
+            write_atomically(FILE, json.dumps(by_version, indent=1) + "\n")
+            spilling = {kernel: taken for kernel, taken in shapes[name].items() if taken.get("spills", 1)}
+            print(name, *(f"{kernel}: {taken}" for kernel, taken in spilling.items()), sep="\n  ")
 
 
 def compiled(shape: Shape, sm: int, known: dict[tuple[int, str], dict]) -> dict[str, dict]:
-    """By kernel the most that any of its launches takes. `known` has what was compiled already."""
+    """For each kernel the most resources that any of its launches takes; `known` holds earlier compilations."""
     with FakeTriton(sm=sm) as gpu:
         for _, call in calls(shape):
             call()
-    found: dict[str, dict] = {}
-    for one in gpu.compilations:
-        at = (sm, one.key())
+    most: dict[str, dict] = {}
+    for compilation in gpu.compilations:
+        at = (sm, compilation.key())
         if at not in known:
             try:
-                known[at] = resources_of(one, sm)
+                known[at] = resources_of(compilation, sm)
             except Exception as error:  # the compiler's own: the table names it
                 known[at] = {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
-        before = found.get(one.name, {})
-        found[one.name] = before | {key: max(value, before.get(key, value)) for key, value in known[at].items()}
-    return found
+        before = most.get(compilation.name, {})
+        most[compilation.name] = before | {key: max(value, before.get(key, value)) for key, value in known[at].items()}
+    return most
 
 
 if __name__ == "__main__":

@@ -79,8 +79,8 @@ class Live(TorchDispatchMode):
                 self.add(tensor.untyped_storage())
         return out
 
-    def add(self, own: torch.UntypedStorage) -> None:
-        key, size = own._cdata, own.nbytes()
+    def add(self, memory: torch.UntypedStorage) -> None:
+        key, size = memory._cdata, memory.nbytes()
         if key in self.known:
             return
 
@@ -88,7 +88,7 @@ class Live(TorchDispatchMode):
             del self.known[key]
             self.bytes -= size
 
-        self.known[key] = weakref.ref(own, freed)
+        self.known[key] = weakref.ref(memory, freed)
         self.bytes += size
         self.note(self.bytes)
 
@@ -103,8 +103,8 @@ class FakeGPU(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func == DEVICE:
-            found = func(*args)
-            return CUDA if found.type == "meta" else found
+            device = func(*args)
+            return CUDA if device.type == "meta" else device
         if func is torch.device:
             return func(*args)
         if func == IS_CUDA:
@@ -148,8 +148,8 @@ def fake_gpu() -> Iterator[Live]:
     """Within it, tensors of a CUDA device have no memory, and their bytes are counted."""
     live = Live()
     with ExitStack() as stack:
-        for name, found in {"device": lambda *_: ExitStack(), "synchronize": lambda *_: None}.items():
-            stack.enter_context(patch.object(torch.cuda, name, found))
+        for name, replacement in {"device": lambda *_: ExitStack(), "synchronize": lambda *_: None}.items():
+            stack.enter_context(patch.object(torch.cuda, name, replacement))
         for name in ("reset_peak_memory_stats", "max_memory_allocated"):
             stack.enter_context(patch.object(torch.cuda, name, lambda *_: 0))
         stack.enter_context(patch.object(coding, "read_sizes", read_sizes))
@@ -207,7 +207,7 @@ def peak(n: int, settings: Sequence[Setting], chunk: int | None, layers: int | N
         sample = Sample(id="a", prompt="", answers=(), max_new_tokens=64, meta={})
         prompt = Prompt(sample, torch.zeros(n, dtype=torch.long), torch.zeros(0, dtype=torch.long))
         count = model.config.num_hidden_layers
-        tasks = [Task(one, one.budget_at(n, count, 64), [prompt], count) for one in settings]
+        tasks = [Task(setting, setting.budget_at(n, count, 64), [prompt], count) for setting in settings]
         run = Run("", "", SimpleNamespace(model=model), None, settings, stage=Labelled(live))
         with (
             patch.object(evaluate, "answer", lambda run, prompt, rows: decoded(live, run, rows)),
@@ -229,7 +229,9 @@ def main() -> None:
     counted = {str(n): peak(n, settings, CHUNK, options.layers) for n in options.lengths}
     what = "bytes of storages that live at the same time, counted without a GPU"
     assumed = {"prefill_chunk": CHUNK, "entries": ENTRIES, "union": UNION}
-    tell({"what": what, "settings": [one.label for one in settings], **assumed, "prompts": counted}, options.json)
+    tell(
+        {"what": what, "settings": [setting.label for setting in settings], **assumed, "prompts": counted}, options.json
+    )
 
 
 if __name__ == "__main__":

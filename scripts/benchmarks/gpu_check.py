@@ -87,11 +87,11 @@ def verdict(stage: Stage, rows: Rows, clock: Clock) -> str:
     clock.stage(60 * stage.minutes + clock.left_over)
     rows.run(stage.rows(clock.left()))
     clock.left_over = clock.left()
-    made = {name: one for name, one in rows.found.items() if name not in before[0]}
+    made = {name: row for name, row in rows.found.items() if name not in before[0]}
     failed, left = judge.failures(made, complete=False), len(rows.left) - before[1]
     how = f"{len(failed)} failures" if failed else "nothing failed"
     line = f"{stage.name}: {how}, {len(made)} rows, {left} left, {before[2] - clock.all_left():.0f} s"
-    print(line, *(f"  {one}" for one in failed), sep="\n", flush=True)
+    print(line, *(f"  {failure}" for failure in failed), sep="\n", flush=True)
     return line
 
 

@@ -87,11 +87,11 @@ def measured(model: PreTrainedModel, ids: Tensor, steps: int, sizes: Sequence[in
     alone = torch.cat(
         [logits_of(model, [copy.deepcopy(each)], row[None]) for each, row in zip(every, tokens, strict=True)], dim=1
     )
-    found = []
+    changes = []
     for size in sizes:
         together = logits_of(model, [copy.deepcopy(each) for each in every[:size]], tokens[:size])
-        found.append(differences(alone[:, :size], together, eps))
-    whole = {key: torch.cat([each[key].flatten() for each in found]) for key in found[0]}
+        changes.append(differences(alone[:, :size], together, eps))
+    whole = {key: torch.cat([each[key].flatten() for each in changes]) for key in changes[0]}
     return {
         "logits_compared": len(whole["gap"]),
         "largest_change_of_a_logit": round(float(whole["any_logit"].max()), 2),
@@ -99,7 +99,7 @@ def measured(model: PreTrainedModel, ids: Tensor, steps: int, sizes: Sequence[in
         "change_of_a_gap_99_percent": round(float(whole["gap"].quantile(0.99)), 2),
         "change_of_a_gap_median": round(float(whole["gap"].median()), 2),
         "largest_change_of_a_gap_by_batch": {
-            str(size): round(float(each["gap"].max()), 2) for size, each in zip(sizes, found, strict=True)
+            str(size): round(float(each["gap"].max()), 2) for size, each in zip(sizes, changes, strict=True)
         },
         "likeliest_tokens_that_changed": int(whole["turned"].sum()),
     }
@@ -119,12 +119,12 @@ def measure(length: int, steps: int, sizes: Sequence[int]) -> dict:
 
 def main() -> None:
     options = arguments(__doc__, length=600, steps=8)
-    sizes, found = (2, 4, 12), {}
+    sizes, changes = (2, 4, 12), {}
     for kernels in KERNELS:
         os.environ["ONEDNN_MAX_CPU_ISA"] = kernels  # read when a process makes its first matrix product
         with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-            found[kernels] = pool.submit(measure, options.length, options.steps, sizes).result()
-    cells = [(dtype, cell) for models in found.values() for each in models.values() for dtype, cell in each.items()]
+            changes[kernels] = pool.submit(measure, options.length, options.steps, sizes).result()
+    cells = [(dtype, cell) for models in changes.values() for each in models.values() for dtype, cell in each.items()]
     largest = {}
     for dtype, cell in cells:
         largest[dtype] = max(largest.get(dtype, 0.0), cell["largest_change_of_a_gap"])
@@ -135,7 +135,7 @@ def main() -> None:
             "steps": options.steps,
             "rivals": RIVALS,
             "largest_change_of_a_gap": largest,
-            "kernels": found,
+            "kernels": changes,
         },
         options.json,
     )

@@ -28,45 +28,47 @@ CHECK = Check(dry_run=False)
 
 @torch.inference_mode()
 def first(name: str, file: Path) -> None:
-    """Write a prefill state and what is seen of a preset's caches."""
-    model, one = small(CHECK, "cpu"), fitting(CHECK, name)
-    state = models.prefilled(one, model, CHECK.tokens)
-    found = presets.seen(one.method.compress(state, models.budget_of(one, model, CHECK.tokens)), state)
+    """Write a prefill state and the outputs of a preset's caches."""
+    model, setting = small(CHECK, "cpu"), fitting(CHECK, name)
+    state = models.prefilled(setting, model, CHECK.tokens)
+    outputs = presets.seen(setting.method.compress(state, models.budget_of(setting, model, CHECK.tokens)), state)
     bare = [models.moved(replace(layer, rope=None)) for layer in state.layers]  # a rotation holds a part of the model
-    torch.save((bare, found), file)
+    torch.save((bare, outputs), file)
 
 
 @torch.inference_mode()
 def second(name: str, file: Path) -> dict:
-    """What differs in the caches that this process makes of the state, with the references of all operators."""
-    model, one = small(CHECK, "cpu"), fitting(CHECK, name)
+    """How this process's caches of the written state differ from the first's; all operators are their references."""
+    model, setting = small(CHECK, "cpu"), fitting(CHECK, name)
     layers, before = torch.load(file, weights_only=False)  # written by `first`
-    state = PrefillState([replace(layer, rope=Rope.of(model)) for layer in layers], torch.zeros(0))
+    state = PrefillState([replace(layer, rope=Rope.from_model(model)) for layer in layers], torch.zeros(0))
     with use_kernels("torch"):
-        caches = one.method.compress(state, models.budget_of(one, model, CHECK.tokens))
+        caches = setting.method.compress(state, models.budget_of(setting, model, CHECK.tokens))
         return presets.compared(before, presets.seen(caches, state))
 
 
 def main() -> None:
     options = arguments(__doc__)
     pools = [ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) for _ in range(2)]
-    found = {}
+    differences = {}
     with TemporaryDirectory() as folder, pools[0], pools[1]:
         for name in NAMES:
             file = Path(folder) / "state.pt"
             pools[0].submit(first, name, file).result()
             os.environ.update(PLAIN)  # read when the second process starts
-            found[name] = pools[1].submit(second, name, file).result()
-            print(name, found[name], flush=True)
+            differences[name] = pools[1].submit(second, name, file).result()
+            print(name, differences[name], flush=True)
     result = {
         "what": "differences between two sets of CPU kernels, float32",
         "kernels": PLAIN,
         "prompt_tokens": CHECK.tokens,
-        "presets": len(found),
-        "keep_other_tokens": [name for name, one in found.items() if not one["kept_equal"]],
+        "presets": len(differences),
+        "keep_other_tokens": [name for name, difference in differences.items() if not difference["kept_equal"]],
         "allowed": presets.OUTPUTS,
-        "attend_otherwise": [name for name, one in found.items() if one["outputs"] > presets.OUTPUTS],
-        "found": found,
+        "attend_otherwise": [
+            name for name, difference in differences.items() if difference["outputs"] > presets.OUTPUTS
+        ],
+        "found": differences,
     }
     tell(result, options.json)
 

@@ -40,21 +40,21 @@ def measure(length: int, ratio: float) -> dict[str, dict[str, list[tuple[Tensor,
     """dtype -> method -> scores."""
     loaded = embedded_model()
     ids = needle_prompt(loaded, length)
-    found = {}
+    scores = {}
     for dtype in DTYPES:
         model = loaded.model.to(dtype)
         configured = composed([f"method=[{','.join(METHODS)}]"])["method"]
         methods = {name: build(configured[name], name, Eviction) for name in METHODS}
-        found[str(dtype).removeprefix("torch.")] = {
+        scores[str(dtype).removeprefix("torch.")] = {
             name: list(scores_of(method, model, ids, int(ratio * len(ids)))) for name, method in methods.items()
         }
-    return found
+    return scores
 
 
-def changes(own: list[tuple[Tensor, int]], plain: list[tuple[Tensor, int]], eps: float) -> dict:
+def changes(usual: list[tuple[Tensor, int]], plain: list[tuple[Tensor, int]], eps: float) -> dict:
     """Of all heads of all layers: how the gaps at the cut change, and how many cuts choose other tokens."""
     units, turned, heads = [], 0, 0
-    for (mine, kept), (other, _) in zip(own, plain, strict=True):
+    for (mine, kept), (other, _) in zip(usual, plain, strict=True):
         order = mine.argsort(dim=-1, descending=True, stable=True)
         near = order[:, max(kept - RIVALS, 0) : kept + RIVALS]
         cut = mine.gather(1, order[:, kept - 1 : kept]).abs()
@@ -81,13 +81,13 @@ def main() -> None:
         os.environ.update(variables)  # read when a process first computes
         with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
             results.append(pool.submit(measure, options.length, options.percent / 100).result())
-    own, plain = results
-    found = {
+    usual, plain = results
+    by_dtype = {
         dtype: {
-            name: changes(own[dtype][name], plain[dtype][name], torch.finfo(getattr(torch, dtype)).eps)
+            name: changes(usual[dtype][name], plain[dtype][name], torch.finfo(getattr(torch, dtype)).eps)
             for name in METHODS
         }
-        for dtype in own
+        for dtype in usual
     }
     tell(
         {
@@ -96,7 +96,7 @@ def main() -> None:
             "length": options.length,
             "percent_kept": options.percent,
             "rivals": RIVALS,
-            "found": found,
+            "found": by_dtype,
         },
         options.json,
     )

@@ -8,6 +8,7 @@ five questions, which change together.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ Draw = Callable[[Random, np.ndarray], np.ndarray]  # scores of units whose ease 
 Change = Callable[[Random, int], np.ndarray]  # differences of answers that changed
 
 
-def found(share: float) -> Draw:
+def hits(share: float) -> Draw:
     """Scores of 0 and 1, of which the harder half has a little less than `share` and the easier one a little more."""
     spread = min(share, 1 - share) / 2
     return lambda rng, ease: (rng.random(ease.shape) < share + spread * (2 * ease - 1)).astype(float)
@@ -53,7 +54,7 @@ def continuous(rng: Random, ease: np.ndarray) -> np.ndarray:
 
 
 SCORES: Mapping[str, Draw] = {
-    **{f"found or not, {share:.0%} found": found(share) for share in (0.5, 0.9, 0.95, 0.98)},
+    **{f"found or not, {share:.0%} found": hits(share) for share in (0.5, 0.9, 0.95, 0.98)},
     "digits": digits,
     "F1": f1,
     "ROUGE": rouge,
@@ -136,7 +137,7 @@ def cases() -> Iterator[Case]:
             (f"mean over {TASKS} tasks", of_tasks, tasks),
             (f"mean, texts with 1 to {MOST} questions", truth, texts),
         ):
-            yield Case(title, kind, known, lambda n, rng, draw=draw, of=statistic: of(draw, n, rng))
+            yield Case(title, kind, known, partial(statistic, draw))
     for kind, change in DIFFERENCES.items():
         size = float(change(rng, LARGE).mean())
         for share in CHANGED:
@@ -145,8 +146,7 @@ def cases() -> Iterator[Case]:
                 (f"paired difference over {TASKS} tasks", tasks_in_pairs),
                 (f"paired difference, texts with 1 to {MOST} questions", texts_in_pairs),
             ):
-                simulate = lambda n, rng, of=difference, change=change, share=share: of(change, share, n, rng)  # noqa: E731
-                yield Case(title, f"{kind}, {share:.1%} changed", share * size, simulate)
+                yield Case(title, f"{kind}, {share:.1%} changed", share * size, partial(difference, change, share))
 
 
 class Coverage(NamedTuple):
@@ -168,7 +168,9 @@ def main() -> None:
     rows = []
     for case in sorted(cases(), key=lambda case: case.statistic):
         measured = [coverage(case, units) for units in UNITS]
-        rows.append([case.statistic, case.kind, *(f"{100 * one.share:.1f} ({one.width:.3f})" for one in measured)])
+        rows.append(
+            [case.statistic, case.kind, *(f"{100 * result.share:.1f} ({result.width:.3f})" for result in measured)]
+        )
         print(*rows[-1], flush=True)
     header = ["statistic", "scores", *(f"n = {units}" for units in UNITS)]
     title = (

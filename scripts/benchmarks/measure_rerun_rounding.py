@@ -29,7 +29,7 @@ def measure(length: int, disturbed: int) -> dict[str, list[State]]:
     """By dtype the states without noise and with each of `disturbed` draws of it."""
     loaded = embedded_model()
     ids = needle_prompt(loaded, length)
-    found = {}
+    by_dtype = {}
     for dtype in DTYPES:
         loaded.model.to(dtype)
         states = []
@@ -37,13 +37,14 @@ def measure(length: int, disturbed: int) -> dict[str, list[State]]:
             with noise(loaded, number) if number else nullcontext():
                 state = prefill(loaded.model, ids, FullKV().needs)
             states.append({"keys": state.layers[-1].keys.float(), "logits": state.logits.float()})
-        found[str(dtype).removeprefix("torch.")] = states
-    return found
+        by_dtype[str(dtype).removeprefix("torch.")] = states
+    return by_dtype
 
 
-def change(one: State, other: State) -> dict[str, float]:
+def change(before: State, after: State) -> dict[str, float]:
     return {
-        name: float((other[name] - one[name]).square().mean().sqrt() / one[name].square().mean().sqrt()) for name in one
+        name: float((after[name] - before[name]).square().mean().sqrt() / before[name].square().mean().sqrt())
+        for name in before
     }
 
 
@@ -54,17 +55,17 @@ def main() -> None:
         os.environ.update(variables)  # read when a process first computes
         with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
             results.append(pool.submit(measure, options.length, disturbed).result())
-    own, plain = results
-    found = {
+    usual, plain = results
+    by_dtype = {
         dtype: {
             "noise": NOISE[getattr(torch, dtype)],
             "other_kernels": change(states[0], plain[dtype][0]),
             "by_noise": [change(states[0], state) for state in states[1:]],
         }
-        for dtype, states in own.items()
+        for dtype, states in usual.items()
     }
     what = "root mean square of the change of the last layer's keys and of the last logits, over that of the values"
-    tell({"what": what, "kernels": PLAIN, "length": options.length, "found": found}, options.json)
+    tell({"what": what, "kernels": PLAIN, "length": options.length, "found": by_dtype}, options.json)
 
 
 if __name__ == "__main__":

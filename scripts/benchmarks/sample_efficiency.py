@@ -29,9 +29,9 @@ LARGEST = 1e5  # samples; differences that would need more are shown there
 def measured(folder: Path) -> tuple[pd.DataFrame, list[str]]:
     """A row per record with its measures as columns, and their names: the benchmark's scores, top1 and kl."""
     records = load(folder)
-    own = list(records["scores"].iloc[0])
+    measures = list(records["scores"].iloc[0])
     records, distances = with_distances(records)
-    names = [*own, *(name for name in ("top1", "kl") if name in distances)]
+    names = [*measures, *(name for name in ("top1", "kl") if name in distances)]
     values = pd.DataFrame(list(records["scores"]), index=records.index)[names]
     requested = records["ratio"].astype(float).fillna(records["budget"].astype(float))
     return pd.concat(

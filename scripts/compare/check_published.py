@@ -90,8 +90,8 @@ def compare(name: str, values: pd.DataFrame, papers: Path, folder: Path) -> Coun
         elif all(value["note"].startswith(("damaged", "lost")) for value in group):
             _compare_line(name, group, Line(row, [None] * len(group), [], [{}] * len(group), [], True), lines, count)
         else:
-            found = f"the paper has {queue[0].label!r}" if queue else "the paper's table has ended"
-            count.problems.append(f"{name}: line {row!r} is due, {found}")
+            reason = f"the paper has {queue[0].label!r}" if queue else "the paper's table has ended"
+            count.problems.append(f"{name}: line {row!r} is due, {reason}")
             return count
     count.problems += [f"{name}: the paper's line {line.label!r} is not in the data" for line in queue]
     return count
@@ -102,15 +102,15 @@ def _compare_line(name: str, group: list[dict], line: Line, lines: list[Line], c
         problem = f"{name}: line {line.label!r} has {len(group)} values, the paper {len(line.values)}"
         count.problems.append(problem)
         return
-    for i, (value, found, facts) in enumerate(zip(group, line.values, line.facts, strict=True)):
+    for i, (value, printed, facts) in enumerate(zip(group, line.values, line.facts, strict=True)):
         where = f"{name}, line {line.label!r}, {value['model']} {value['method']} {value['column']}:"
-        if found == (value["printed"] or None):
-            count.equal += found is not None
-            count.lost += found is None
+        if printed == (value["printed"] or None):
+            count.equal += printed is not None
+            count.lost += printed is None
         elif value["note"].startswith("damaged") and value["printed"] in _legible(lines, i):
             count.damaged += 1
         else:
-            count.problems.append(f"{where} {value['printed'] or 'none'}, the paper has {found or 'none'}")
+            count.problems.append(f"{where} {value['printed'] or 'none'}, the paper has {printed or 'none'}")
         for key, expected in facts.items():
             if value[key] != expected:
                 count.problems.append(f"{where} {key} is {value[key]!r}, the paper's heading means {expected!r}")
@@ -127,9 +127,9 @@ def _compare_lengths(name: str, line: Line, folder: Path, count: Count) -> None:
     """The prompt lengths over PyramidKV's tables are those of its Table 3."""
     table = published("pyramidkv_table3", folder)
     lengths = table[table["setting"] == "Avg len"].set_index("column")["value"]
-    for found, facts in zip(line.values, line.facts, strict=True):
-        if found and float(found) != lengths[facts["column"]]:
-            count.problems.append(f"{name}: length {found} of {facts['column']} is not Table 3's")
+    for length, facts in zip(line.values, line.facts, strict=True):
+        if length and float(length) != lengths[facts["column"]]:
+            count.problems.append(f"{name}: length {length} of {facts['column']} is not Table 3's")
 
 
 def _compare_prose(name: str, values: pd.DataFrame, text: str) -> Count:

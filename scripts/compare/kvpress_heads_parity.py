@@ -124,7 +124,7 @@ def compare(folder: Path) -> None:
 
     counts = defaultdict(lambda: [0, 0, 0, 0])
     for file, case, dtype, model in cases(folder):
-        tensors, weights, rope = load_file(file), output_projections(model), Rope.of(model)
+        tensors, weights, rope = load_file(file), output_projections(model), Rope.from_model(model)
         kind = "SmolLM2" if case["folder"] else "tiny"
         for layer, weight in enumerate(weights):
             state = build_state(tensors, layer, rope)

@@ -269,7 +269,7 @@ def compare(folder: Path) -> None:
     counts = defaultdict(lambda: {"sets": 0, "equal": 0, "sizes": 0, "gap": 0.0, "short": 0})
     for number, case in enumerate(json.loads((folder / "cases.json").read_text())):
         tensors, n = load_file(folder / f"{number}.safetensors"), len(case["ids"])
-        layers, rope = 1 + max(int(name.split("/")[0]) for name in tensors), Rope.of(build_model(case))
+        layers, rope = 1 + max(int(name.split("/")[0]) for name in tensors), Rope.from_model(build_model(case))
         for layer in range(layers):
             state = build_state(tensors, layer, rope)
             for name, (kind, options) in PRESSES.items():

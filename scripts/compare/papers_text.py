@@ -185,11 +185,11 @@ def read_table(text: str, item: str) -> list[Line]:
         if sum(cell in names for cell in cells) > len(cells) / 3:
             heads = layout.heads or tuple(cell or higher for cell, higher in zip_longest(cells, above, fillvalue=""))
         elif any(value(word) for cell in cells for word in cell.split()) or "method" in names.get(label, {}):
-            own = {key: content for word in labels for key, content in names.get(word, {}).items()}
-            if own.get("method", "").startswith("+"):
-                own["method"] = method.removesuffix("_kivi4") + own["method"][1:]
-            method = own.get("method", "")
-            facts = [block | own | _heading(paper, names, head) for head in heads or [""] * len(cells)]
+            row_facts = {key: content for word in labels for key, content in names.get(word, {}).items()}
+            if row_facts.get("method", "").startswith("+"):
+                row_facts["method"] = method.removesuffix("_kivi4") + row_facts["method"][1:]
+            method = row_facts.get("method", "")
+            facts = [block | row_facts | _heading(paper, names, head) for head in heads or [""] * len(cells)]
             unnamed = [word for word in labels if word and word not in names]
             bare = [_bare(cell) for cell in cells]
             lines.append(Line(label, values, bare, facts, unnamed, damaged=len(lines) in layout.damaged))

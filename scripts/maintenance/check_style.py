@@ -169,12 +169,12 @@ def faults(path: Path, source: str) -> Iterator[str]:
 
 
 def main() -> int:
-    found = []
+    lines = []
     for folder in (PACKAGE, TESTS, SCRIPTS):
         for path in sorted(folder.rglob("*.py")):
-            found += [f"{path.relative_to(ROOT)}: {fault}" for fault in faults(path, path.read_text(encoding="utf-8"))]
-    print("\n".join(found) or "Every rule of the house holds")
-    return min(len(found), 1)
+            lines += [f"{path.relative_to(ROOT)}: {fault}" for fault in faults(path, path.read_text(encoding="utf-8"))]
+    print("\n".join(lines) or "Every rule of the house holds")
+    return min(len(lines), 1)
 
 
 if __name__ == "__main__":

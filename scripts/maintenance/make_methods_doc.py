@@ -71,20 +71,22 @@ def table(text: str) -> str:
 def source(section: Section) -> str:
     """Links to the paper, where a class names it, and to the code."""
     known = [classes()[name] for name in section.classes if name in classes()]
-    papers = [found[1] for one in known if (found := ARXIV.search(one.about))]
+    papers = [match[1] for entry in known if (match := ARXIV.search(entry.about))]
     links = [f"[{paper}](https://arxiv.org/abs/{paper})" for paper in papers[:1]]
-    return ", ".join(links + [f"[code](../{one.file.relative_to(ROOT)})" for one in known[:1]])
+    return ", ".join(links + [f"[code](../{entry.file.relative_to(ROOT)})" for entry in known[:1]])
 
 
 def sections(text: str) -> list[Section]:
     """The page's methods. A class belongs to one section: to the one that its file is named after, else to the first
     whose first preset is made of it, else to the first with such a preset."""
     named = {title: re.findall(r"`(\w+)`", names) for title, names in SECTION.findall(text)}
-    claims = [(title, one) for title, names in named.items() for one in targets(names[0]) if _named_after(one, title)]
-    claims += [(title, one) for title, names in named.items() for one in targets(names[0])]
-    claims += [(title, one) for title, names in named.items() for name in names[1:] for one in targets(name)]
-    owners = {one: title for title, one in reversed(claims)}
-    mine = {title: [one for at, one in claims if at == title and owners[one] == title] for title in named}
+    claims = [
+        (title, target) for title, names in named.items() for target in targets(names[0]) if _named_after(target, title)
+    ]
+    claims += [(title, target) for title, names in named.items() for target in targets(names[0])]
+    claims += [(title, target) for title, names in named.items() for name in names[1:] for target in targets(name)]
+    owners = {target: title for title, target in reversed(claims)}
+    mine = {title: [target for at, target in claims if at == title and owners[target] == title] for title in named}
     return [Section(title, names, [*dict.fromkeys(mine[title])]) for title, names in named.items()]
 
 
@@ -103,27 +105,27 @@ def targets(name: str) -> list[str]:
 
 def _parts(path: Path) -> dict[str, str]:
     """Place in the configuration → class, as Hydra composes a file from its defaults."""
-    node, found = node_of(path), {}
+    node, parts = node_of(path), {}
     for entry in node.pop("defaults", []):
         if isinstance(entry, str):
             name = entry.partition("@")[0]
-            found |= {} if name == "_self_" else _parts(path.with_name(f"{name}.yaml"))
+            parts |= {} if name == "_self_" else _parts(path.with_name(f"{name}.yaml"))
         else:
             ((key, choice),) = entry.items()
             group, _, place = key.removeprefix("override ").lstrip("/").partition("@")
-            found = {at: one for at, one in found.items() if not f"{at}.".startswith(f"{place}.")}
+            parts = {at: target for at, target in parts.items() if not f"{at}.".startswith(f"{place}.")}
             if choice:
                 part = _parts(CONF / group / f"{choice}.yaml")
-                found |= {f"{place}.{at}".rstrip("."): one for at, one in part.items()}
-    return found | dict(_stated(node))
+                parts |= {f"{place}.{at}".rstrip("."): target for at, target in part.items()}
+    return parts | dict(_stated(node))
 
 
 def _stated(node: object, place: str = "") -> list[tuple[str, str]]:
     """The classes that a file names itself."""
     if not isinstance(node, dict):
         return []
-    own = [(place, node["_target_"])] if "_target_" in node else []
-    return own + [one for key, value in node.items() for one in _stated(value, f"{place}.{key}".lstrip("."))]
+    pairs = [(place, node["_target_"])] if "_target_" in node else []
+    return pairs + [target for key, value in node.items() for target in _stated(value, f"{place}.{key}".lstrip("."))]
 
 
 def _text(group: str, name: str) -> str:

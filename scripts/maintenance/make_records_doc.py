@@ -41,16 +41,19 @@ def document() -> str:
 
 
 def section(title: str, schema: type[BaseModel], known: Container[str]) -> str:
-    """A list of the schema's fields, without those that are `known` from another section; those that it has as the
-    records of methods have them are only named."""
+    """A list of the schema's fields, without fields that are `known` from another section; fields that are the same in
+    records of methods are only named."""
     lines = [f"## {title}", "", str(schema.__doc__).strip().replace("\n    ", "\n"), ""]
     fields = {name: field for name, field in schema.model_fields.items() if name not in known}
     other = schema in KINDS.values() and schema is not KINDS["method"]
-    same = {name: field for name, field in fields.items() if other and _as_of_a_method(name, field)}
-    if same:
-        lines += [f"As in kind `method`: {', '.join(f'`{name}`' + _mark(field) for name, field in same.items())}.", ""]
+    shared = {name: field for name, field in fields.items() if other and _as_of_a_method(name, field)}
+    if shared:
+        lines += [
+            f"As in kind `method`: {', '.join(f'`{name}`' + _mark(field) for name, field in shared.items())}.",
+            "",
+        ]
     for name, field in fields.items():
-        if name not in same:
+        if name not in shared:
             extra = field.json_schema_extra
             when = f" (since {extra['since']})" if extra["since"] else ""
             kind = words(field.annotation) + _mark(field)

@@ -81,7 +81,7 @@ def telling_sample(run: Path) -> str:
     for sample, score in zip(made["records"]["sample"], made["records"]["scores"][made["metrics"][0]], strict=True):
         scores.setdefault(sample, []).append(score)
     depths = made["samples"].get("property depth", [50] * len(scores))
-    return made["samples"]["id"][max(scores, key=lambda one: (depths[one] == 50, len(set(scores[one]))))]
+    return made["samples"]["id"][max(scores, key=lambda sample: (depths[sample] == 50, len(set(scores[sample]))))]
 
 
 def taken(driver, shot: Shot) -> bytes:

@@ -40,8 +40,8 @@ class Module:
         self.imports: dict[str, tuple[str, str]] = {}  # a name here -> module and name there; "" for a module itself
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kvbench"):
-                for one in node.names:
-                    self.imports[one.asname or one.name] = (node.module or "", one.name)
+                for alias in node.names:
+                    self.imports[alias.asname or alias.name] = (node.module or "", alias.name)
 
 
 @cache
@@ -50,25 +50,25 @@ def module(name: str) -> Module | None:
     return Module(name) if path.with_suffix(".py").is_file() or (path / "__init__.py").is_file() else None
 
 
-def found(name: str, where: str) -> Place | None:
-    """The function that `name` is in the module `where`, through imports; None for classes and for other packages."""
-    here = module(where)
-    if here is None:
+def function_named(name: str, where: str) -> Place | None:
+    """The function called `name` in the module `where`, also if imported there; None for classes and other packages."""
+    holder = module(where)
+    if holder is None:
         return None
-    if name in here.functions:
-        return Place(where, here.functions[name])
-    if name in here.imports:
-        return found(here.imports[name][1], here.imports[name][0])
+    if name in holder.functions:
+        return Place(where, holder.functions[name])
+    if name in holder.imports:
+        return function_named(holder.imports[name][1], holder.imports[name][0])
     return None
 
 
 def called(call: ast.Call, where: str) -> Place | None:
     match call.func:
         case ast.Name(name):
-            return found(name, where)
-        case ast.Attribute(ast.Name(holder), name) if (here := module(where)) and holder in here.imports:
-            source, inner = here.imports[holder]
-            return found(name, f"{source}.{inner}")
+            return function_named(name, where)
+        case ast.Attribute(ast.Name(holder), name) if (caller := module(where)) and holder in caller.imports:
+            source, inner = caller.imports[holder]
+            return function_named(name, f"{source}.{inner}")
     return None
 
 
@@ -76,8 +76,8 @@ def method(name: str) -> Place | None:
     """A method of the configuration or of one of its sections."""
     for path in sorted((ROOT / "kvbench" / "configuration").glob("*.py")):
         where = f"kvbench.configuration.{path.stem}"
-        for one in getattr(module(where), "classes", {}).values():
-            for node in one.body:
+        for definition in getattr(module(where), "classes", {}).values():
+            for node in definition.body:
                 if isinstance(node, Function) and node.name == name:
                     return Place(where, node)
     return None
@@ -115,7 +115,7 @@ class Walk:
         if isinstance(node, ast.For | ast.comprehension) and is_part(node.iter, known):
             known |= names(node.target)
         generators = getattr(node, "generators", [])
-        for child in (*generators, *(one for one in ast.iter_child_nodes(node) if one not in generators)):
+        for child in (*generators, *(part for part in ast.iter_child_nodes(node) if part not in generators)):
             if not isinstance(child, Function | ast.ClassDef | ast.Raise | ast.ExceptHandler):
                 yield from self._inside(child, known)
         match node:
@@ -139,11 +139,11 @@ class Walk:
         place = called(call, where)
         if place is None:
             return
-        parameters = [one.arg for one in (*place.function.args.posonlyargs, *place.function.args.args)]
-        given = dict(zip(parameters, call.args, strict=False)) | {
-            one.arg: one.value for one in call.keywords if one.arg
+        parameters = [argument.arg for argument in (*place.function.args.posonlyargs, *place.function.args.args)]
+        values = dict(zip(parameters, call.args, strict=False)) | {
+            keyword.arg: keyword.value for keyword in call.keywords if keyword.arg
         }
-        parts = {name for name, value in given.items() if is_part(value, known)}
+        parts = {name for name, value in values.items() if is_part(value, known)}
         if parts:
             self.enter(place, parts)
 
@@ -174,7 +174,7 @@ def layers() -> list[set[str]]:
     """The layers of the package, from the lowest to the highest."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = project["tool"]["importlinter"]["contracts"]
-    rows = next(one["layers"] for one in contracts if one["type"] == "layers")
+    rows = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     return [{name.strip() for name in row.split("|")} for row in reversed(rows)]
 
 
@@ -188,7 +188,7 @@ def climbs(stations: list[str]) -> list[tuple[str, str]]:
 def walked() -> list[str]:
     """The stations of the configuration, from START on."""
     where, name, parameter = START
-    place = found(name, where)
+    place = function_named(name, where)
     assert place is not None, f"{where} has no function {name}"
     walk = Walk()
     walk.enter(place, {parameter})

@@ -113,7 +113,7 @@ def verdict(low: float, high: float, apart: float) -> str:
 def table(rows: list[dict[str, Any]], model: str) -> TextTable:
     header = ["paper", "claim", "part", "r_bytes", "scores", "difference", "won, lost of", "verdict"]
     order = [f"{better} above {worse}" for _, better, worse in CLAIMS]
-    told = [row for row in rows if row["verdict"] != ALIKE]
+    distinct = [row for row in rows if row["verdict"] != ALIKE]
     cells = [
         [
             row["paper"],
@@ -126,12 +126,12 @@ def table(rows: list[dict[str, Any]], model: str) -> TextTable:
             row["verdict"],
         ]
         for row in sorted(
-            told, key=lambda row: (order.index(row["claim"]), row["part"] != "visible_4k", row["r_bytes"])
+            distinct, key=lambda row: (order.index(row["claim"]), row["part"] != "visible_4k", row["r_bytes"])
         )
     ]
     title = f"Claims on {model}, at equal bytes of a 16-bit cache and equal windows"
     return TextTable(
-        header, cells, f"{title}; {len(rows) - len(told)} pairs that the prompts do not tell apart are left out"
+        header, cells, f"{title}; {len(rows) - len(distinct)} pairs that the prompts do not tell apart are left out"
     )
 
 

@@ -36,12 +36,12 @@ KEPT = "started settings records kvbench git engines packages hardware model dat
 def samples(what: str, options: argparse.Namespace) -> list[str]:
     """The overrides that make the samples."""
     if what == "needles":
-        own = ["niah", f"lengths={options.lengths}", f"depths={options.depths}", f"seeds={options.seeds}"]
+        benchmark = ["niah", f"lengths={options.lengths}", f"depths={options.depths}", f"seeds={options.seeds}"]
     elif what == "ruler":
-        own = ["ruler", "lengths=[512]", f"tasks={RULER}", "num_samples=20"]
+        benchmark = ["ruler", "lengths=[512]", f"tasks={RULER}", "num_samples=20"]
     else:
-        own = ["text", f"path={written(options.records)}", "length=384", "scored=129", "windows=20"]
-    return [f"benchmark={own[0]}", *(f"benchmark.{one}" for one in own[1:])]
+        benchmark = ["text", f"path={written(options.records)}", "length=384", "scored=129", "windows=20"]
+    return [f"benchmark={benchmark[0]}", *(f"benchmark.{override}" for override in benchmark[1:])]
 
 
 def written(folder: str) -> Path:
@@ -72,8 +72,8 @@ def runs(what: str, options: argparse.Namespace) -> list[list[str]]:
             ("openvino", ["engine.precision=f32", "engine.label=[openvino f32 from Q4_1]"]),
         ]
     return [
-        [*shared, *own, *(of_engine(name, options) if name != "kvbench" else [])]
-        for name, own in requested
+        [*shared, *overrides, *(of_engine(name, options) if name != "kvbench" else [])]
+        for name, overrides in requested
         if name not in options.without
     ]
 
@@ -88,7 +88,11 @@ def of_engine(name: str, options: argparse.Namespace) -> list[str]:
 def provenance(folder: Path) -> list[dict]:
     """Of each run that made records: code, engines, packages, machine and samples, without the machine's paths."""
     manifests, _ = read_manifests(folder)
-    return [{name: one[name] for name in KEPT if name in one} for one in manifests.values() if one.get("records")]
+    return [
+        {name: manifest[name] for name in KEPT if name in manifest}
+        for manifest in manifests.values()
+        if manifest.get("records")
+    ]
 
 
 def write(what: str, folder: Path, out: Path) -> None:

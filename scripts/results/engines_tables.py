@@ -27,15 +27,20 @@ IN_NATS = ("kl", "kl_at_least", "nll")
 
 def agreement(records: pd.DataFrame) -> pd.DataFrame:
     """For each setting the share of answers with exactly FullKV's tokens, and the mean score: the exact one, if any."""
-    full = of(records, "full")["tokens"]
+    full = records_of(records, "full")["tokens"]
     rows = []
     for setting in records["setting"].unique():
-        own = of(records, setting)
-        own = own.loc[own.index.intersection(full.index)]
-        equal = [tokens == full[sample] for sample, tokens in own["tokens"].items()]
-        name = "exact" if "exact" in own["scores"].iloc[0] else next(iter(own["scores"].iloc[0]))
-        scores = [one[name] for one in own["scores"]]
-        row = {"setting": setting, "samples": len(own), **share("equal", equal, own), **share(name, scores, own)}
+        answers = records_of(records, setting)
+        answers = answers.loc[answers.index.intersection(full.index)]
+        equal = [tokens == full[sample] for sample, tokens in answers["tokens"].items()]
+        name = "exact" if "exact" in answers["scores"].iloc[0] else next(iter(answers["scores"].iloc[0]))
+        scores = [values[name] for values in answers["scores"]]
+        row = {
+            "setting": setting,
+            "samples": len(answers),
+            **share("equal", equal, answers),
+            **share(name, scores, answers),
+        }
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -44,22 +49,22 @@ def between(records: pd.DataFrame) -> pd.DataFrame:
     """For each two engines without compression: the share of equal answers, and of an answer before the first token to
     differ; where both tell their likeliest tokens and the answers are equal, a lower bound of the divergence.
     """
-    there = [setting for setting in UNCOMPRESSED if (records["setting"] == setting).any()]
+    present = [setting for setting in UNCOMPRESSED if (records["setting"] == setting).any()]
     rows = []
-    for a, b in combinations(there, 2):
-        first, second = of(records, a), of(records, b)
+    for a, b in combinations(present, 2):
+        first, second = records_of(records, a), records_of(records, b)
         samples = first.index.intersection(second.index)
         first, second = first.loc[samples], second.loc[samples]
         pairs = list(zip(first["tokens"], second["tokens"], strict=True))
         row = {"a": a, "b": b, "samples": len(samples), **share("equal", [p == q for p, q in pairs], first)}
         row |= share("agreed", [agreed(p, q) for p, q in pairs], first)
-        found = [
-            compare(p, q) if same and p and q else None
-            for p, q, same in zip(tops(first), tops(second), [p == q for p, q in pairs], strict=True)
+        bounds = [
+            compare(p, q) if equal and p and q else None
+            for p, q, equal in zip(tops(first), tops(second), [p == q for p, q in pairs], strict=True)
         ]
-        told = pd.Series(found, index=samples, dtype=object).dropna()
-        if len(told):
-            row |= share("kl_at_least", [one["kl_at_least"] for one in told], first.loc[told.index])
+        known = pd.Series(bounds, index=samples, dtype=object).dropna()
+        if len(known):
+            row |= share("kl_at_least", [distance["kl_at_least"] for distance in known], first.loc[known.index])
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -68,13 +73,13 @@ def distances(records: pd.DataFrame) -> pd.DataFrame:
     """For each setting its distances from its run's first setting: kvbench's from FullKV, an engine's from its own."""
     rows = []
     for setting in records["setting"].unique():
-        own = measured(of(records, setting))
-        if own.empty or setting in UNCOMPRESSED:  # first settings, whose distance is none by definition
+        answers = measured(records_of(records, setting))
+        if answers.empty or setting in UNCOMPRESSED:  # first settings, whose distance is none by definition
             continue
-        row = {"setting": setting, "samples": len(own)}
+        row = {"setting": setting, "samples": len(answers)}
         for name in ("top1", "agreed", "kl", "kl_at_least"):
-            if name in own["distance"].iloc[0]:
-                row |= share(name, [distance[name] for distance in own["distance"]], own)
+            if name in answers["distance"].iloc[0]:
+                row |= share(name, [distance[name] for distance in answers["distance"]], answers)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -85,12 +90,12 @@ def formats(records: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for ours, theirs in SAME_FORMAT.items():
-        a, b = (measured(of(records, setting)) for setting in (ours, theirs))
+        a, b = (measured(records_of(records, setting)) for setting in (ours, theirs))
         samples = a.index.intersection(b.index)
         if samples.empty:
             continue
         a, b = a.loc[samples], b.loc[samples]
-        p, q = ([distance["top1"] for distance in one["distance"]] for one in (a, b))
+        p, q = ([distance["top1"] for distance in side["distance"]] for side in (a, b))
         low, high = paired_interval(p, q, clusters=units(a.reset_index()).tolist())
         row = {"kvbench": ours, "engine": theirs, "samples": len(samples)}
         row |= {**share("kvbench_top1", p, a), **share("engine_top1", q, b)}
@@ -106,17 +111,17 @@ def texts(records: pd.DataFrame) -> pd.DataFrame:
     from the same engine's uncompressed cache, and from FullKV.
     """
     engines = {name.partition(" ")[0]: name for name in UNCOMPRESSED}
-    found = {setting: nll(records, setting) for setting in records["setting"].unique()}
+    by_setting = {setting: nll(records, setting) for setting in records["setting"].unique()}
     rows = []
-    for setting, own in found.items():
-        row = {"setting": setting, "samples": len(own), "perplexity": math.exp(own["nll"].mean())}
-        row |= share("nll", own["nll"], own)
+    for setting, answers in by_setting.items():
+        row = {"setting": setting, "samples": len(answers), "perplexity": math.exp(answers["nll"].mean())}
+        row |= share("nll", answers["nll"], answers)
         for name, other in {"own": engines.get(setting.partition(" ")[0], "full"), "full": "full"}.items():
-            base = found[other].loc[own.index]
+            base = by_setting[other].loc[answers.index]
             low, high = paired_interval(
-                own["nll"], base["nll"], clusters=units(own.reset_index()).tolist(), bounds=POSITIVE
+                answers["nll"], base["nll"], clusters=units(answers.reset_index()).tolist(), bounds=POSITIVE
             )
-            row |= {f"from_{name}": (own["nll"] - base["nll"]).mean()}
+            row |= {f"from_{name}": (answers["nll"] - base["nll"]).mean()}
             row |= {f"from_{name}_low": low, f"from_{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)
@@ -124,11 +129,11 @@ def texts(records: pd.DataFrame) -> pd.DataFrame:
 
 def nll(records: pd.DataFrame, setting: str) -> pd.DataFrame:
     """A setting's records by sample, with the nats per token of each as a column."""
-    own = of(records, setting)
-    return own.assign(nll=[distance["nll"] for distance in own["distance"]])
+    answers = records_of(records, setting)
+    return answers.assign(nll=[distance["nll"] for distance in answers["distance"]])
 
 
-def of(records: pd.DataFrame, setting: str) -> pd.DataFrame:
+def records_of(records: pd.DataFrame, setting: str) -> pd.DataFrame:
     """A setting's records by sample."""
     return records[records["setting"] == setting].set_index("sample")
 
@@ -139,9 +144,9 @@ def measured(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def tops(records: pd.DataFrame) -> Sequence:
-    """The likeliest tokens at each place of each answer; None where they were not told."""
-    found = records["top"] if "top" in records else [None] * len(records)
-    return [one if isinstance(one, list) else None for one in found]
+    """The likeliest tokens at each place of each answer; None for an answer without them."""
+    lists = records["top"] if "top" in records else [None] * len(records)
+    return [tokens if isinstance(tokens, list) else None for tokens in lists]
 
 
 def agreed(a: Sequence[int], b: Sequence[int]) -> float:

@@ -149,17 +149,17 @@ def of_window(loaded: LoadedModel, essay: str, ids: Tensor, formats: list[str]) 
     state = prefill(loaded.model, ids[:LENGTH], NEEDS)
     scored = ids[LENGTH:]
     rows = [decoded(caches_of(name, state)) for name in formats]
-    found = [errors(caches, state) for caches in rows]
+    distortions = [errors(caches, state) for caches in rows]
     logits = read_all(loaded.model, batched(rows), scored[:-1])  # [formats, SCORED - 1, vocab_size]
-    for name, error, own in zip(formats, found, logits, strict=True):
+    for name, error, predictions in zip(formats, distortions, logits, strict=True):
         yield {
             "format": name,
             "essay": essay,
             "bits": bits(name, state),
             "error_keys": error and error.keys,
             "error_values": error and error.values,
-            "kl": float(divergence(logits[0], own).double().mean()),
-            "nll": -loglik(own, scored[1:]) / (SCORED - 1),
+            "kl": float(divergence(logits[0], predictions).double().mean()),
+            "nll": -loglik(predictions, scored[1:]) / (SCORED - 1),
         }
 
 
@@ -183,21 +183,21 @@ def table(texts: pd.DataFrame, needles: pd.DataFrame) -> TextTable:
     raw = texts[texts["format"] == RAW].set_index("essay")
     rows = []
     for name in sorted(set(texts["format"]), key=list(FORMATS).index):
-        own = texts[texts["format"] == name].set_index("essay")
-        more = (own["nll"] - raw["nll"]).tolist()
-        found = needles[needles["format"] == name]["exact"].tolist()
-        distance = f"{own['kl'].mean():.4f}", bounds(own["kl"].tolist())
+        essays = texts[texts["format"] == name].set_index("essay")
+        more = (essays["nll"] - raw["nll"]).tolist()
+        exact = needles[needles["format"] == name]["exact"].tolist()
+        distance = f"{essays['kl'].mean():.4f}", bounds(essays["kl"].tolist())
         worse = f"{sum(more) / len(more):+.4f}", bounds(more)
         rows.append(
             [
                 name,
-                f"{own['bits'].mean():.2f}",
-                *(relative_error(own[key]) for key in ("error_keys", "error_values")),
+                f"{essays['bits'].mean():.2f}",
+                *(relative_error(essays[key]) for key in ("error_keys", "error_values")),
                 *((MISSING, MISSING) if name == RAW else distance),
-                f"{torch.tensor(own['nll'].mean()).exp().item():.2f}",
+                f"{torch.tensor(essays['nll'].mean()).exp().item():.2f}",
                 *((MISSING, MISSING) if name == RAW else worse),
-                f"{sum(found) / len(found):.2f}",
-                "{:.2f} to {:.2f}".format(*interval(found)),
+                f"{sum(exact) / len(exact):.2f}",
+                "{:.2f} to {:.2f}".format(*interval(exact)),
             ]
         )
     header = ["format", "bits", "keys", "values", "KL", "95 %", "perplexity", "nats more", "95 %", "needles", "95 %"]

@@ -72,8 +72,8 @@ def configuration(grid: list[str], limit: int) -> Configuration:
 def at_own_ratios(names: Sequence[str], ratios: Mapping[str, list[float]], overrides: Sequence[str]) -> Configuration:
     """The configuration of methods, those in `ratios` at ratios of their own."""
     cfg = configured([f"method=[{','.join(names)}]", *overrides])
-    own = {name: {**cfg.method[name], "ratio": ratios[name]} for name in names if name in ratios}
-    return cfg.changed(method={**cfg.method, **own})
+    entries = {name: {**cfg.method[name], "ratio": ratios[name]} for name in names if name in ratios}
+    return cfg.changed(method={**cfg.method, **entries})
 
 
 def run(parts: list[str], most: int | None, runs: str, shard: int, shards: int) -> None:

@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 def parts(runs: Path) -> list[Part]:
     """The parts with enough samples, in the order of PARTS."""
-    found = []
+    result = []
     for model in PARTS:
         for name in begun(runs / model, of_model := board(model)):
             records, measure = load(runs / model / name), of_model.measures[name]
@@ -55,8 +55,8 @@ def parts(runs: Path) -> list[Part]:
                 raise ValueError(f"samples of {model} {name} share texts")
             scores = complete(records, measure).pivot(index="sample", columns="setting", values="value")
             if len(scores) >= FEWEST:
-                found.append(Part(model, name, scores, settings_of(records, measure)))
-    return found
+                result.append(Part(model, name, scores, settings_of(records, measure)))
+    return result
 
 
 def methods_within(part: Part, target: float) -> dict[str, str]:
@@ -70,7 +70,7 @@ def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict[str, Any] |
     names = [name for name in ours if name in theirs]
     if len(names) < FEWEST:
         return None
-    columns = [part.scores[[of[name] for name in names]].to_numpy() for part, of in ((a, ours), (b, theirs))]
+    columns = [part.scores[[labels[name] for name in names]].to_numpy() for part, labels in ((a, ours), (b, theirs))]
     rng = np.random.default_rng(0)
     drawn = [spearman(*(weighted(rng, scores) for scores in columns)) for _ in range(DRAWS)]
     low, high = np.nanquantile(drawn, [0.025, 0.975])
@@ -114,11 +114,11 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
 
 
-def rows(found: list[Part]) -> list[dict[str, Any]]:
+def rows(parts_in_order: list[Part]) -> list[dict[str, Any]]:
     """Parts of one model or question at equal shares of bytes; of two models, the first also at the next larger."""
     equal, larger = [*zip(TARGETS, TARGETS, strict=True)], [*zip(TARGETS[1:], TARGETS, strict=False)]
     made = []
-    for a, b in combinations(found, 2):
+    for a, b in combinations(parts_in_order, 2):
         if a.model == b.model:
             made += [compared(a, b, targets) for targets in equal]
         elif a.question == b.question:

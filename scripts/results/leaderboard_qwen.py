@@ -139,8 +139,10 @@ def solved(runs: Path) -> list[str]:
     tasks = configured([*FULL_ALONE.overrides]).benchmark
     number = len(build(tasks, "benchmark", Ruler).chosen)
     records = load(runs) if list(runs.glob("*/records*.jsonl")) else pd.DataFrame(columns=["task", "scores"])
-    if (there := len(records)) < (wanted := FULL_ALONE.limit * number):
-        raise UserError(f"{runs} has {there} of {wanted} records: --parts {DECIDING} makes those that decide on tasks")
+    if (present := len(records)) < (wanted := FULL_ALONE.limit * number):
+        raise UserError(
+            f"{runs} has {present} of {wanted} records: --parts {DECIDING} makes those that decide on tasks"
+        )
     scores = records.assign(score=[scores["score"] for scores in records["scores"]]).groupby("task")["score"].mean()
     return sorted(scores[scores >= SOLVED].index)
 

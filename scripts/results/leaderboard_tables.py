@@ -36,7 +36,7 @@ class Board:
 def begun(runs: Path, board: Board) -> list[str]:
     """The parts of a board that `runs` has records of."""
     files = {part: (runs / part).glob("*/records*.jsonl") for part in board.measures}
-    return [part for part, its in files.items() if any(file.stat().st_size for file in its)]
+    return [part for part, paths in files.items() if any(file.stat().st_size for file in paths)]
 
 
 def complete(records: pd.DataFrame, measure: str) -> pd.DataFrame:
@@ -53,17 +53,17 @@ def settings_of(records: pd.DataFrame, measure: str, size: str = "r_bytes") -> p
     drawn = units(records)
     baseline = records[records["method"] == FULL].groupby("sample")["value"].mean()
     rows = []
-    for (method, setting), own in records.groupby(["method", "setting"], sort=False):
-        values, labels = own["value"].tolist(), drawn[own.index].tolist()
+    for (method, setting), group in records.groupby(["method", "setting"], sort=False):
+        values, labels = group["value"].tolist(), drawn[group.index].tolist()
         low, high = clustered([values], [labels])
-        lowest = paired_interval(values, own["sample"].map(baseline).tolist(), clusters=labels).low
+        lowest = paired_interval(values, group["sample"].map(baseline).tolist(), clusters=labels).low
         rows.append(
             {
                 "method": method,
                 "setting": setting,
-                "samples": len(own),
-                "r_bytes": own[size].mean(),
-                "score": own["value"].mean(),
+                "samples": len(group),
+                "r_bytes": group[size].mean(),
+                "score": group["value"].mean(),
                 "low": low,
                 "high": high,
                 "loss": max(-lowest, 0.0),
@@ -75,20 +75,20 @@ def settings_of(records: pd.DataFrame, measure: str, size: str = "r_bytes") -> p
 def table(parts: Mapping[str, pd.DataFrame], target: float, title: str) -> TextTable:
     """Methods by their mean score over the parts; for each part r_bytes, score with interval, and rank."""
     ranked = {part: within(settings, target) for part, settings in parts.items()}
-    scores = pd.DataFrame({part: of["score"] for part, of in ranked.items()})
+    scores = pd.DataFrame({part: methods["score"] for part, methods in ranked.items()})
     order = scores.mean(axis=1).sort_values(ascending=False, kind="stable").index
     header = [
         "method",
         *(f"{part.replace('_', ' ')}: {what}" for part in ranked for what in ("r_bytes", "score", "rank")),
     ]
-    rows = [[method, *(cell for of in ranked.values() for cell in cells(of, method))] for method in order]
+    rows = [[method, *(cell for methods in ranked.values() for cell in cells(methods, method))] for method in order]
     return TextTable(header, rows, title)
 
 
-def cells(of: pd.DataFrame, method: str) -> list[str]:
-    if method not in of.index:
+def cells(methods: pd.DataFrame, method: str) -> list[str]:
+    if method not in methods.index:
         return [MISSING] * 3
-    row = of.loc[method]
+    row = methods.loc[method]
     return [number(row["r_bytes"]), f"{row['score']:.2f} [{row['low']:.2f}, {row['high']:.2f}]", str(row["rank"])]
 
 
@@ -102,11 +102,15 @@ def least_bytes(parts: Mapping[str, pd.DataFrame]) -> TextTable:
     """Methods by the least bytes that any part needs, with r_bytes and the score there for each part."""
     least = {part: enough(settings) for part, settings in parts.items()}
     order = (
-        pd.DataFrame({part: of["r_bytes"] for part, of in least.items()}).mean(axis=1).sort_values(kind="stable").index
+        pd.DataFrame({part: methods["r_bytes"] for part, methods in least.items()})
+        .mean(axis=1)
+        .sort_values(kind="stable")
+        .index
     )
     header = ["method", *(f"{part.replace('_', ' ')}: {what}" for part in least for what in ("r_bytes", "score"))]
     rows = [
-        [method, *(cell for of in least.values() for cell in cells(of.assign(rank=0), method)[:2])] for method in order
+        [method, *(cell for methods in least.values() for cell in cells(methods.assign(rank=0), method)[:2])]
+        for method in order
     ]
     title = f"## Least bytes that lose at most {LOSS:g} of the score"
     return TextTable(header, rows, f"{title}, by the 95 % interval of the difference from FullKV on the same samples")
@@ -139,10 +143,10 @@ def figure(parts: Mapping[str, pd.DataFrame], targets: Sequence[float], caption:
 
 def report(runs: Path, target: Path, targets: Sequence[float], board: Board) -> None:
     """Write leaderboard.md, .csv, .png, .pdf and manifest.json to `target` from the parts that `runs` has."""
-    there = begun(runs, board)
-    if not there:
+    names = begun(runs, board)
+    if not names:
         raise UserError(f"{runs} has no records of {', '.join(board.measures)}: the script's run makes them")
-    parts = {part: settings_of(load(runs / part), board.measures[part], board.size) for part in there}
+    parts = {part: settings_of(load(runs / part), board.measures[part], board.size) for part in names}
     counts = ", ".join(f"{part.replace('_', ' ')} {int(settings['samples'].max())}" for part, settings in parts.items())
     caption = f"{board.heading}; samples: {counts}; each method's setting with the most bytes within the target"
     target.mkdir(parents=True, exist_ok=True)
@@ -152,11 +156,13 @@ def report(runs: Path, target: Path, targets: Sequence[float], board: Board) -> 
         tables.append(least_bytes(parts))
     most = max(targets)
     others = {part: above(settings, most) for part, settings in parts.items()}
-    if any(len(of) for of in others.values()):
+    if any(len(methods) for methods in others.values()):
         title = f"## Methods that need more than {most:g}, ranked among themselves"
         tables.append(table(others, float("inf"), title))
-    write_atomically(target / "leaderboard.md", caption + "\n\n" + "\n".join(one.markdown() for one in tables))
+    write_atomically(
+        target / "leaderboard.md", caption + "\n\n" + "\n".join(text_table.markdown() for text_table in tables)
+    )
     save(figure(parts, targets, caption), target / "leaderboard")
-    made = manifests(*(str(runs / part) for part in there))
+    made = manifests(*(str(runs / part) for part in names))
     facts = {column: sorted({str(value) for value in made[column]}) for column in FACTS}
     write_atomically(target / "manifest.json", json.dumps({"made": now(), "samples": counts, **facts}, indent=2) + "\n")

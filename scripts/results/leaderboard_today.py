@@ -85,7 +85,7 @@ MODELS = {
 def configuration(model: str, part: Part, limit: int | None) -> Configuration:
     """The configuration of a part, each method at ratios of its own."""
     ratios = {method: list(TARGETS) for method in EVICTION} | OTHER
-    methods = [one for one in (*KNOWN, *FORMATS, *ratios, *FREE) if one not in part.without]
+    methods = [method for method in (*KNOWN, *FORMATS, *ratios, *FREE) if method not in part.without]
     overrides = [f"model={model}", "model.dtype=bfloat16", "decode.batch=all", *part.overrides]
     return at_own_ratios(methods, ratios, [*overrides, f"limit={limit or 'null'}"])
 

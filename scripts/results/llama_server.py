@@ -25,7 +25,7 @@ def main() -> None:
     params.model.path, params.model_alias = options.model, {options.alias}
     params.port = options.port  # of 127.0.0.1
     params.cache_type_k, params.cache_type_v = (
-        getattr(xllamacpp.ggml_type, f"GGML_TYPE_{one.upper()}") for one in (keys, values or keys)
+        getattr(xllamacpp.ggml_type, f"GGML_TYPE_{kind.upper()}") for kind in (keys, values or keys)
     )
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
     params.n_parallel, params.n_ctx = options.slots, options.slots * options.context

@@ -57,22 +57,22 @@ def compress_seconds(name: str, n: int, known: Known, assumed: Assumptions) -> f
     full = known.host["generate_ms_per_token"] / 1000 * known.host["ratio_median"]["full"]
     operation = full * assumed.host / (L * counts["presets"]["full"]["decode"]["operations"])
     if name not in counts["search"]:
-        one = counts["presets"][name]["compress"]
-        return L * (one["operations"] * operation + one["kernels"] * assumed.launch)
-    kept, one = round(RATIO * n), counts["search"][name]
+        launches = counts["presets"][name]["compress"]
+        return L * (launches["operations"] * operation + launches["kernels"] * assumed.launch)
+    kept, launches = round(RATIO * n), counts["search"][name]
     groups = groups_of(kept)
-    host = groups * (one["operations"] * operation + one["kernels"] * assumed.launch)
-    return host + one["tries"] * codebook_seconds(kept, known.covers, assumed)
+    host = groups * (launches["operations"] * operation + launches["kernels"] * assumed.launch)
+    return host + launches["tries"] * codebook_seconds(kept, known.covers, assumed)
 
 
 def decoding(n: int, many: int, known: Known) -> dict:
     """Tokens per second of `many` rows of each setting: a range for each engine, and the limit; none if too large."""
-    found = {}
+    by_setting = {}
     for name, share in SETTINGS.items():
         step = step_of(name, share, n, many, known.counts, known.host)
-        one = {engine: rates(step, engine)._asdict() for engine in ENGINES} | {"limit": limit(step)}
-        found[name] = one if step.fits else None
-    return found
+        speeds = {engine: rates(step, engine)._asdict() for engine in ENGINES} | {"limit": limit(step)}
+        by_setting[name] = speeds if step.fits else None
+    return by_setting
 
 
 def twelve_times(n: int, engine: Engine, known: Known) -> Range:
@@ -82,7 +82,7 @@ def twelve_times(n: int, engine: Engine, known: Known) -> Range:
     together = step_of("full", 1.0, n, 12, known.counts, known.host)._replace(row_bytes=every)
 
     def times(assumed: Assumptions) -> float:
-        return sum(seconds(one, engine, assumed) for one in alone) / seconds(together, engine, assumed)
+        return sum(seconds(step, engine, assumed) for step in alone) / seconds(together, engine, assumed)
 
     return between(times, DECODING)
 
@@ -122,7 +122,7 @@ def main() -> None:
     written = json.dumps(made | {"lengths": lengths}, indent=1) + "\n"
     (options.out / "prediction.json").write_text(written, encoding="utf-8")
     first = json.loads(FIRST.read_text(encoding="utf-8"))
-    text = markdown(made, lengths, {one["n"]: one for one in first["lengths"]}, rows())
+    text = markdown(made, lengths, {length["n"]: length for length in first["lengths"]}, rows())
     (options.out / "prediction.md").write_text(text, encoding="utf-8")
     print(text)
 

@@ -78,7 +78,7 @@ def test_answers_of_lengths_below_the_official_ones_keep_what_holds_the_answer(e
     questions = inputs().questions("hotpotqa", 12).questions
     for row, question in zip(generate("qa_2", 400, 3, inputs(), counter(embedded.tokenizer)), questions, strict=False):
         assert row["length"] <= 400
-        assert row["input"].count("Document ") < len(question.own)
+        assert row["input"].count("Document ") < len(question.documents)
         assert question.answers[0] in row["input"]
 
 

@@ -27,22 +27,22 @@ def test_a_gap_below_the_measured_noise_is_close(dtype):
     for gap, close in ((0.9 * noise, 1), (1.1 * noise, 0), (0.0, 1)):
         rows = ranked(gap)[:1]
         for kept in (2, torch.tensor([2])):
-            assert close_cuts([Cuts.of(rows, kept, dtype, False)]) == close
+            assert close_cuts([Cuts.from_ranked(rows, kept, dtype, False)]) == close
 
 
 def test_copies_of_one_score_are_a_tie_on_every_machine():
-    assert close_cuts([Cuts.of(ranked(0.0), 2, torch.float32, True)]) == 0
-    assert close_cuts([Cuts.of(ranked(1e-9), 2, torch.float32, True)]) == 1
+    assert close_cuts([Cuts.from_ranked(ranked(0.0), 2, torch.float32, True)]) == 0
+    assert close_cuts([Cuts.from_ranked(ranked(1e-9), 2, torch.float32, True)]) == 1
 
 
 def test_each_head_is_cut_where_it_keeps_and_all_or_nothing_is_no_cut():
     rows = ranked(0.0)
     for kept, close in (([2, 2], 1), ([1, 2], 0), ([0, 4], 0), ([2, 0], 1)):
-        assert close_cuts([Cuts.of(rows, torch.tensor(kept), torch.float32, False)]) == close
+        assert close_cuts([Cuts.from_ranked(rows, torch.tensor(kept), torch.float32, False)]) == close
     for kept in (0, 4):
-        assert Cuts.of(rows, kept, torch.float32, False) is None
+        assert Cuts.from_ranked(rows, kept, torch.float32, False) is None
     rows[0, 1:3] = torch.inf  # sinks, which always stay
-    assert close_cuts([Cuts.of(rows, 2, torch.float32, False)]) == 0
+    assert close_cuts([Cuts.from_ranked(rows, 2, torch.float32, False)]) == 0
     assert close_cuts([None, None]) is None
 
 

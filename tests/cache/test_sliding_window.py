@@ -64,7 +64,7 @@ def test_a_whole_one_can_be_cut_where_the_context_ends():
 
 
 def test_a_copy_forgets_nothing_of_what_the_original_holds():
-    layer = WindowLayer.of(vectors(40)[0], vectors(40)[0], WINDOW, 40)
+    layer = WindowLayer.from_tokens(vectors(40)[0], vectors(40)[0], WINDOW, 40)
     before = [store.view.clone() for store in (layer.k, layer.v)]
     twin = copy.deepcopy(layer)
     twin.update(vectors(3, seed=5), vectors(3, seed=5))

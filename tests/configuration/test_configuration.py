@@ -28,10 +28,10 @@ def test_a_key_that_is_missing_or_of_another_kind_is_one_line(key):
     inside = plain[node] if node else plain
     inside[name] = {5: [{}]} if key in ("ratio", "budget") else [{}]
     with pytest.raises(UserError, match=rf"^({key}=.* must be |unknown {key} '\[{{}}\]'. Allowed: )"):
-        Configuration.of(plain)
+        Configuration.from_plain(plain)
     del inside[name]
     with pytest.raises(UserError, match=rf"^{key} is missing: leave out ~{key}$"):
-        Configuration.of(plain)
+        Configuration.from_plain(plain)
 
 
 @pytest.mark.parametrize(

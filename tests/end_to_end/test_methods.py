@@ -156,6 +156,6 @@ def test_bytes_and_ratio_of_a_state_summed_by_hand():
         caches = METHODS[name].compress(state, 15)
         by_hand = sum(t.untyped_storage().nbytes() for cache in caches for t in cache.tensors())
         assert by_hand == sum(cache.nbytes for cache in caches) == 3 * 2 * heads * 15 * 8 * 4
-        ratio = ReserveRatio.of([cache.kept for cache in caches], by_hand, state.nbytes)
+        ratio = ReserveRatio.from_layers([cache.kept for cache in caches], by_hand, state.nbytes)
         assert (ratio.r1, ratio.r2, ratio.r3, ratio.r) == (0.25, 1, 1, 0.25)
         assert ratio.r_bytes == pytest.approx(0.25 * heads / 2)  # unfolded: g = 3 times the bytes

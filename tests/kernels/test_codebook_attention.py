@@ -35,7 +35,7 @@ def agrees(cache, group, decoded=0):
 
 
 def rope(head_dim):
-    return Rope.of(tiny_model(head_dim=head_dim))
+    return Rope.from_model(tiny_model(head_dim=head_dim))
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

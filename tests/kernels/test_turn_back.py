@@ -17,7 +17,7 @@ need("triton", packages("triton", "triton"))
 
 
 def agrees(model, head_dim, rows=37, dtype=torch.float32):
-    rope = Rope.of(model)
+    rope = Rope.from_model(model)
     table = rope_table(rope, head_dim)
     x, positions = torch.randn(rows, head_dim).to(dtype), torch.randint(90, (rows,))
     call = x, positions, table.turns(rope, 90, x.device), table.order

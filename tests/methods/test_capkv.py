@@ -9,7 +9,7 @@ from kvbench.ops.rope import Rope
 from tests.support.tiny import random_layer, tiny_model
 
 SINKS = 4
-ROPE = Rope.of(tiny_model())
+ROPE = Rope.from_model(tiny_model())
 
 
 def layer_of(n: int = 40, **options):

@@ -10,7 +10,7 @@ from kvbench.ops.rope import Rope
 from kvbench.prefill import Needs, prefill
 from tests.support.tiny import random_layer, tiny_model
 
-ROPE = Rope.of(tiny_model())
+ROPE = Rope.from_model(tiny_model())
 
 
 def test_kept_keys_are_those_of_consecutive_positions_in_each_head():

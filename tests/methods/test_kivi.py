@@ -22,7 +22,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def ratio_of(caches, state) -> ReserveRatio:
-    return ReserveRatio.of([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
+    return ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
 
 
 def plain_quantise(x, bits, group, axis):

@@ -8,7 +8,7 @@ from kvbench.methods import DecodeCompression, Eviction, LeverageScore
 from kvbench.ops.rope import Rope
 from tests.support.tiny import random_layer, tiny_model
 
-ROPE = Rope.of(tiny_model())
+ROPE = Rope.from_model(tiny_model())
 N = 40
 
 

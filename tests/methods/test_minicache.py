@@ -94,7 +94,7 @@ def test_bytes_are_the_formulas_with_the_shared_part_counted_once(n, retention, 
 def test_the_ratio_in_bytes_lies_below_the_papers_by_half_the_unmerged_share():
     state = random_state(4, n=2000, head_dim=64, dtype=torch.float16, observed=False)
     caches = compress(state, retention=0.1)
-    ratio = ReserveRatio.of([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
+    ratio = ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
     assert ratio.r == pytest.approx(0.5 + 0.5 * ((64 + 2) / 128 + 0.1))
     index = 1 / 8 / (64 * 2) / 2  # a bit per token and pair
     assert ratio.r_bytes == pytest.approx(0.5 + 0.5 * (0.9 * 66 / 128 + 0.1 + index), rel=1e-3)

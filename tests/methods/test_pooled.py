@@ -83,7 +83,7 @@ def test_the_budget_is_met_to_the_token_and_no_dropped_token_beats_a_kept_one(la
     assert scores[kept].min() > scores[~kept].max()
     assert len({int(count) for count in kept.sum(dim=-1).flatten()}) > 1
     caches = KVZIP.compress(state, budget)
-    assert ReserveRatio.of([cache.kept for cache in caches], 1, 1).r == pytest.approx(budget / 40)
+    assert ReserveRatio.from_layers([cache.kept for cache in caches], 1, 1).r == pytest.approx(budget / 40)
     assert sum(cache.kept.nominal for cache in caches) >= 3 * budget
 
 

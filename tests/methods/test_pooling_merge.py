@@ -180,7 +180,7 @@ def test_bytes_are_the_analytic_ones_and_the_state_is_left_alone(layout, dtype, 
         assert cache.nbytes == limit * (2 * kv_heads * 8 * dtype.itemsize + noted)
         assert cache.kept.r1 == limit / 80 and cache.kept.nominal == limit
     stored = sum(cache.nbytes for cache in caches)
-    ratio = ReserveRatio.of([cache.kept for cache in caches], stored, state.nbytes)
+    ratio = ReserveRatio.from_layers([cache.kept for cache in caches], stored, state.nbytes)
     assert ratio.r == pytest.approx(sum(limits) / 240)
     for _ in range(90):
         for cache in caches:

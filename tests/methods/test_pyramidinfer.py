@@ -140,7 +140,7 @@ def test_bytes_are_those_of_the_lengths_over_the_whole_prompt(layout):
     per_token = 2 * LAYOUTS[layout][1] * 8 * 4
     assert [cache.nbytes for cache in caches] == [per_token * length for length in lengths]
     assert state.nbytes == 4 * n * per_token and state.n == n
-    ratio = ReserveRatio.of([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
+    ratio = ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
     assert ratio.r == pytest.approx(fmean(lengths) / n)
     assert ratio.r_bytes == pytest.approx(ratio.r)
     assert [cache.get_seq_length() for cache in caches] == [n] * 4

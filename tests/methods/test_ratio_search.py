@@ -17,7 +17,7 @@ from kvbench.prefill import PrefillState, prefill
 
 
 def ratio_of(caches, state):
-    return ReserveRatio.of([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
+    return ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
 
 
 @pytest.mark.heavy

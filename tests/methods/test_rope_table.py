@@ -14,7 +14,7 @@ from tests.support.tiny import FAMILIES, tiny_model
 
 
 def check(model, head_dim):
-    rope = Rope.of(model)
+    rope = Rope.from_model(model)
     table = rope_table(rope, head_dim)
     x, positions = torch.randn(40, head_dim), torch.randint(2000, (40,))
     expected = rope.rotate(x[None], positions)[0]
@@ -48,7 +48,7 @@ def test_partial_interleaved_and_wide_layouts_have_their_pairs(layout):
 
 
 def test_one_table_serves_all_layers_and_copies_and_grows_with_the_positions():
-    rope = Rope.of(tiny_model())
+    rope = Rope.from_model(tiny_model())
     table, cpu = rope_table(rope, 8), torch.device("cpu")
     assert rope_table(copy.deepcopy(rope), 8) is table
     short = table.turns(rope, 5, cpu)
@@ -58,7 +58,7 @@ def test_one_table_serves_all_layers_and_copies_and_grows_with_the_positions():
 
 
 def test_a_rotation_that_is_not_by_pairs_is_refused():
-    rope = Rope.of(tiny_model())
+    rope = Rope.from_model(tiny_model())
     mixing = Rope(rope.embedding, lambda q, k, cos, sin: (q.flip(-1) * cos + q.roll(1, -1) * sin + q, k))
     with pytest.raises(UserError, match="pairs of channels"):
         RopeTable(mixing, 8)

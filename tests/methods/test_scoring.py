@@ -25,7 +25,7 @@ BY_KV_HEAD = [Random(), KNorm(), KeyDiff(), ExpectedAttention()]
 
 
 def layer_of(n=40, **options):
-    return random_layer(n=n, rope=Rope.of(tiny_model()), **options)
+    return random_layer(n=n, rope=Rope.from_model(tiny_model()), **options)
 
 
 def kept(scoring, layer, budget, **options) -> list[list[int]]:

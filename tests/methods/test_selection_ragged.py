@@ -78,7 +78,7 @@ def test_heads_of_equal_numbers_are_counted_and_held_as_an_equal_selection(name,
     ragged = Selection(None, 25, chosen=equal.mask(layer).flatten(0, 1))
     caches = [STORAGES[name].store(layer, selection) for selection in (equal, ragged)]
     assert caches[0].filled_bytes == caches[1].filled_bytes and caches[0].read_bytes == caches[1].read_bytes
-    ratios = [ReserveRatio.of([cache.kept], cache.nbytes, layer.nbytes) for cache in caches]
+    ratios = [ReserveRatio.from_layers([cache.kept], cache.nbytes, layer.nbytes) for cache in caches]
     assert ratios[0] == ratios[1]
     assert caches[0].kept.positions == caches[1].kept.positions
 

@@ -150,7 +150,7 @@ def test_half_of_the_layers_lazy_at_8192_tokens_reserve_5627():
     scores = sorted(SimLayerKV().score(layer).item() for layer in state.layers)
     method = SimLayerKV(delta=(scores[1] + scores[2]) / 2)
     caches = method.compress(state, 0)
-    ratio = ReserveRatio.of([cache.kept for cache in caches], store_bytes(caches), state.nbytes)
+    ratio = ReserveRatio.from_layers([cache.kept for cache in caches], store_bytes(caches), state.nbytes)
     assert ratio.r == ratio.r_bytes == 0.5 + 0.5 * 1028 / 8192
     assert round(ratio.r, 4) == 0.5627
 

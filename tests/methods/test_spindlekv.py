@@ -36,7 +36,7 @@ from tests.support.codebook_layers import book_sizes, read_keys, read_values
 from tests.support.paths import ROOT
 from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model
 
-ROPE = Rope.of(tiny_model())
+ROPE = Rope.from_model(tiny_model())
 at_eviction_ratio = partial(SpindleKV, control=None)
 
 
@@ -105,7 +105,7 @@ def test_tokens_chosen_by_rank_are_those_that_the_eviction_selects(repeat, scori
 
 
 def ratio_of(caches, state):
-    return ReserveRatio.of([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
+    return ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
 
 
 def tokens_of(model, state, method, budget, steps=30):
@@ -272,7 +272,7 @@ def test_methods_that_pay_nothing_per_vector_have_one_ratio(method):
 
 def test_the_corrected_ratio_pays_per_vector():
     layers = [Kept(10, 80, 100, r2=0.3, r3=1.01, overhead=2 / 128)]
-    ratio = ReserveRatio.of(layers, 1, 4)
+    ratio = ReserveRatio.from_layers(layers, 1, 4)
     assert ratio.r == pytest.approx(0.8 * 0.3 * 1.01)
     assert ratio.r_corrected == pytest.approx(0.8 * (0.3 + 2 / 128))
 

@@ -166,7 +166,7 @@ def test_tokens_beyond_the_prompt_go_back_or_are_lost_and_the_ratio_says_so():
         method = SqueezeAttention(p3=0.1, surplus=surplus)
         asked[surplus] = method.budgets([0.1, 0.9, 0.9, 0.5], 40, 50)
         caches = method.compress(state, 40)
-        ratio = ReserveRatio.of([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
+        ratio = ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
         assert ratio.r == pytest.approx({"return": 0.8, "waste": (2 + 2 * 0.1) / 4}[surplus])
         assert ratio.r_bytes == pytest.approx(ratio.r)
     assert asked == {"return": [50, 30, 30, 50], "waste": [75, 5, 5, 75]}

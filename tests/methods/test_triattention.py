@@ -37,7 +37,7 @@ def series(layer, farthest: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("farthest", [1, 7, 1000])
 def test_scores_are_the_trigonometric_series_and_the_norms(farthest):
-    layer = random_layer(n=N, rope=Rope.of(tiny_model()))
+    layer = random_layer(n=N, rope=Rope.from_model(tiny_model()))
     scoring = TriAttention(observed=WINDOW, farthest=farthest)
     expected = series(layer, farthest)
     torch.testing.assert_close(scoring.raw(layer).double(), expected, rtol=1e-3, atol=1e-3)
@@ -46,7 +46,7 @@ def test_scores_are_the_trigonometric_series_and_the_norms(farthest):
 
 
 def test_a_kv_head_keeps_the_best_of_its_query_heads():
-    layer = random_layer(n=N, rope=Rope.of(tiny_model()))
+    layer = random_layer(n=N, rope=Rope.from_model(tiny_model()))
     method = Eviction(scoring=TriAttention(observed=WINDOW), group_reduce="max")
     best = method.scoring.votes(layer).unflatten(0, (2, 3)).amax(dim=1)
     expected = best.argsort(dim=1, descending=True, stable=True)[:, :20].sort(dim=1).values

@@ -13,7 +13,7 @@ KINDS = ["linear", "yarn", "llama3", "proportional"]
 
 
 def check(model, head_dim, dtype=torch.float32):
-    rope = Rope.of(model)
+    rope = Rope.from_model(model)
     table = rope_table(rope, head_dim)
     x, positions = torch.randn(500, head_dim).to(dtype), torch.randint(3000, (500,))
     before = x.clone()

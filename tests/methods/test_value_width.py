@@ -21,7 +21,7 @@ KEYS, VALUES, STEPS = 64, 32, 3
 @cache
 def states() -> tuple[PrefillState, PrefillState]:
     """Layers of narrow values, and the same ones with zeros behind them."""
-    made = random_state(LAYERS, n=N, head_dim=KEYS, window=32, rope=Rope.of(tiny_model(head_dim=KEYS)))
+    made = random_state(LAYERS, n=N, head_dim=KEYS, window=32, rope=Rope.from_model(tiny_model(head_dim=KEYS)))
     for layer in made.layers:
         scores = layer.reconstruction
         layer.reconstruction = dict.fromkeys(observed().reconstructions, scores[Reconstruction()]) | scores

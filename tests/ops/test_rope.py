@@ -160,7 +160,7 @@ def test_a_model_without_a_rotation_is_refused():
 
 
 def test_a_layer_that_does_not_rotate_has_the_identity():
-    rope, keys = Rope.of(tiny_model()), torch.randn(2, 5, 8)
+    rope, keys = Rope.from_model(tiny_model()), torch.randn(2, 5, 8)
     still = replace(rope, still=True)
     assert still != rope and torch.equal(still.rotate(keys, torch.arange(5)), keys)
     assert torch.equal(still.move(keys, 7), keys) and not torch.equal(rope.move(keys, 7), keys)

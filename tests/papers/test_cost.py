@@ -109,7 +109,9 @@ def test_settings_that_decode_alone_have_a_pass_each_beside_the_prompt():
 
 def test_estimated_bytes_are_those_that_were_counted_but_for_what_is_left_out():
     counted = json.loads((ROOT / "results/benchmarks/peak_bytes.json").read_text())
-    shape = Shape.of(*(getattr(configured(["model=llama3-8b"]).model, name) for name in ("shape", "parameters")))
+    shape = Shape.from_model(
+        *(getattr(configured(["model=llama3-8b"]).model, name) for name in ("shape", "parameters"))
+    )
     every = settings("full", "snapkv", "pyramidkv", "spindle", "kivi", ratio=[0.1, 0.2, 0.4])
     assert [one.label for one in every] == counted["settings"]
     for n, found in counted["prompts"].items():
@@ -126,13 +128,13 @@ def test_a_speed_run_repeats_each_setting_alone_for_every_sequence():
 @pytest.mark.parametrize("size", [PromptSize(None, 10), PromptSize(100, 10, batch=None)])
 def test_without_a_length_or_with_the_largest_batch_there_is_no_estimate(size):
     assert estimate(SHAPE, settings("full"), [size], "auto", SLOW) is None
-    assert Shape.of(None, 5) is None
-    assert Shape.of({"head_dim": 8}, 5) is None
+    assert Shape.from_model(None, 5) is None
+    assert Shape.from_model({"head_dim": 8}, 5) is None
 
 
 def test_a_prompt_of_8k_tokens_on_llama_3_8b_takes_what_its_numbers_say():
     model = configured(["model=llama3-8b"]).model
-    shape = Shape.of(model.shape, model.parameters)
+    shape = Shape.from_model(model.shape, model.parameters)
     flops = 2 * 8_030_261_248 * 8192 + 2 * 32 * 32 * 128 * 8192**2
     assert shape.flops(8192) == flops
     assert H100.seconds(flops, 0) == pytest.approx(0.3771, rel=1e-3)

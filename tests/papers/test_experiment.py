@@ -271,7 +271,7 @@ def test_all_published_tables_have_a_file_or_a_reason():
 def test_a_mistake_in_an_experiment_is_reported(changes, message):
     node = {**load("spindlekv_table1").plain["experiment"], **changes}
     with pytest.raises(UserError, match=message):
-        Experiment.of({key: value for key, value in node.items() if value is not ...})
+        Experiment.from_section({key: value for key, value in node.items() if value is not ...})
 
 
 def test_an_unknown_experiment_is_reported_with_the_nearest():
@@ -282,7 +282,7 @@ def test_an_unknown_experiment_is_reported_with_the_nearest():
 def test_a_single_column_and_a_task_set_are_columns():
     cfg = load("spindlekv_table1", "benchmark.tasks=simlayerkv5")
     node = cfg.plain["experiment"] | {"columns": "simlayerkv5"}
-    experiment = Experiment.of(node)
+    experiment = Experiment.from_section(node)
     assert experiment.columns == ["simlayerkv5"]
     assert [column.name for column in columns(experiment.columns, cfg.benchmark, cfg.benchmark)] == [
         *("multifieldqa_zh", "2wikimqa", "vcsum", "lsht", "passage_retrieval_zh"),

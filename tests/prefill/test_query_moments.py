@@ -49,7 +49,7 @@ def test_a_prefill_observes_the_projected_queries_without_the_first_ones(family,
 
 
 def test_parts_of_a_prompt_know_their_positions():
-    rope, queries = Rope.of(tiny_model(implementation=ATTENTION)), torch.randn(2, 30, 8)
+    rope, queries = Rope.from_model(tiny_model(implementation=ATTENTION)), torch.randn(2, 30, 8)
     whole = query_moments(queries, rope, skip=4)
     part = query_moments(queries[:, 10:], rope, skip=4, start=10)
     rest = query_moments(queries[:, :10], rope, skip=4)

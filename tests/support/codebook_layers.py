@@ -10,7 +10,7 @@ from kvbench.ops.bits import unpack_bits
 from kvbench.ops.rope import Rope
 from tests.support.tiny import random_layer, tiny_model
 
-ROPE = Rope.of(tiny_model())
+ROPE = Rope.from_model(tiny_model())
 
 
 def similar_layer(n=60, heads=6, kv_heads=2, dtype=torch.float32, seed=0, **more):

@@ -80,7 +80,7 @@ PRUNED = [name for name in NAMES if isinstance(setting(name).method.plan(N, LAYE
 
 @cache
 def rope() -> Rope:
-    return Rope.of(tiny_model(head_dim=HEAD_DIM))
+    return Rope.from_model(tiny_model(head_dim=HEAD_DIM))
 
 
 @lru_cache(maxsize=128)

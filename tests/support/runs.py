@@ -38,7 +38,7 @@ def compose(*overrides: str) -> Configuration:
     config = copy.deepcopy(_composed(tuple(o for o in overrides if o.partition("=")[0] not in places)))
     for key, place in places.items():
         reduce(dict.__getitem__, PLACES[key], config)[key.rpartition(".")[2]] = place
-    return Configuration.of(config)
+    return Configuration.from_plain(config)
 
 
 def run(*overrides: str) -> Path:

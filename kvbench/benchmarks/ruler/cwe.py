@@ -43,8 +43,8 @@ class CommonWordsMaker(Maker):
         if size > len(words):
             raise UserError(f"cwe at this length draws from {size} words, but there are only {len(words)}")
         drawn = self.random.sample(words, size)
-        common, others = drawn[:_COMMON], drawn[_COMMON:]
-        items = common * common_repeats + others * other_repeats
+        common, uncommon = drawn[:_COMMON], drawn[_COMMON:]
+        items = common * common_repeats + uncommon * other_repeats
         Random(self.seed).shuffle(items)
         return _numbered(items), common
 

@@ -44,7 +44,7 @@ def squad(data: dict[str, Any]) -> Questions:
         Question(
             text=question["question"],
             answers=tuple(answer["text"] for answer in question["answers"]),
-            own=(source := number[paragraph["context"]],),
+            documents=(source := number[paragraph["context"]],),
             gold=(source,),
             near=tuple(number[text] for text in texts if number[text] != source),
         )
@@ -68,7 +68,7 @@ def hotpotqa(data: list[Any]) -> Questions:
             Question(
                 text=entry["question"],
                 answers=(entry["answer"],),
-                own=tuple(number[text] for _, text in paragraphs),
+                documents=tuple(number[text] for _, text in paragraphs),
                 gold=tuple(number[text] for title, text in paragraphs if title in facts),
             )
         )

@@ -12,7 +12,7 @@ class Question:
 
     text: str
     answers: tuple[str, ...]
-    own: tuple[int, ...]  # the question's documents, in their order
+    documents: tuple[int, ...]  # the question's documents, in their order
     gold: tuple[int, ...]  # its documents that have the answer
     near: tuple[int, ...] = ()  # distractors that are taken before all other documents
 
@@ -42,7 +42,7 @@ class AnswerMaker(Maker):
         return Draft(text, self.prefix, list(question.answers))
 
     def least(self, index: int) -> int:
-        return len(self.questions[index].own)
+        return len(self.questions[index].documents)
 
     def smallest(self, index: int) -> int:
         return len(self.questions[index].gold)
@@ -52,12 +52,12 @@ class AnswerMaker(Maker):
         if size >= len(self.documents):
             repeats = -(-size // len(self.documents))
             return (self.documents * repeats)[:size]
-        documents, near, distractors = question.own, question.near, size - len(question.own)
+        documents, near, distractors = question.documents, question.near, size - len(question.documents)
         if distractors < 0:  # smaller than any official sample: documents with the answer come first
             chosen = [*question.gold, *(i for i in documents if i not in question.gold)][:size]
         elif distractors > len(near):
-            others = [i for i in range(len(self.documents)) if i not in {*documents, *near}]
-            chosen = [*documents, *near, *self.random.sample(others, distractors - len(near))]
+            pool = [i for i in range(len(self.documents)) if i not in {*documents, *near}]
+            chosen = [*documents, *near, *self.random.sample(pool, distractors - len(near))]
         else:
             chosen = [*documents, *self.random.sample(near, distractors)]
         return [self.documents[i] for i in chosen]

@@ -21,14 +21,14 @@ class KeyPositions:
 
     def undo(self, rows: Tensor, start: int) -> Tensor:
         """Float32 keys [heads, t, head_dim] of tokens start, … before RoPE."""
-        return self._rotated(rows, -self.of(start, start + rows.shape[1]))
+        return self._rotated(rows, -self.between(start, start + rows.shape[1]))
 
     def redo(self, rows: Tensor, start: int) -> Tensor:
         """The inverse of `undo`."""
-        return self._rotated(rows, self.of(start, start + rows.shape[1]))
+        return self._rotated(rows, self.between(start, start + rows.shape[1]))
 
-    def of(self, start: int, stop: int) -> Tensor:
-        """Positions of these tokens, int64 [1 or heads, t]."""
+    def between(self, start: int, stop: int) -> Tensor:
+        """Positions of the tokens from `start` up to `stop`, int64 [1 or heads, t]."""
         kept = self.stored[:, start:stop].long()
         later = torch.arange(start + kept.shape[1], stop, device=kept.device) + self.shift
         return torch.cat([kept, later.expand(len(kept), -1)], dim=1)

@@ -110,8 +110,8 @@ class QuantisedSequence(Sequence):
         """One sequence with the heads of all parts, which have equal `kind`s."""
         sequence = copy(parts[0])
         sequence.parts = [
-            Growing(torch.cat(same), block=1)
-            for same in zip(*([store.view for store in part.parts] for part in parts), strict=True)
+            Growing(torch.cat(stores), block=1)
+            for stores in zip(*([store.view for store in part.parts] for part in parts), strict=True)
         ]
         sequence.ring = copy(parts[0].ring)
         sequence.ring.buffer = torch.cat([part.ring.buffer for part in parts])

@@ -24,7 +24,7 @@ MEANS = {
     "prompt_tokens": "tokens of a prompt, as the server counts them",
     "output_tokens": "tokens of an answer, as the server counts them",
 }
-FIGURES = (*(f"{name}_{one}" for name in LATENCIES for one in STATISTICS), *RATES, *MEANS)
+FIGURES = (*(f"{name}_{statistic}" for name in LATENCIES for statistic in STATISTICS), *RATES, *MEANS)
 
 
 class Load(NamedTuple):

@@ -46,9 +46,11 @@ def _measured(node: Mapping[str, Any], tool: str) -> Measured:
     figures |= {ours: _number(metrics, theirs, "successful", "mean") for ours, theirs in MEANS.items()}
     figures["good_share"] = _number(metrics, "slo_attainment")
     requests = node["requests"]
-    each = [one["output_tokens_per_second"] for one in requests["successful"] if one["output_tokens_per_second"]]
+    each = [
+        request["output_tokens_per_second"] for request in requests["successful"] if request["output_tokens_per_second"]
+    ]
     figures["request_tokens_per_s"] = fmean(each) if each else None
-    errors = [one["info"]["error"] for one in requests["errored"] if one["info"]["error"]]
+    errors = [request["info"]["error"] for request in requests["errored"] if request["info"]["error"]]
     return Measured(
         tool,
         _load(node["config"]["strategy"]),

@@ -29,7 +29,7 @@ class Repeat(NamedTuple):
 def record(run: EngineRun, sample: Sample, setting: EngineSetting, repeats: Sequence[Repeat]) -> dict[str, Any]:
     assert isinstance(run.benchmark, Serve), "servers are loaded by benchmark=serve"
     measured = [repeat.measured for repeat in repeats]
-    every = {name: [one.figures[name] for one in measured if name in one.figures] for name in FIGURES}
+    every = {name: [result.figures[name] for result in measured if name in result.figures] for name in FIGURES}
     every = {name: values for name, values in every.items() if len(values) == len(measured)}
     fields = {
         **identity(run, sample, setting),
@@ -42,10 +42,10 @@ def record(run: EngineRun, sample: Sample, setting: EngineSetting, repeats: Sequ
             name: getattr(run.benchmark, name) for name in ("requests", "warmup", "new_tokens", "fresh", "seconds")
         },
         "limits": run.benchmark.limits,
-        "answered": sum(one.answered for one in measured),
-        "failed": sum(one.failed for one in measured),
-        "unfinished": sum(one.unfinished for one in measured),
-        "first_error": next((one.error for one in measured if one.error), ""),
+        "answered": sum(result.answered for result in measured),
+        "failed": sum(result.failed for result in measured),
+        "unfinished": sum(result.unfinished for result in measured),
+        "first_error": next((result.error for result in measured if result.error), ""),
         "figures": {name: fmean(values) for name, values in every.items()},
         "intervals": {name: ends for name, values in every.items() if (ends := over_repeats(values))},
         "repeats": every,

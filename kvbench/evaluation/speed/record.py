@@ -93,7 +93,9 @@ def _counted(first: Measurement | None, setting: Setting, n: int) -> dict[str, A
     if first is None:
         return {}
     footprint = first.footprint
-    ratio = ReserveRatio.of(first.layers, footprint.kept - footprint.windows, footprint.full - footprint.windows)
+    ratio = ReserveRatio.from_layers(
+        first.layers, footprint.kept - footprint.windows, footprint.full - footprint.windows
+    )
     return {
         "floored": setting.floored(n, len(first.layers)),
         "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),

@@ -76,8 +76,8 @@ def compress(
                 "a cache from outside the block has tokens already: pass the whole prompt to generate instead"
             )
         compression.caches.append(CompressedCache(model, setting))
-        others = {name: value for name, value in kwargs.items() if name not in NAMES}
-        return args, others | {name_of(model): compression.cache}
+        arguments = {name: value for name, value in kwargs.items() if name not in NAMES}
+        return args, arguments | {name_of(model): compression.cache}
 
     if model in OPEN:
         raise UserError(

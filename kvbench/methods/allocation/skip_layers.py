@@ -31,9 +31,9 @@ class SkipLayers(Allocation):
             raise UserError(
                 f"layers={self.layers} must be some of this model's layers 0 to {num_layers - 1}, and not all of them"
             )
-        others = num_layers - len(skipped)
-        total = others * budget
+        compressed = num_layers - len(skipped)
+        total = compressed * budget
         if self.spread:
-            total = max(num_layers * budget - len(skipped) * n, others * (window + 1))
-        shares = iter(largest_remainder([total / others] * others, total))
+            total = max(num_layers * budget - len(skipped) * n, compressed * (window + 1))
+        shares = iter(largest_remainder([total / compressed] * compressed, total))
         return [n if layer in skipped else next(shares) for layer in range(num_layers)]

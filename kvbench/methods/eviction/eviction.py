@@ -161,7 +161,7 @@ class Eviction(Method):
             if order is not by_scores:
                 name = type(self.scoring).__name__
                 raise UserError(f"{name} has an order of its own: it needs orders_by_scores = False")
-            cuts = Cuts.of(ranked, counts, layer.keys.dtype, self.scoring.copies)
+            cuts = Cuts.from_ranked(ranked, counts, layer.keys.dtype, self.scoring.copies)
         if isinstance(counts, int):
             return Selection(with_window(first(order, counts), layer.n, window), nominal, cuts)
         return Selection(None, nominal, cuts, first_and_window(order, counts, layer.n), longest)

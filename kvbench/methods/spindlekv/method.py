@@ -175,7 +175,7 @@ class SpindleKV(Method):
             kept = self._whole(tried)
             cover([key for key in keys(kept) if key not in sizes], kept)
             layers, stored = zip(*(sizes[key] for key in keys(kept)), strict=True)
-            ratio = ReserveRatio.of(layers, sum(stored), state.nbytes)
+            ratio = ReserveRatio.from_layers(layers, sum(stored), state.nbytes)
             return ratio.r if self.control_on == "r" else ratio.r_bytes
 
         least = min(self.eviction.minimum_budget, state.n)

@@ -44,7 +44,7 @@ def our_points(of_model: ModelRecords, columns: Sequence[Column], x: str, ratio:
     settings = of_model.settings if any(map(is_full, of_model.settings)) else [of_model.baseline, *of_model.settings]
     rows = []
     for setting in settings:
-        records = of_model.of(setting, None)
+        records = of_model.records_of(setting, None)
         if records.empty:
             continue
         place = float("nan") if is_full(setting) else _place(setting, records, x)
@@ -72,8 +72,8 @@ def line_names(settings: Sequence[Setting], x: str) -> dict[str, str]:
     groups: dict[str, list[Setting]] = {}
     for setting in settings:
         if not is_full(setting):
-            others = {key: value for key, value in json.loads(setting.parameters).items() if key != x}
-            groups.setdefault(json.dumps([others, setting.ratio, setting.budget]), []).append(setting)
+            parameters = {key: value for key, value in json.loads(setting.parameters).items() if key != x}
+            groups.setdefault(json.dumps([parameters, setting.ratio, setting.budget]), []).append(setting)
     named = {}
     for group in groups.values():
         names = [setting.name for setting in group]
@@ -129,7 +129,7 @@ def _printed(values: pd.DataFrame, column: Column) -> Iterator[pd.DataFrame]:
         values = values[values["column"] == column.name]
         yield from (values.loc[[index]] for index in values.index)
         return
-    tasks = {one.name for one in column.parts}
+    tasks = {part.name for part in column.parts}
     values = values[values["column"].isin(tasks)]
     for _, line in values.groupby(["row", "setting"], sort=False):
         if tasks and set(line["column"]) == tasks:
@@ -150,7 +150,11 @@ def _place(setting: Setting, records: pd.DataFrame, x: str) -> float:
     parameters = json.loads(setting.parameters)
     value = parameters.get(x)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        known = [key for key, one in parameters.items() if isinstance(one, int | float) and not isinstance(one, bool)]
+        known = [
+            key
+            for key, number in parameters.items()
+            if isinstance(number, int | float) and not isinstance(number, bool)
+        ]
         raise UserError(
             f"{setting.name} has no number {x!r} for the axis: experiment.x takes {', '.join([*AXES, *known])}"
         )
@@ -169,7 +173,7 @@ def _score(column: Column, records: pd.DataFrame) -> Estimate | None:
     The interval is (nan, nan) where a task has fewer than two units.
     """
     by_task = task_scores(records)
-    strata = [one.tasks for one in column.parts] or [(task,) for task in column.tasks]
+    strata = [part.tasks for part in column.parts] or [(task,) for task in column.tasks]
     if not strata or not all(task in by_task for tasks in strata for task in tasks):
         return None
     unit = drawn(records)

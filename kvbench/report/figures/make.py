@@ -85,12 +85,12 @@ class _Drawing:
 def drawn(of_model: ModelRecords) -> Iterator[tuple[str, Figure]]:
     """Kind and figure of everything to draw for one model: the experiment's, lazy layers, and sizes of caches."""
     experiment = named_by(of_model.cfg)
-    every = [of_model.of(setting) for setting in of_model.settings]
+    every = [of_model.records_of(setting) for setting in of_model.settings]
     records = pd.concat([records for records in every if len(records)], ignore_index=True)
     caption = "; ".join([_caption(of_model.cfg, records, "when compressing"), *_missing(of_model)])
     drawing = _Drawing(of_model, experiment, records, caption)
-    others = [] if "repeats_seconds" in records else [*["lazy_map"] * bool(_lazy(of_model)), "memory"]
-    for kind in dict.fromkeys([experiment.show, *others]):
+    extra_kinds = [] if "repeats_seconds" in records else [*["lazy_map"] * bool(_lazy(of_model)), "memory"]
+    for kind in dict.fromkeys([experiment.show, *extra_kinds]):
         if kind == "table":
             continue
         if kind not in DRAWINGS:

@@ -54,7 +54,7 @@ def write(runs: Sequence[Path], out: Path | None) -> Path:
 def beside_others(path: Path, text: str) -> Path:
     """`path`, or report-2.html and so on where a page of other runs is there, which stays."""
     names = chain([path], (path.with_stem(f"{path.stem}-{number}") for number in count(2)))
-    return next(one for one in names if not is_another(one, text))
+    return next(name for name in names if not is_another(name, text))
 
 
 def is_another(path: Path, text: str) -> bool:

@@ -46,7 +46,7 @@ def differences(sets: Sequence[str]) -> list[str]:
 
 def differing(sets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each of several mappings the leaves in which they differ, by dotted name; None for one that it lacks."""
-    every = [flat(one) for one in sets]
+    every = [flat(mapping) for mapping in sets]
     names = dict.fromkeys(name for leaves in every for name in leaves)
     differ = [name for name in names if len({json.dumps(leaves.get(name)) for leaves in every}) > 1]
     return [{name: leaves.get(name) for name in differ} for leaves in every]

@@ -37,7 +37,7 @@ def page(folders: Sequence[Path]) -> str:
     for index, folder in enumerate(answered):
         run, chunks = read_run(folder)
         runs.append({name: run[name] for name in ("name", "facts")})
-        methods += [one["method"] for one in [*run["settings"], *(run["frontier"] or {"points": []})["points"]]]
+        methods += [entry["method"] for entry in [*run["settings"], *(run["frontier"] or {"points": []})["points"]]]
         data.append(_block(f"run-{index}", run))
         data += [_block(f"layers-{index}-{number}", chunk) for number, chunk in enumerate(chunks)]
     names = [run["name"] for run in runs]
@@ -45,7 +45,7 @@ def page(folders: Sequence[Path]) -> str:
     script = "\n".join(['"use strict";', *((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)])
     style = (ASSETS / "page.css").read_text(encoding="utf-8")
     return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
-        title=escape(", ".join([*names, *(one["name"] for one in [*speeds, *serves])])),
+        title=escape(", ".join([*names, *(entry["name"] for entry in [*speeds, *serves])])),
         script=script,
         style=style,
         policy=f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; img-src data:",

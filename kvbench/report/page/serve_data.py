@@ -21,21 +21,21 @@ from kvbench.report.tables.served_table import differing, first_baseline, served
 ACROSS = {"tokens_per_s": "tokens/s served", "first_token_ms_mean": "first token in ms"}
 
 
-def read_serve(folder: Path, others: Sequence[Path]) -> dict[str, Any]:
+def read_serve(folder: Path, answer_folders: Sequence[Path]) -> dict[str, Any]:
     """Name, manifests, tables and points of a run of loads.
 
-    `tables` has the run's own table as "", and by the number of a run of `others` that answered under the same settings
-    the table of both.
+    `tables` has the run's own table as "". Where a run of `answer_folders` has the same settings, the table of both
+    stands by its number.
     """
     manifests = list(read_manifests(folder)[0].values())
     loads = _labelled(folder, manifests)
     frame = serving(loads)
-    of = f"prompts of {loads['prompts_of'].iloc[0]}" if "prompts_of" in loads else ""
-    title = caption("", loads["benchmark"].iloc[0], loads["model"].iloc[0], "", of)
+    prompts = f"prompts of {loads['prompts_of'].iloc[0]}" if "prompts_of" in loads else ""
+    title = caption("", loads["benchmark"].iloc[0], loads["model"].iloc[0], "", prompts)
     methods = dict(zip(loads["setting"], loads["method"], strict=True))
     tables = {"": plain_table(serve_table(frame, title, notes(loads, frame)), frame["setting"].map(methods))}
-    for place, other in enumerate(others):
-        answers = _labelled(other, list(read_manifests(other)[0].values()))
+    for place, answer_folder in enumerate(answer_folders):
+        answers = _labelled(answer_folder, list(read_manifests(answer_folder)[0].values()))
         if _together(answers, loads):
             tables[str(place)] = _joined(answers, loads, title)
     return {
@@ -80,4 +80,4 @@ def _across(loads: pd.DataFrame, name: str, words: str) -> list[dict[str, Any]]:
         if name in record["figures"]:
             text = f"{words}, {load_text(record['profile'], record['rate'])}"
             by_load.setdefault(text, {})[titled(record["setting"])] = number(record["figures"][name])
-    return [{"text": text, "of": of} for text, of in by_load.items()]
+    return [{"text": text, "of": figures} for text, figures in by_load.items()]

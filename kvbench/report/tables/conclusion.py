@@ -38,16 +38,16 @@ def conclusion(
     compared = _ordered(against(every[(every[["setting", "baseline"]] != full).all(axis=1)], best.name), bytes_of)
     lead = f"nearest to {titled('full')}" if full is not None else "the best"
     first = f"By {metric}, {at_amount(best.name)} is {lead}: {best[metric]:.3f}."
-    same = compared[_signs(compared, metric) == 0] if len(compared) else compared
-    return [first, f"{_indistinguishable(same, 'it', metric)}."] if len(same) else [first]
+    ties = compared[_signs(compared, metric) == 0] if len(compared) else compared
+    return [first, f"{_indistinguishable(ties, 'it', metric)}."] if len(ties) else [first]
 
 
 def _beside_full(compared: pd.DataFrame, metric: str) -> list[str]:
     if note := floor_note(compared, metric):
         return [f"{note}."]
     signs, full = _signs(compared, metric), titled(compared["baseline"].iloc[0])
-    same, worse, better = (compared[signs == sign] for sign in (0, -1, 1))
-    lines = [f"{_indistinguishable(same, full, metric)}."] if len(same) else []
+    ties, worse, better = (compared[signs == sign] for sign in (0, -1, 1))
+    lines = [f"{_indistinguishable(ties, full, metric)}."] if len(ties) else []
     differ = [(what, rows) for what, rows in (("worse", worse), ("better", better)) if len(rows)]
     differing = "; ".join(f"{what} than {full}: {_names(rows['setting'])}" for what, rows in differ)
     return [*lines, f"{differing[0].upper()}{differing[1:]}."] if differ else lines
@@ -59,15 +59,15 @@ def _signs(compared: pd.DataFrame, metric: str) -> pd.Series:
     return sign * ((compared["low"] > 0).astype(int) - (compared["high"] < 0).astype(int))
 
 
-def _indistinguishable(same: pd.DataFrame, baseline: str, metric: str) -> str:
-    samples, units = int(same["samples"].max()), int(same["units"].max())
+def _indistinguishable(ties: pd.DataFrame, baseline: str, metric: str) -> str:
+    samples, units = int(ties["samples"].max()), int(ties["units"].max())
     one_by_one = samples == units
-    fewest = int(same["samples"].min())
+    fewest = int(ties["samples"].min())
     these = f"{fewest:,} to" if fewest < samples else "this" if samples == 1 else "these"
     where = f"{these} {count(samples, 'prompt')}"
     where += "" if one_by_one else f" about {count(units, 'text')}"
-    sentence = f"{_names(same['setting'])} cannot be distinguished from {baseline} by {metric} on {where}"
-    more, at_least = more_units(same, metric)
+    sentence = f"{_names(ties['setting'])} cannot be distinguished from {baseline} by {metric} on {where}"
+    more, at_least = more_units(ties, metric)
     if more:
         further = f"{'at least' if at_least else 'about'} {more:,} more{'' if one_by_one else ' texts'}"
         return f"{sentence}; {further} would show a difference of {SIZE:g}"
@@ -109,14 +109,17 @@ def _ordered(compared: pd.DataFrame, bytes_of: Mapping[str, float] | None) -> pd
 
 def _names(settings: Iterable[str]) -> str:
     """The settings in words, each method once with its ratios or budgets: "SnapKV at 0.2 and 0.4, H2O at 0.4"."""
-    amounts: dict[str, list[str]] = {}
+    by_method: dict[str, list[str]] = {}
     for setting in settings:
         parts = split(setting)
-        amounts.setdefault(parts.method, []).append(parts.amount)
-    named = [f"{name} at {_and(found, ' and ')}" if found[0] else name for name, found in list(amounts.items())[:NAMED]]
-    left = sum(len(found) for found in list(amounts.values())[NAMED:])
+        by_method.setdefault(parts.method, []).append(parts.amount)
+    named = [
+        f"{name} at {_and(amounts, ' and ')}" if amounts[0] else name
+        for name, amounts in list(by_method.items())[:NAMED]
+    ]
+    left = sum(len(amounts) for amounts in list(by_method.values())[NAMED:])
     named += [count(left, "further setting")] if left else []
-    return _and(named, ", and " if any(found[1:] for found in amounts.values()) else " and ")
+    return _and(named, ", and " if any(amounts[1:] for amounts in by_method.values()) else " and ")
 
 
 def at_amount(setting: str) -> str:

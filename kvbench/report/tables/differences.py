@@ -41,7 +41,7 @@ def pairs(records: pd.DataFrame, metric: str) -> pd.DataFrame:
         weights = 1 / counts[members] / len(counts)
         shares = differences / counts[members] / len(counts)
         error = standard_error(differences, strata, labels)
-        of_a, of_b = (bounds(metric, full=one in full) for one in (setting, baseline))
+        of_a, of_b = (bounds(metric, full=name in full) for name in (setting, baseline))
         low, high = paired_interval(a, b, strata, labels, of_a, bounds_of_b=of_b)
         sums.append(np.bincount(labels, weights=shares, minlength=drawn.max() + 1))
         gains = -differences if metric in SMALLER_IS_BETTER else differences

@@ -71,7 +71,11 @@ def recommendation(frontiers: Mapping[str, Frontier], full: float, quality: floa
         return f"On {samples} FullKV's own {measure} is 0: {shows}."
     if best.sure is None or best.possible is None:
         return f"On {samples} no method certainly keeps {kept}{_missing(frontiers, best.margin)}"
-    close = [other for other, one in others if one.possible is not None and one.possible.bytes <= best.sure.bytes]
+    close = [
+        other
+        for other, frontier in others
+        if frontier.possible is not None and frontier.possible.bytes <= best.sure.bytes
+    ]
     beside = f" By these samples {', '.join(map(titled, close))} may need as few." if close else ""
     at_most = "at most " if best.end else ""
     return (

@@ -50,7 +50,7 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     file = as_published(experiment.name, models[0].model) or models[0].cfg
     shown = columns(experiment.columns, models[0].cfg.benchmark, file.benchmark)
     values = published(experiment.published) if experiment.published else NO_VALUES
-    cells = pd.concat([compare(one, shown, experiment, values) for one in models], ignore_index=True)
+    cells = pd.concat([compare(of_model, shown, experiment, values) for of_model in models], ignore_index=True)
     marks = errata_marks(cells, values, experiment.published)
     made = document(
         experiment, models, missing, shown, cells, tables(cells, shown, marks, experiment.ratios), marks.texts
@@ -83,7 +83,7 @@ def show_published(overrides: Sequence[str]) -> None:
 
 def _file_name(experiment: Experiment, models: Sequence[ModelRecords]) -> str:
     """The experiment's name; with models that are not the experiment's, so that a small run replaces no full one."""
-    names = [one.model for one in models]
+    names = [of_model.model for of_model in models]
     words = [] if set(names) <= set(experiment.models) else names
     words += ["hidden"] * (models[0].cfg.question == "hidden")
     return folder_name("-".join([experiment.name, *words]))

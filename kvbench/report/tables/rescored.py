@@ -14,8 +14,8 @@ PUBLISHED = "published"
 
 def by_setting(scored: Sequence[Scored]) -> dict[str, list[Scored]]:
     settings: dict[str, list[Scored]] = {}
-    for one in scored:
-        settings.setdefault(one.setting, []).append(one)
+    for prediction in scored:
+        settings.setdefault(prediction.setting, []).append(prediction)
     return settings
 
 
@@ -28,16 +28,16 @@ def table(scored: Sequence[Scored], known: Mapping[str, float] | None = None) ->
     columns |= {PUBLISHED: dict(known)} if known else {}
     rows = [
         {
-            "task": one.row,
+            "task": prediction.row,
             "setting": setting,
-            "sample": one.sample,
-            "scores": {"score": columns[setting][one.row] / 100},
+            "sample": prediction.sample,
+            "scores": {"score": columns[setting][prediction.row] / 100},
         }
         for setting in columns
-        for one in scored
-        if setting in (one.setting, PUBLISHED) and one.row in columns[setting]
+        for prediction in scored
+        if setting in (prediction.setting, PUBLISHED) and prediction.row in columns[setting]
     ]
-    if any(one.bucket for one in scored):
+    if any(prediction.bucket for prediction in scored):
         ranges = {part: [row_name(task, part) for task in LONGBENCH_E] for part in BUCKETS}
         return breakdown(pd.DataFrame(rows), ranges, None)
     return breakdown(pd.DataFrame(rows), GROUPS, AVERAGES)
@@ -66,12 +66,12 @@ def compare_published(frame: pd.DataFrame, known: Mapping[str, float], source: s
 def compare_records(scored: Sequence[Scored], shown: int = 5) -> list[str]:
     """In words whether every prediction scores as its record says; the first `shown` that do not."""
     away = []
-    for one in scored:
-        stored = one.stored or {}
+    for prediction in scored:
+        where, stored = f"{prediction.sample} under {prediction.setting}", prediction.stored or {}
         away += [
-            f"  {one.sample} under {one.setting}: {name} is {stored.get(name)} in the record and {value} now"
-            for name, value in one.scores.items()
-            if name not in stored or abs(value - stored[name]) > 1e-9
+            f"  {where}: {name} is {stored.get(name)} in the record and {score} now"
+            for name, score in prediction.scores.items()
+            if name not in stored or abs(score - stored[name]) > 1e-9
         ]
     if not away:
         return [f"all {len(scored)} records score as stored"]

@@ -81,7 +81,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "off": ratio_off(group),
                 "changes_while_decoding": changes_while_decoding(group),
                 **({name: group[name].mean() for name in WINDOW_COLUMNS} if has_windows(group) else {}),
-                **({"others": others(group)} if has_windows(group) else {}),
+                **({"others": other_contents(group)} if has_windows(group) else {}),
                 **(of_engines(group) if has_engines(records) else {}),
                 **of_spans(group),
                 **({UNENDED: int(group["prediction"].map(never_ends).sum())} if thinks else {}),
@@ -108,7 +108,7 @@ def ratio_off(records: pd.DataFrame) -> bool:
     return not marked and bool(abs(records[requested].mean() / record["ratio"] - 1) > FAR)
 
 
-def others(records: pd.DataFrame) -> str:
+def other_contents(records: pd.DataFrame) -> str:
     """The contents of layers that no method compresses, in words."""
     states = records["state_bytes"].fillna(0) if "state_bytes" in records else 0 * records["window_bytes"]
     kinds = ["sliding windows"] * bool((records["window_bytes"] > states).any()) + ["states"] * bool((states > 0).any())

@@ -37,9 +37,11 @@ SHOWN = {
 
 
 def columns_shown(frame: pd.DataFrame, wide: bool) -> dict[str, Shown]:
-    """Those of SHOWN that are not empty; in a terminal without intervals, and fewer."""
-    known = {header: one for header, one in SHOWN.items() if frame[one.column].notna().any()}
-    return known if wide else {header: one._replace(spread=False) for header, one in known.items() if one.narrow}
+    """The columns of SHOWN that have values; a terminal shows fewer of them, without intervals."""
+    known = {header: figure for header, figure in SHOWN.items() if frame[figure.column].notna().any()}
+    return (
+        known if wide else {header: figure._replace(spread=False) for header, figure in known.items() if figure.narrow}
+    )
 
 
 def serving(records: pd.DataFrame) -> pd.DataFrame:
@@ -77,7 +79,7 @@ def serve_table(frame: pd.DataFrame, title: str, notes: Sequence[str], wide: boo
     rows = [
         [
             f"{titled(row['setting'])} · {row['load']}",
-            *(cell(row, one) for one in shown.values()),
+            *(cell(row, figure) for figure in shown.values()),
             str(row["answered"]),
             str(row["failed"] + row["unfinished"]),
         ]
@@ -98,8 +100,8 @@ def cell(row: pd.Series, shown: Shown) -> str:
 
 def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     """How it was measured, and capacity, in sentences."""
-    loads = [one for each in records["load_average"] for one in each]
-    limits: dict[str, float] = next((one for one in records["limits"] if one), {})
+    loads = [average for averages in records["load_average"] for average in averages]
+    limits: dict[str, float] = next((stated for stated in records["limits"] if stated), {})
     fewest, most = frame["repeats"].min(), frame["repeats"].max()
     repeats = f"{fewest} to {most} repeats" if fewest < most else count(int(most), "repeat")
     sentences = [
@@ -112,7 +114,7 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
         words = {"first_token_ms": "the first token", "token_ms": "each later one"}
         within = " and ".join(f"{limit:g} ms for {words[name]}" for name, limit in limits.items())
         sentences.append(f"good: within {within}")
-    if errors := [one for one in records["first_error"] if one]:
+    if errors := [error for error in records["first_error"] if error]:
         sentences.append(f"the first failure: {errors[0][:200]}")
     return [*sentences, *capacity_notes(frame)]
 

@@ -25,7 +25,7 @@ def quality(records: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
     differences = compared.set_index("setting") if len(compared) else pd.DataFrame()
     rows = []
     for setting, group in records.groupby("setting", sort=False):
-        scores = [one[metric] for one in group["scores"] if metric in one]
+        scores = [values[metric] for values in group["scores"] if metric in values]
         row: dict[str, Any] = {
             "setting": setting,
             "score": pd.Series(scores, dtype=float).mean(),
@@ -36,8 +36,10 @@ def quality(records: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
             row[name] = differences.loc[setting, name] if known else 0.0 if setting == baseline else float("nan")
         equal = group["equal"].dropna() if "equal" in group else []
         row |= {"equal": sum(map(bool, equal)) if len(equal) else float("nan"), "compared": len(equal)}
-        distances = [one for one in group["distance"] if isinstance(one, dict)] if "distance" in group else []
-        measured = [next((one[name] for name in KL if name in one), None) for one in distances]
+        distances = (
+            [distance for distance in group["distance"] if isinstance(distance, dict)] if "distance" in group else []
+        )
+        measured = [next((distance[name] for name in KL if name in distance), None) for distance in distances]
         kls = [value for value in measured if value is not None]
         rows.append(row | {"kl": sum(kls) / len(kls) if kls else float("nan")})
     return pd.DataFrame(rows)
@@ -88,7 +90,7 @@ def served_table(
         first, before = row["setting"] != before, row["setting"]
         name = f"{titled(row['setting'])} · {row['load']}" if pd.notna(row["load"]) else titled(row["setting"])
         cells = _quality(row) if first or repeated else [""] * 4
-        cells += [cell(row, one) for one in shown.values()]
+        cells += [cell(row, figure) for figure in shown.values()]
         rows.append(
             [name, *cells, _interval(row if wide else {"over_baseline": row["over_baseline"]}, "over_baseline", 2)]
         )

@@ -52,13 +52,13 @@ def task_latex(frame: pd.DataFrame, summary: pd.DataFrame, caption: str, label: 
 def _groups(summary: pd.DataFrame) -> list[pd.DataFrame]:
     """The settings of FullKV, of methods that take no ratio, and of each ratio or budget."""
     full = summary["method"] == FULL
-    others = summary[~full]
+    compressed = summary[~full]
     return [
         group
         for group in (
             summary[full],
-            others[others["requested"].isna()],
-            *(group for _, group in others.groupby("requested")),
+            compressed[compressed["requested"].isna()],
+            *(group for _, group in compressed.groupby("requested")),
         )
         if len(group)
     ]

@@ -39,20 +39,20 @@ class TextTable:
     def rich(self) -> Group:
         """The table at the terminal's width: in several parts below one another if it is too wide."""
         table = self._narrowed(get_console().width)
-        *others, last = table._parts(get_console().width)
-        tables = [*others, replace(last, notes=table.notes)]
+        *parts, last = table._parts(get_console().width)
+        tables = [*parts, replace(last, notes=table.notes)]
         tables[0] = replace(tables[0], title=table.title)
-        return Group(*[part for one in tables for part in ("", one._whole())][1:])
+        return Group(*[text for part in tables for text in ("", part._whole())][1:])
 
     def _narrowed(self, terminal: int) -> "TextTable":
-        """Without columns that repeat another one, as far as the terminal needs it; a note says which."""
+        """The table without columns that repeat another, as far as the terminal's width needs it; a note names them."""
         table = self
-        for name, others in self.repeats.items():
+        for name, columns in self.repeats.items():
             left_out: list[str] = []
-            for other in reversed(others):
-                if _across(_unbroken(table.header, table.rows)) > terminal and self._same(other, name):
-                    left_out.append(other)
-                    table = table._only([i for i, one in enumerate(table.header) if one != other])
+            for column in reversed(columns):
+                if _across(_unbroken(table.header, table.rows)) > terminal and self._same(column, name):
+                    left_out.append(column)
+                    table = table._only([i for i, title in enumerate(table.header) if title != column])
             if left_out:
                 note = f"not shown for want of room: {', '.join(left_out)}, in every row the same as {name}"
                 table = replace(table, notes=[*table.notes, note])
@@ -127,13 +127,13 @@ def column_groups(columns: Sequence[int], lead: int, terminal: int) -> list[list
 
     `columns` are the widths in characters. A column that fits nowhere is alone in its group.
     """
-    leading, others = list(range(lead)), range(lead, len(columns))
-    for count in range(1, len(others) + 1):
-        size = -(-len(others) // count)
-        groups = [[*leading, *others[i : i + size]] for i in range(0, len(others), size)]
+    leading, following = list(range(lead)), range(lead, len(columns))
+    for count in range(1, len(following) + 1):
+        size = -(-len(following) // count)
+        groups = [[*leading, *following[i : i + size]] for i in range(0, len(following), size)]
         if all(_across([columns[i] for i in group]) <= terminal for group in groups):
             return groups
-    return [[*leading, i] for i in others] or [leading]
+    return [[*leading, i] for i in following] or [leading]
 
 
 def _contents(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:

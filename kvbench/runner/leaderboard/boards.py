@@ -52,9 +52,9 @@ def boards(submissions: Sequence[Submission]) -> list[Board]:
     keys: dict[str, Mapping[str, Any]] = {}
     for number, submission in enumerate(submissions):
         for run, records in submission.records.groupby("run", sort=False):
-            same = identity(records.iloc[0], submission.manifests[run])
-            key = digest(same)
-            keys[key] = same
+            properties = identity(records.iloc[0], submission.manifests[run])
+            key = digest(properties)
+            keys[key] = properties
             parts.setdefault(key, []).append(records.assign(submission=number))
     facts = dict(zip(keys, facts_of(list(keys.values())), strict=True))
     made = [_board(keys[key], facts[key], pd.concat(frames, ignore_index=True)) for key, frames in parts.items()]
@@ -76,14 +76,18 @@ def identity(record: pd.Series, manifest: Mapping[str, Any]) -> dict[str, Any]:
 def facts_of(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """The properties that distinguish each board: question and dtype, and others if those are equal."""
     names = [
-        (same["model"], same["benchmark"], f"question {same['question']}, {str(same['dtype']).removeprefix('torch.')}")
-        for same in identities
+        (
+            properties["model"],
+            properties["benchmark"],
+            f"question {properties['question']}, {str(properties['dtype']).removeprefix('torch.')}",
+        )
+        for properties in identities
     ]
     facts = [name[-1] for name in names]
     for name in dict.fromkeys(names):
-        same = [i for i, other in enumerate(names) if other == name]
-        if len(same) > 1:
-            for i, more in zip(same, differing([identities[i] for i in same]), strict=True):
+        places = [i for i, other in enumerate(names) if other == name]
+        if len(places) > 1:
+            for i, more in zip(places, differing([identities[i] for i in places]), strict=True):
                 facts[i] += f" ({'; '.join(_words(fact, value) for fact, value in more.items())})"
     return facts
 
@@ -95,7 +99,7 @@ def _words(fact: str, value: object) -> str:
     return f"{name} {short_hashes(text)}"
 
 
-def _board(same: Mapping[str, Any], facts: str, records: pd.DataFrame) -> Board:
+def _board(properties: Mapping[str, Any], facts: str, records: pd.DataFrame) -> Board:
     labelled = with_labels(records)
     measure = next(iter(labelled["scores"].iloc[0]))
     labelled = labelled[[measure in scores for scores in labelled["scores"]]]
@@ -109,4 +113,4 @@ def _board(same: Mapping[str, Any], facts: str, records: pd.DataFrame) -> Board:
     settings = pd.concat(rows, ignore_index=True)
     settings = settings.rename(columns={measure: "score", "setting": "label"}).assign(measure=measure)
     settings["whole"] = settings["samples"] == samples
-    return Board(same["model"], same["benchmark"], facts, measure, samples, settings, note_of(labelled))
+    return Board(properties["model"], properties["benchmark"], facts, measure, samples, settings, note_of(labelled))

@@ -68,7 +68,7 @@ def write(folders: Sequence[Path], out: Path, targets: Sequence[float] = TARGETS
         tables += [at_equal_bytes(board, targets, links, names), all_settings(board, links, names)]
     tables.append(who_ran_what(submissions, links))
     if apart:
-        tables.append(set_apart(apart, [link(one.folder, out) for one in apart]))
+        tables.append(set_apart(apart, [link(entry.folder, out) for entry in apart]))
     columns = "model benchmark facts label kind submission r_bytes measure score low high samples units whole".split()
     rows = []
     for board in made:

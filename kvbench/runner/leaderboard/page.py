@@ -23,10 +23,10 @@ RULES = (
 
 def markdown(tables: Sequence[Table]) -> str:
     parts = [f"# {TITLE}\n", *(f"- {rule}" for rule in RULES)]
-    for one in tables:
-        parts.append(f"\n{'#' * one.level} {_plain(one.title)}\n")
-        parts += [f"{_plain(one.about)}\n"] * bool(one.about)
-        parts += markdown_rows(one.header, [[_linked(cell) for cell in row] for row in one.rows])
+    for section in tables:
+        parts.append(f"\n{'#' * section.level} {_plain(section.title)}\n")
+        parts += [f"{_plain(section.about)}\n"] * bool(section.about)
+        parts += markdown_rows(section.header, [[_linked(cell) for cell in row] for row in section.rows])
     return "\n".join(parts) + "\n"
 
 
@@ -42,11 +42,11 @@ def _plain(text: str) -> str:
 
 def html(tables: Sequence[Table]) -> str:
     parts = [bullets(RULES)]
-    for one in tables:
-        fragment = escape(anchor(one.title), quote=True)
-        parts.append(f'<h{one.level} id="{fragment}">{escape(one.title)}</h{one.level}>')
-        parts += [f"<p>{escape(one.about)}</p>"] * bool(one.about)
-        parts.append(table(one.header, [[_html_cell(cell) for cell in row] for row in one.rows]))
+    for section in tables:
+        fragment = escape(anchor(section.title), quote=True)
+        parts.append(f'<h{section.level} id="{fragment}">{escape(section.title)}</h{section.level}>')
+        parts += [f"<p>{escape(section.about)}</p>"] * bool(section.about)
+        parts.append(table(section.header, [[_html_cell(cell) for cell in row] for row in section.rows]))
     return document(TITLE, parts)
 
 

@@ -130,7 +130,7 @@ def who_ran_what(submissions: Sequence[Submission], links: Sequence[str]) -> Tab
 
 def set_apart(apart: Sequence[Apart], links: Sequence[str]) -> Table:
     """A row for each folder that is not ranked, and why."""
-    rows = [[Cell(one.name, link), Cell(one.why)] for one, link in zip(apart, links, strict=True)]
+    rows = [[Cell(entry.name, link), Cell(entry.why)] for entry, link in zip(apart, links, strict=True)]
     return Table("Not ranked", ["submission", "why"], rows, "kvbench verify FOLDER has all that was found.")
 
 

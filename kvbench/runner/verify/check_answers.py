@@ -91,17 +91,17 @@ def _beside_full(record: Mapping[str, Any], full: Mapping[str, Any]) -> Iterator
     if record["memory"] != full["memory"]:
         yield missing(f"it was made with memory={record['memory']}, FullKV's answer with {full['memory']}")
         return
-    same = record["full_cache_tokens"] if record["compress_at"] != "in_prefill" else 0  # the method's, see `manifests`
+    bound = record["full_cache_tokens"] if record["compress_at"] != "in_prefill" else 0  # the method's, see `manifests`
     if (
         record["r1"] == 1
         and record.get("r_mean") == record.get("r_read") == 1
         and '"kvbench.methods.Dense"' in record["parameters"]
     ):
-        same = max(len(tokens), len(full_tokens))
-    safe = min([same, *close_places(record), *close_places(full)])
+        bound = max(len(tokens), len(full_tokens))
+    safe = min([bound, *close_places(record), *close_places(full)])
     if tokens[:safe] != full_tokens[:safe] and _ends(record)[:safe] != _ends(full)[:safe]:
         yield wrong(f"its first {safe} token(s) were chosen with FullKV's cache, but differ from FullKV's")
-    elif safe < same and tokens[:same] != full_tokens[:same]:
+    elif safe < bound and tokens[:bound] != full_tokens[:bound]:
         yield missing(f"rounding could change its tokens from number {safe}, and they differ from FullKV's")
 
 

@@ -33,8 +33,8 @@ def bytes_fit(folder: Folder, places: Places | None = None) -> Check:
     findings = Findings()
     per_token = set()
     lengths: dict[str, int] = {}
-    if others := sorted({record["kind"] for record in folder.records} - {"method"}):
-        findings.missing.append(f"the bytes of records of kind {' and '.join(others)} are not compared")
+    if kinds := sorted({record["kind"] for record in folder.records} - {"method"}):
+        findings.missing.append(f"the bytes of records of kind {' and '.join(kinds)} are not compared")
     shapes = {run: known_shape(manifest, places or {}) for run, manifest in folder.manifests.items()}
     for record, manifest in folder.with_manifests():
         if record["kind"] != "method":

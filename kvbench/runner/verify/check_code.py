@@ -85,22 +85,22 @@ def _against_files(
     try:
         with offline():
             folder = model_folder_of(manifest, places)
-            here = model_identity(str(folder), "").get("files")
+            local = model_identity(str(folder), "").get("files")
     except Exception:  # whatever a stranger's configuration leads to: the files are not here
-        here = None
+        local = None
     if private and not places.get("model.path"):
         missing.append("the weights come from a folder: their hashes fit no published model that is known here")
         return False
-    if here is None:
+    if local is None:
         missing.append("the model's files are not here")
-    elif here != model["files"]:
-        differ = sorted(name for name in {*here, *model["files"]} if here.get(name) != model["files"].get(name))
+    elif local != model["files"]:
+        differ = sorted(name for name in {*local, *model["files"]} if local.get(name) != model["files"].get(name))
         theirs, ours = (manifest.get("packages") or {}).get("transformers"), version("transformers")
         if recorded(manifest).model.get("embedded") and theirs != ours and SINGLE not in differ:
             missing.append(f"{', '.join(differ)}: made by transformers {theirs}, and here by {ours}, of one file")
         else:
             wrong.append(f"the model's files are others than those here: {', '.join(differ)}")
-    return bool(here == model["files"])
+    return bool(local == model["files"])
 
 
 def preset_of(name: object) -> Mapping[str, Any] | None:

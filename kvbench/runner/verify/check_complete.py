@@ -60,9 +60,9 @@ def complete(folder: Folder) -> Check:
 
 def _went_on(manifest: Mapping[str, Any], folder: Folder) -> bool:
     """Whether another run finished this one's request."""
-    same = ("requested", "wanted")
+    fields = ("requested", "wanted")
     return any(
-        other.get("status") == "finished" and all(other.get(name) == manifest.get(name) for name in same)
+        other.get("status") == "finished" and all(other.get(name) == manifest.get(name) for name in fields)
         for other in folder.manifests.values()
     )
 

@@ -43,7 +43,7 @@ def _parsed(manifest: Mapping[str, Any]) -> Iterator[Note]:
     if config.get("wandb") == LEFT_OUT:
         config["wandb"] = NO_ACCOUNT
     try:
-        Configuration.of(config)
+        Configuration.from_plain(config)
     except (UserError, TypeError) as error:
         yield missing(f"its configuration is none that this version takes: {error}")
 

@@ -15,13 +15,13 @@ TIMES = ("prefill_seconds", "compress_seconds", "decode_seconds")
 def no_copies(folder: Folder) -> Check:
     """No cell has two records, and no two records have the same times: clocks count nanoseconds."""
     wrong = [finding.message for finding in check(folder.frame) if finding.kind in ("conflict", "data")]
-    same, prefills = defaultdict(list), defaultdict(set)
+    by_times, prefills = defaultdict(list), defaultdict(set)
     for record in folder.methods:
         if record["decode_steps"] and record["decode_seconds"]:
-            same[tuple(record[name] for name in TIMES)].append(record)
+            by_times[tuple(record[name] for name in TIMES)].append(record)
         if record["question"] == "visible" and not record.get("context_id") and not record.get("sampling"):
             prefills[prefill_of(record)].add(record["sample"])
-    wrong += [f"{named(a)} and {named(b)} have the same times" for a, b in _pairs(same.values())]
+    wrong += [f"{named(a)} and {named(b)} have the same times" for a, b in _pairs(by_times.values())]
     timed = (sorted(samples) for seconds, samples in prefills.items() if seconds)
     wrong += [f"samples {a!r} and {b!r} have the same seconds of prefill" for a, b in _pairs(timed)]
     return judged("copies", "cells of the table, and times of different records", wrong)

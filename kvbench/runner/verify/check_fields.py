@@ -13,9 +13,9 @@ from kvbench.runner.verify.verdict import Check, Findings, Note, missing, wrong
 
 # Names in configurations of the benchmarks whose records have their own kind.
 OF_KIND = {
-    f"{place}.{one.__qualname__}": kind
-    for one, kind in ((Speed, "speed"), (Serve, "serve"))
-    for place in (one.__module__, benchmarks.__name__)
+    f"{place}.{benchmark.__qualname__}": kind
+    for benchmark, kind in ((Speed, "speed"), (Serve, "serve"))
+    for place in (benchmark.__module__, benchmarks.__name__)
 }
 
 

@@ -56,8 +56,8 @@ def _preset(name: str, text: str, model: str) -> Iterator[Note]:
     preset = parameters_of(name, model)
     if preset is not None and not (other := different(preset, recorded)):
         return
-    if same := same_as(recorded, model):
-        yield wrong(f"its parameters are those of {same!r}")
+    if twin := same_as(recorded, model):
+        yield wrong(f"its parameters are those of {twin!r}")
     elif preset is not None and recorded.get("_target_") != preset["_target_"]:
         yield wrong(f"the preset of this name is {preset['_target_']}, not {recorded.get('_target_')}")
     elif preset is not None:

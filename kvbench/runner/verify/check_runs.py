@@ -99,15 +99,15 @@ def _counted(manifest: Mapping[str, Any], made: int) -> Iterator[Note]:
     if unsaid := [name for name in names if not isinstance(manifest.get(name), int)]:
         yield missing(f"it does not say its number of records: {', '.join(unsaid)}")
         return
-    claimed, wanted, there = manifest.get("records"), manifest["wanted"], manifest["there"]
+    claimed, wanted, existing = manifest.get("records"), manifest["wanted"], manifest["there"]
     if not isinstance(claimed, int):
         return  # completeness says that it did not finish
     if claimed != made:
         yield wrong(f"made {claimed} records, but {made} name it")
-    if there + claimed > wanted:
-        yield wrong(f"{there} records and {claimed} more are over the {wanted} that it wanted")
-    if finished and there + claimed < wanted:
-        yield wrong(f"finished with {there + claimed} of {wanted} records")
+    if existing + claimed > wanted:
+        yield wrong(f"{existing} records and {claimed} more are over the {wanted} that it wanted")
+    if finished and existing + claimed < wanted:
+        yield wrong(f"finished with {existing + claimed} of {wanted} records")
 
 
 def _timed(manifest: Mapping[str, Any]) -> Iterator[Note]:

@@ -31,7 +31,7 @@ def samples_fit(folder: Folder, materials: Materials) -> Check:
         fit = _row_fits(folder.packed, samples[name], row) if name in samples else None
         if fit is None:
             wrong.append(f"{name!r} is no sample of the benchmark")
-        elif not fit.same:
+        elif not fit.matches:
             wrong.append(f"sample {name!r} is another one in the benchmark")
         elif not fit.complete:
             missing.append(f"the row of sample {name!r} has other fields or passages than this version writes")
@@ -48,7 +48,7 @@ def samples_fit(folder: Folder, materials: Materials) -> Check:
 
 
 class Fit(NamedTuple):
-    same: bool  # whether a row is of the benchmark's sample
+    matches: bool  # whether a row is of the benchmark's sample
     complete: bool  # whether it has all fields and passages that this version writes
 
 

@@ -21,8 +21,8 @@ def times_fit(folder: Folder) -> Check:
     """No time is negative, shorter than any machine takes, or longer than its run."""
     findings = Findings()
     passes: defaultdict[str, defaultdict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
-    if others := sorted({record["kind"] for record in folder.records} - {"method"}):
-        findings.missing.append(f"the times of records of kind {' and '.join(others)} are not compared")
+    if kinds := sorted({record["kind"] for record in folder.records} - {"method"}):
+        findings.missing.append(f"the times of records of kind {' and '.join(kinds)} are not compared")
     for record, manifest in folder.with_manifests():
         if record["kind"] != "method":
             continue

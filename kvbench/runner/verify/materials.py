@@ -58,7 +58,7 @@ def _materials(arguments: str) -> Materials:
         try:
             tokenizer = tokenizer_of(manifest, places)
             samples = samples_of(manifest, tokenizer, places)
-            prompts = Prompts.of(recorded(manifest).model, tokenizer)
+            prompts = Prompts.from_model(recorded(manifest).model, tokenizer)
         except Exception as error:  # a stranger's configuration can raise anything in libraries
             other = isinstance(error, OtherData) and makes_its_own(manifest)
             missing.append(f"{'its samples' if tokenizer else 'its tokenizer'}: {' '.join(str(error).split())[:200]}")
@@ -69,8 +69,8 @@ def makes_its_own(manifest: Mapping[str, Any]) -> bool:
     """Whether this version of kvbench, or of a plug-in, made the run's samples without data of the machine."""
     benchmark = recorded(manifest).benchmark
     made_by = versions_of([str(benchmark.get(TARGET))])
-    same = manifest.get("kvbench") == __version__ and made_by.items() <= (manifest.get("plugins") or {}).items()
-    return same and not any(benchmark.get(name) for name in PLACES)
+    same_version = manifest.get("kvbench") == __version__ and made_by.items() <= (manifest.get("plugins") or {}).items()
+    return same_version and not any(benchmark.get(name) for name in PLACES)
 
 
 def tokenizer_of(manifest: Mapping[str, Any], places: Places) -> PreTrainedTokenizerBase:

@@ -31,7 +31,7 @@ class Prompts:
     counted: dict[tuple[str, str, str], Lengths] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> "Prompts":
+    def from_model(cls, model: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> "Prompts":
         """From a configuration's `model`. Raises UserError where it describes no model."""
         return cls(replace(model_spec(model), max_length=ANY_LENGTH), tokenizer)
 

@@ -24,7 +24,7 @@ def made_again(folder: Folder, materials: Materials, places: Places, draw: Draw)
 
     WRONG for a difference that rounding cannot explain; UNPROVEN where it may, or where this machine lacks something.
     """
-    names = draw.of(folder.methods)
+    names = draw.samples(folder.methods)
     samples = {record["sample"] for record in folder.methods}
     about = f"{len(names)} of {count(len(samples), 'sample')} made again here, drawn with --nonce {draw.nonce}"
     try:
@@ -45,7 +45,7 @@ def _made_again(folder: Folder, materials: Materials, places: Places, names: Seq
     chosen = {key: settings[key] for key in dict.fromkeys(map(setting_hash, drawn)) if key in settings}
     run = the_run(manifest, list(chosen.values()), materials, places, any(record.get("distance") for record in drawn))
     samples = [sample for sample in materials.samples or () if sample.id in names]
-    wrong, missing, same, compared = [], [], 0, 0
+    wrong, missing, equal, compared = [], [], 0, 0
     try:
         with use_kernels(how_of(manifest).kernels), out_of_memory("making answers again"):
             made = answers(run, samples, "answers made again")
@@ -60,18 +60,18 @@ def _made_again(folder: Folder, materials: Materials, places: Places, names: Seq
                 if differing(record, again):
                     contested.setdefault(record["sample"], []).append(record)
                 else:
-                    same += 1
+                    equal += 1
             for sample in samples:
                 if not (differ := contested.get(sample.id)):
                     continue
-                others = rounded_otherwise(run, sample, [chosen[setting_hash(record)] for record in differ])
+                variants = rounded_otherwise(run, sample, [chosen[setting_hash(record)] for record in differ])
                 for record in differ:
                     place = (sample.id, setting_hash(record))
-                    judged = judge(record, made[place], [records[place] for records in others if place in records])
+                    judged = judge(record, made[place], [records[place] for records in variants if place in records])
                     wrong += [f"{named(record)}: {line}" for line in judged.wrong]
                     missing += [f"{named(record)}: {line}, which rounding can change" for line in judged.open]
     except UserError as error:
         raise NotHere(str(error)) from error
     verdict = Verdict.WRONG if wrong else Verdict.UNPROVEN if missing or not compared else Verdict.PROVEN
-    summary = f"{', '.join(names)}: {same} of {count(compared, 'answer')} the same in tokens, bytes and scores"
+    summary = f"{', '.join(names)}: {equal} of {count(compared, 'answer')} the same in tokens, bytes and scores"
     return Check(NAME, verdict, about, (summary, *shortened(wrong or missing)), compared)

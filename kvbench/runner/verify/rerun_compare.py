@@ -40,8 +40,8 @@ def differing(record: Record, again: Record) -> set[str]:
     return {name for name in differ if not of_answer(name)} | {"tokens"} if "tokens" in differ else differ
 
 
-def judge(record: Record, again: Record, others: Sequence[Record]) -> Differences:
-    """The fields that differ, judged by `others`: the same record with the model's sums rounded differently."""
+def judge(record: Record, again: Record, variants: Sequence[Record]) -> Differences:
+    """The fields that differ, judged by `variants`: the same record with the model's sums rounded differently."""
     differ = differing(record, again)
     wrong: list[str] = []
     unsure: list[str] = []
@@ -50,12 +50,14 @@ def judge(record: Record, again: Record, others: Sequence[Record]) -> Difference
         place = common_prefix(tokens, again["tokens"])
         line = f"token {place} is {_at(tokens, place)}, and {_at(again['tokens'], place)} when made again"
         close = again.get("close_call")
-        rounding = (close is not None and close <= place) or any(other["tokens"] != again["tokens"] for other in others)
+        rounding = (close is not None and close <= place) or any(
+            variant["tokens"] != again["tokens"] for variant in variants
+        )
         (unsure if rounding else wrong).append(line)
         if rounding and record["compress_at"] not in BEFORE_ANSWERS:
             return Differences(wrong, unsure)  # the prompt's bytes in its caches depend on the tokens
     for name in sorted(differ - {"tokens"}):
-        most = max((apart(other.get(name), again[name]) for other in others), default=0.0)
+        most = max((apart(variant.get(name), again[name]) for variant in variants), default=0.0)
         line = f"{name} is {_short(record[name])}, and {_short(again[name])} when made again"
         (unsure if apart(record[name], again[name]) <= SLACK * most else wrong).append(line)
     return Differences(wrong, unsure)

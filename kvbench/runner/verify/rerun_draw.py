@@ -26,7 +26,7 @@ class Draw:
         if not self.nonce.isascii() or not self.nonce.isprintable() or not self.nonce:
             raise UserError(f"--nonce {self.nonce!r} must be printable ASCII characters")
 
-    def of(self, records: Iterable[Mapping[str, Any]]) -> list[str]:
+    def samples(self, records: Iterable[Mapping[str, Any]]) -> list[str]:
         """The drawn samples, at most `count`.
 
         A change of any record changes the draw, so that a forger cannot try out folders without the nonce.

@@ -14,14 +14,14 @@ MIXED = ("full", "streaming_llm", "snapkv", "pyramidkv", "adakv", "kivi", "spind
 def against_alone(settings: list[Setting], model, n: int) -> dict:
     """Whether each setting decodes in a batch the tokens that it decodes alone; rounding may change a close call."""
     caches, logits, alone = [], [], {}
-    for one in settings:
-        state, budget = prefilled(one, model, n), budget_of(one, model, n)
-        alone[one.name] = generate(model, one.method.compress(state, budget), state.logits, STEPS, frozenset())
-        caches.append(one.method.compress(state, budget))
+    for setting in settings:
+        state, budget = prefilled(setting, model, n), budget_of(setting, model, n)
+        alone[setting.name] = generate(model, setting.method.compress(state, budget), state.logits, STEPS, frozenset())
+        caches.append(setting.method.compress(state, budget))
         logits.append(state.logits)
     together = decode(model, batched(caches), torch.stack(logits), STEPS, frozenset())
-    found = zip(alone.items(), together, strict=True)
-    return {"different": [name for (name, a), b in found if differ(a.tokens, b.tokens, a.close_call)]}
+    answers = zip(alone.items(), together, strict=True)
+    return {"different": [name for (name, a), b in answers if differ(a.tokens, b.tokens, a.close_call)]}
 
 
 def differ(a: list[int], b: list[int], close_call: int | None) -> bool:

@@ -23,36 +23,36 @@ def compared(n: int, device: str) -> dict:
     generator = torch.Generator().manual_seed(n)
     query, window = (torch.randn(KV_HEADS * GROUP, q, HEAD_DIM, generator=generator).to(dtype) for q in (1, WINDOW))
     keys, values = (torch.randn(KV_HEADS, n, HEAD_DIM, generator=generator).to(dtype) for _ in range(2))
-    here = [x.to(device) for x in (query, window, keys, values)]
-    found = {}
-    for name, (mine, expected) in pairs(here, (query, window, keys, values)).items():
+    on_device = [x.to(device) for x in (query, window, keys, values)]
+    gaps = {}
+    for name, (mine, expected) in pairs(on_device, (query, window, keys, values)).items():
         gap = difference(mine.cpu(), expected)
-        found[name] = {"difference": gap, "over_allowed": gap / ALLOWED[mine.dtype]}
-    return found
+        gaps[name] = {"difference": gap, "over_allowed": gap / ALLOWED[mine.dtype]}
+    return gaps
 
 
 @torch.inference_mode()
-def pairs(here: list[Tensor], there: tuple[Tensor, ...]) -> dict[str, tuple[Tensor, Tensor]]:
+def pairs(on_device: list[Tensor], on_cpu: tuple[Tensor, ...]) -> dict[str, tuple[Tensor, Tensor]]:
     """By name: the result on the device, and that of its reference from the same tensors on the CPU."""
-    query, window, keys, values = there
-    one, many = (attention(x, keys, values) for x in (query, window))
-    found = {
-        "dense, one query": (dense_attention(*(x[None] for x in (here[0], *here[2:])), SCALING)[0], one),
-        "dense, a chunk": (dense_attention(*(x[None] for x in (here[1], *here[2:])), SCALING)[0], many),
+    query, window, keys, values = on_cpu
+    single, many = (attention(x, keys, values) for x in (query, window))
+    results = {
+        "dense, one query": (dense_attention(*(x[None] for x in (on_device[0], *on_device[2:])), SCALING)[0], single),
+        "dense, a chunk": (dense_attention(*(x[None] for x in (on_device[1], *on_device[2:])), SCALING)[0], many),
     }
-    for kernels in ("auto", "triton") if here[0].is_cuda else ("auto",):
-        found[f"packed, kernels={kernels}"] = packed(here, kernels), one
-    sums, lse = column_sums(here[1], here[2], SCALING, keys.shape[1] - WINDOW)
+    for kernels in ("auto", "triton") if on_device[0].is_cuda else ("auto",):
+        results[f"packed, kernels={kernels}"] = packed(on_device, kernels), single
+    sums, lse = column_sums(on_device[1], on_device[2], SCALING, keys.shape[1] - WINDOW)
     expected_sums, expected_lse = votes(window, keys)
-    found["votes of a window"] = sums, expected_sums
-    found["log-sum-exps of a window"] = lse, expected_lse
-    codes, restored = quantised(here[2], here[3])
-    found["quantised"] = codes(here[0]), attention(query, *restored)
-    return found
+    results["votes of a window"] = sums, expected_sums
+    results["log-sum-exps of a window"] = lse, expected_lse
+    codes, restored = quantised(on_device[2], on_device[3])
+    results["quantised"] = codes(on_device[0]), attention(query, *restored)
+    return results
 
 
-def packed(here: list[Tensor], kernels: Kernels) -> Tensor:
-    query, _, keys, values = here
+def packed(on_device: list[Tensor], kernels: Kernels) -> Tensor:
+    query, _, keys, values = on_device
     n = keys.shape[1]
     place = torch.arange(KV_HEADS + 1, dtype=torch.int32, device=keys.device)
     flat = (x.flatten(0, 1) for x in (keys, values))

@@ -12,13 +12,13 @@ from scripts.benchmarks.gpu.models import budget_of, prefilled
 
 
 @torch.inference_mode()
-def bytes_of(one: Setting, model: PreTrainedModel, n: int) -> dict:
+def bytes_of(setting: Setting, model: PreTrainedModel, n: int) -> dict:
     """Bytes that a prompt's caches count, and those that the allocator has been asked for and has given for them: by
     which both shrink when the caches are freed (null on a CPU). It gives up to 1 MiB more than is asked for a tensor
     that reuses a larger block.
     """
-    state = prefilled(one, model, n)
-    caches = one.method.compress(state, budget_of(one, model, n))
+    state = prefilled(setting, model, n)
+    caches = setting.method.compress(state, budget_of(setting, model, n))
     counted = storage_bytes(stored(caches))
     del state
     if model.device.type != "cuda":

@@ -23,19 +23,19 @@ def of_class(model_type: str, device: str) -> dict:
         model = taking_attention(model_type)
         ids = token_ids(N, model.config.get_text_config().vocab_size)
         state = prefilled_ids(model, ids)
-        there = generate(model, state.whole(FullKV().compress(state, N)), state.logits, NEW, frozenset())
+        expected = generate(model, state.whole(FullKV().compress(state, N)), state.logits, NEW, frozenset())
     except UserError as error:
         return {"absent": str(error)}
     except Exception as error:  # which classes can be made is asked on a CPU: scripts/results/model_classes.py
         return {"absent": f"{type(error).__name__}: {first_line(error)}"}
     model = model.to(device)
-    here = prefilled_ids(model, ids)
-    caches = here.whole(FullKV().compress(here, N))
-    mine = generate(model, copy.deepcopy(caches), here.logits, NEW, frozenset())
+    state_on_device = prefilled_ids(model, ids)
+    caches = state_on_device.whole(FullKV().compress(state_on_device, N))
+    answer = generate(model, copy.deepcopy(caches), state_on_device.logits, NEW, frozenset())
     return {
-        "logits": float((here.logits.cpu() - state.logits).abs().max() / state.logits.abs().max()),
-        "tokens": mine.tokens,
-        "cpu_tokens": there.tokens,
-        "close_call": there.close_call,
-        **({} if here.others else repeated(model, caches, here.logits)),
+        "logits": float((state_on_device.logits.cpu() - state.logits).abs().max() / state.logits.abs().max()),
+        "tokens": answer.tokens,
+        "cpu_tokens": expected.tokens,
+        "close_call": expected.close_call,
+        **({} if state_on_device.others else repeated(model, caches, state_on_device.logits)),
     }

@@ -49,10 +49,10 @@ def token_ids(n: int, vocabulary: int, seed: int = 0) -> Tensor:
     return torch.randint(3, vocabulary, (n,), generator=torch.Generator().manual_seed(seed))
 
 
-def prefilled(one: Setting, model: PreTrainedModel, n: int, seed: int = 0) -> PrefillState:
+def prefilled(setting: Setting, model: PreTrainedModel, n: int, seed: int = 0) -> PrefillState:
     """A prompt of n random tokens as a setting's method needs it, with its second passes over the context."""
-    plan = one.method.plan(n, len(model.model.layers), budget_of(one, model, n))
-    return SharedPass(model, token_ids(n, model.config.vocab_size, seed), plan, one.method.needs).state
+    plan = setting.method.plan(n, len(model.model.layers), budget_of(setting, model, n))
+    return SharedPass(model, token_ids(n, model.config.vocab_size, seed), plan, setting.method.needs).state
 
 
 def prefilled_ids(model: PreTrainedModel, ids: Tensor) -> PrefillState:
@@ -60,8 +60,8 @@ def prefilled_ids(model: PreTrainedModel, ids: Tensor) -> PrefillState:
     return SharedPass(model, ids, FullPrefill(), Needs()).state
 
 
-def budget_of(one: Setting, model: PreTrainedModel, n: int) -> int:
-    return one.budget_at(n, len(model.model.layers))
+def budget_of(setting: Setting, model: PreTrainedModel, n: int) -> int:
+    return setting.budget_at(n, len(model.model.layers))
 
 
 def write_head_scores(file: Path, model: PreTrainedModel) -> None:
@@ -78,12 +78,12 @@ def on_cpu(state: PrefillState) -> PrefillState:
 
 
 def moved(value: Any) -> Any:
-    """A copy on the CPU of a tensor, or of what holds some; without what a layer remembers of its device."""
+    """A copy on the CPU of a tensor, or of an object that holds tensors, without what a layer caches for its device."""
     if isinstance(value, Tensor):
         return value.cpu()
     if isinstance(value, dict):
         return {key: moved(part) for key, part in value.items()}
     if is_dataclass(value) and not isinstance(value, Rope):
-        own = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
-        return replace(value, **{name: moved(part) for name, part in own.items()})
+        parts = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+        return replace(value, **{name: moved(part) for name, part in parts.items()})
     return value

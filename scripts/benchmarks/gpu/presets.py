@@ -29,17 +29,19 @@ REPEATED = 72  # tokens decoded with and without a CUDA graph: Python makes room
 
 
 @torch.inference_mode()
-def preset(one: Setting, model: PreTrainedModel, cpu_model: PreTrainedModel, n: int) -> dict:
+def preset(setting: Setting, model: PreTrainedModel, cpu_model: PreTrainedModel, n: int) -> dict:
     """`of_prompt` for the first prompt with which the CPU gives the same, or for the last one, with what rounding alone
     changes of its attention."""
     for seed in range(PROMPTS):
-        found = of_prompt(one, model, cpu_model, n, seed) | {"prompts": seed + 1}
-        if found["kept_equal"] and found["outputs"] <= OUTPUTS and found["tokens_equal"]:
-            return found
-    return found | {"by_rounding": by_rounding(one, prefilled(one, model, n, seed), budget_of(one, model, n))}
+        result = of_prompt(setting, model, cpu_model, n, seed) | {"prompts": seed + 1}
+        if result["kept_equal"] and result["outputs"] <= OUTPUTS and result["tokens_equal"]:
+            return result
+    return result | {
+        "by_rounding": by_rounding(setting, prefilled(setting, model, n, seed), budget_of(setting, model, n))
+    }
 
 
-def by_rounding(one: Setting, state: PrefillState, budget: int) -> float:
+def by_rounding(setting: Setting, state: PrefillState, budget: int) -> float:
     """How far attention is apart on the CPU after keys and values were rounded otherwise: `outputs` of `compared`."""
     original, generator = on_cpu(state), torch.Generator().manual_seed(0)
 
@@ -49,27 +51,27 @@ def by_rounding(one: Setting, state: PrefillState, budget: int) -> float:
     layers = [replace(layer, keys=rounded(layer.keys), values=rounded(layer.values)) for layer in original.layers]
     other = PrefillState(layers, original.logits)
     with use_kernels("torch"):
-        caches = [seen(one.method.compress(each, budget), original) for each in (original, other)]
+        caches = [seen(setting.method.compress(each, budget), original) for each in (original, other)]
     return float(compared(*caches)["outputs"])
 
 
-def of_prompt(one: Setting, model: PreTrainedModel, cpu_model: PreTrainedModel, n: int, seed: int) -> dict:
+def of_prompt(setting: Setting, model: PreTrainedModel, cpu_model: PreTrainedModel, n: int, seed: int) -> dict:
     """Prefill on the device; compress and decode there and, from a copy of the state, on the CPU."""
-    budget = budget_of(one, model, n)
-    state = prefilled(one, model, n, seed)
+    budget = budget_of(setting, model, n)
+    state = prefilled(setting, model, n, seed)
     original = on_cpu(state)
-    caches = one.method.compress(state, budget)
-    here = seen(caches, original)
-    tokens = generate(model, copy.deepcopy(caches), state.logits, STEPS, frozenset())
+    caches = setting.method.compress(state, budget)
+    on_device = seen(caches, original)
+    answer = generate(model, copy.deepcopy(caches), state.logits, STEPS, frozenset())
     with use_kernels("torch"):  # what defines the results, whatever else this machine could compute them with
-        twins = one.method.compress(original, budget)
-        found = compared(here, seen(twins, original))
-        other = generate(cpu_model, twins, original.logits, STEPS, frozenset())
-    return found | {
-        "tokens": tokens.tokens,
-        "cpu_tokens": other.tokens,
-        "tokens_equal": tokens.tokens == other.tokens,
-        "close_call": tokens.close_call,
+        twins = setting.method.compress(original, budget)
+        result = compared(on_device, seen(twins, original))
+        cpu_answer = generate(cpu_model, twins, original.logits, STEPS, frozenset())
+    return result | {
+        "tokens": answer.tokens,
+        "cpu_tokens": cpu_answer.tokens,
+        "tokens_equal": answer.tokens == cpu_answer.tokens,
+        "close_call": answer.close_call,
         **repeated(model, caches, state.logits),
     }
 
@@ -92,11 +94,11 @@ def repeated(model: PreTrainedModel, caches: list[LayerCache], logits: Tensor) -
 
 
 @torch.inference_mode()
-def operators(one: Setting, model: PreTrainedModel, n: int) -> dict[str, dict]:
+def operators(setting: Setting, model: PreTrainedModel, n: int) -> dict[str, dict]:
     """Every operator that a setting calls from prompt to tokens, beside its reference."""
     with Twins() as twins:
-        state = prefilled(one, model, n)
-        cache = batched([one.method.compress(state, budget_of(one, model, n))])
+        state = prefilled(setting, model, n)
+        cache = batched([setting.method.compress(state, budget_of(setting, model, n))])
         cache.make_room(STEPS)  # as on a GPU, on every machine
         decode(model, cache, state.logits[None], STEPS, frozenset())
     return {name: asdict(compared) for name, compared in twins.operators.items()}
@@ -137,7 +139,7 @@ def attended(caches: Sequence[LayerCache], state: PrefillState) -> list[Tensor]:
     for cache, layer in zip(copy.deepcopy(caches), state.layers, strict=True):
         device = cache.tensors()[0].device
         query = drawn(layer.num_attention_heads, layer.keys, 3 / layer.keys.std())
-        own = [drawn(layer.num_key_value_heads, x, x.std()).to(device) for x in (layer.keys, layer.values)]
-        cache.update(*own)
+        token = [drawn(layer.num_key_value_heads, x, x.std()).to(device) for x in (layer.keys, layer.values)]
+        cache.update(*token)
         outputs.append(cache.attend(query.to(device), layer.scaling).cpu())
     return outputs

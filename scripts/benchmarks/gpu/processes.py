@@ -47,10 +47,10 @@ class Worker:
     """A process that performs rows, one after the other, until one of them ends it."""
 
     def __init__(self, context, threads: int | None):
-        self.connection, there = context.Pipe()
-        self.process = context.Process(target=serve, args=(there, threads))
+        self.connection, child_end = context.Pipe()
+        self.process = context.Process(target=serve, args=(child_end, threads))
         self.process.start()
-        there.close()
+        child_end.close()
 
     def ask(self, row: Row, seconds: float, end: Callable[[], float]) -> dict | None:
         """What a row found, or how its process ended; what it had told of so far (None: nothing) where it was not
@@ -106,8 +106,8 @@ class Rows:
             threads = None if processes == 1 else max(1, (cores() or 1) // processes)
             with ThreadPoolExecutor(processes) as pool:
                 each = [pool.submit(self._one_by_one, waiting, threads, longest) for _ in range(processes)]
-            for one in each:
-                one.result()  # or its error
+            for worker in each:
+                worker.result()  # or its error
         names = dict.fromkeys([row.name for row in rows])
         self.found |= {name: self.found.pop(name) for name in names if name in self.found}  # in their order
 
@@ -171,10 +171,10 @@ def too_long(row: Row) -> dict:
 _there: Connection | None = None  # in a worker: to whom it tells
 
 
-def tell_so_far(found: dict) -> None:
-    """Keep what a row has found, should it not come to its end."""
+def tell_so_far(results: dict) -> None:
+    """Keep a row's results so far, in case the row does not finish."""
     if _there is not None:
-        _there.send((SO_FAR, json.loads(json.dumps(found, default=str))))
+        _there.send((SO_FAR, json.loads(json.dumps(results, default=str))))
 
 
 def serve(connection, threads: int | None) -> None:

@@ -27,18 +27,18 @@ def markdown(result: dict) -> str:
     parts += operators([*of_kind(rows, "preset").values(), *of_kind(rows, "heads").values()])
     parts += ["", "## Batches, another GPU, long prompts", "", *others(rows)]
     parts += ["", "## Bytes: allocated over counted", ""]
-    parts += [f"- {name}: {told(one)}" for name, one in of_kind(rows, "bytes").items()]
+    parts += [f"- {name}: {key_values(row)}" for name, row in of_kind(rows, "bytes").items()]
     lengths = list(of_kind(rows, "speed").values())
     for length in lengths:
         parts += ["", f"## {length.get('n')} tokens", "", *speed(length)]
     parts += ["", "## Goals", "", "| goal | asked | found |", "| :-- | --: | --: |"]
-    parts += [f"| {name} | {asked} | {found} |" for name, asked, found in goals(lengths)]
+    parts += [f"| {name} | {asked} | {measured} |" for name, asked, measured in goals(lengths)]
     return "\n".join(parts) + "\n"
 
 
 def of_kind(rows: dict[str, dict], kind: str) -> dict[str, dict]:
     """The rows KIND/NAME by NAME."""
-    return {name.partition("/")[2]: one for name, one in rows.items() if name.startswith(f"{kind}/")}
+    return {name.partition("/")[2]: row for name, row in rows.items() if name.startswith(f"{kind}/")}
 
 
 def operators(rows: list[dict]) -> list[str]:
@@ -46,61 +46,63 @@ def operators(rows: list[dict]) -> list[str]:
     worst: dict[str, dict] = {}
     for row in rows:
         for compared in row.values():
-            for name, one in compared.items() if isinstance(compared, dict) else ():
-                known = worst.setdefault(name, dict.fromkeys(one, 0))
+            for name, operator in compared.items() if isinstance(compared, dict) else ():
+                known = worst.setdefault(name, dict.fromkeys(operator, 0))
                 worst[name] = {
-                    key: known[key] + one[key] if key == "calls" else max(known[key], one[key]) for key in known
+                    key: known[key] + operator[key] if key == "calls" else max(known[key], operator[key])
+                    for key in known
                 }
     lines = ["| operator | calls | largest difference | over the limit | integers that differ |"]
     lines += ["| :-- | --: | --: | --: | --: |"]
     return lines + [
-        f"| {name} | {one['calls']} | {one['difference']:.1e} | {one['over_allowed']:.2f} | {one['integers']:.1%} |"
-        for name, one in sorted(worst.items())
+        f"| {name} | {operator['calls']} | {operator['difference']:.1e} | {operator['over_allowed']:.2f} | "
+        f"{operator['integers']:.1%} |"
+        for name, operator in sorted(worst.items())
     ]
 
 
 def others(rows: dict[str, dict]) -> list[str]:
     lines = []
-    for dtype, one in of_kind(rows, "batch").items():
-        lines.append(f"- a batch in {dtype}: {one.get('error') or one['different'] or 'the tokens of each alone'}")
-    for dtype, one in of_kind(rows, "generate").items():
-        same = "FullKV" if one.get("tokens") == one.get("generated") else "another close token than FullKV"
-        lines.append(f"- transformers' generate in {dtype}: {one.get('error') or f'the tokens of {same}'}")
-    for kind, one in of_kind(rows, "quantised").items():
-        lines.append(f"- weights in {kind}: {one.get('error') or one.get('absent') or 'compared with generate'}")
-    for device, one in of_kind(rows, "second device").items():
-        lines.append(f"- {device}: {'there is none' if 'absent' in one else one.get('error', 'compared')}")
-    for name, one in of_kind(rows, "run").items():
-        told_of = f"{one.get('equal')} of {one.get('records')} records are the CPU's"
-        lines.append(f"- a whole run of {name}: {one.get('error') or told_of}")
+    for dtype, row in of_kind(rows, "batch").items():
+        lines.append(f"- a batch in {dtype}: {row.get('error') or row['different'] or 'the tokens of each alone'}")
+    for dtype, row in of_kind(rows, "generate").items():
+        tokens_of = "FullKV" if row.get("tokens") == row.get("generated") else "another close token than FullKV"
+        lines.append(f"- transformers' generate in {dtype}: {row.get('error') or f'the tokens of {tokens_of}'}")
+    for kind, row in of_kind(rows, "quantised").items():
+        lines.append(f"- weights in {kind}: {row.get('error') or row.get('absent') or 'compared with generate'}")
+    for device, row in of_kind(rows, "second device").items():
+        lines.append(f"- {device}: {'there is none' if 'absent' in row else row.get('error', 'compared')}")
+    for name, row in of_kind(rows, "run").items():
+        equal = f"{row.get('equal')} of {row.get('records')} records are the CPU's"
+        lines.append(f"- a whole run of {name}: {row.get('error') or equal}")
     classes = of_kind(rows, "class")
-    compared = [one for one in classes.values() if "logits" in one]
+    compared = [row for row in classes.values() if "logits" in row]
     if classes:
-        recorded = sum(bool(one.get("graph_steps")) for one in compared)
+        recorded = sum(bool(row.get("graph_steps")) for row in compared)
         lines.append(
             f"- {len(compared)} of {len(classes)} classes of causal language models compared, {recorded} of them by a "
             f"graph, too; the others are refused or have no tiny model; logits differ by at most "
-            f"{max((one['logits'] for one in compared), default=0):.1e}"
+            f"{max((row['logits'] for row in compared), default=0):.1e}"
         )
-    for n, one in of_kind(rows, "length").items():
-        gaps = [f"{name} {x['difference']:.1e}" for name, x in one.items() if isinstance(x, dict)]
-        lines.append(f"- {n} tokens: {one.get('error') or ', '.join(gaps)}")
+    for n, row in of_kind(rows, "length").items():
+        gaps = [f"{name} {x['difference']:.1e}" for name, x in row.items() if isinstance(x, dict)]
+        lines.append(f"- {n} tokens: {row.get('error') or ', '.join(gaps)}")
     return lines
 
 
-def told(one: dict) -> str:
-    return ", ".join(f"{key} {value}" for key, value in one.items())
+def key_values(row: dict) -> str:
+    return ", ".join(f"{key} {value}" for key, value in row.items())
 
 
 def presets(rows: dict) -> list[str]:
     lines = ["| preset | kept sets | prompts | attention differs by | tokens |"]
     lines += ["| :-- | :-- | --: | --: | :-- |"]
-    for name, one in rows.items():
-        if "error" in one:
-            lines.append(f"| {name} | {one['error']} | | | |")
+    for name, row in rows.items():
+        if "error" in row:
+            lines.append(f"| {name} | {row['error']} | | | |")
             continue
-        kept, tokens = ("equal" if one[key] else "DIFFERENT" for key in ("kept_equal", "tokens_equal"))
-        lines.append(f"| {name} | {kept} | {one['prompts']} | {one['outputs']:.1e} | {tokens} |")
+        kept, tokens = ("equal" if row[key] else "DIFFERENT" for key in ("kept_equal", "tokens_equal"))
+        lines.append(f"| {name} | {kept} | {row['prompts']} | {row['outputs']:.1e} | {tokens} |")
     return lines
 
 
@@ -113,24 +115,24 @@ def speed(length: dict) -> list[str]:
     rows = dict(length["settings"])
     if "h2o" in length.get("column_sums", {}):
         rows["h2o"] = length["column_sums"]["h2o"]
-    for name, one in rows.items():
-        if "error" in one:
-            lines.append(f"| {name} | {one['error']} |{' |' * (len(COLUMNS) - 1)}")
+    for name, row in rows.items():
+        if "error" in row:
+            lines.append(f"| {name} | {row['error']} |{' |' * (len(COLUMNS) - 1)}")
             continue
-        rate = one["decode_tokens_per_s"]
-        share = f"{one['compress_seconds'] / length['prefill_seconds']:.1%}"
+        rate = row["decode_tokens_per_s"]
+        share = f"{row['compress_seconds'] / length['prefill_seconds']:.1%}"
         over = f"{rate / full:.2f}" if full else ""
         compiled = length.get("fused", {}).get(name, {})
-        graph, fused = (per_second(x) for x in (one.get("graph_tokens_per_s"), compiled.get("fused_tokens_per_s")))
+        graph, fused = (per_second(x) for x in (row.get("graph_tokens_per_s"), compiled.get("fused_tokens_per_s")))
         lines.append(
-            f"| {name} | {one['compress_seconds']:.3f} | {share} | {rate:.1f} | {over} | {graph} | {fused} | "
-            f"{one['wall_ms_per_token']:.2f} | {milliseconds(one['kernel_ms_per_token'])} | "
-            f"{one['cache_bytes'] / 2**20:.0f} | {one['largest_batch_counted']} |"
+            f"| {name} | {row['compress_seconds']:.3f} | {share} | {rate:.1f} | {over} | {graph} | {fused} | "
+            f"{row['wall_ms_per_token']:.2f} | {milliseconds(row['kernel_ms_per_token'])} | "
+            f"{row['cache_bytes'] / 2**20:.0f} | {row['largest_batch_counted']} |"
         )
     lines.append("")
     for key in ("generate", "batch", "column_sums"):
         if key in length:
-            lines.append(f"- {key}: {told({k: v for k, v in length[key].items() if k != 'h2o'})}")
+            lines.append(f"- {key}: {key_values({k: v for k, v in length[key].items() if k != 'h2o'})}")
     return lines
 
 
@@ -144,22 +146,22 @@ def milliseconds(value: float | None) -> str:
 
 def goals(lengths: list[dict]) -> list[tuple[str, str, str]]:
     """Name, what is asked, and what was found at each length that has it."""
-    found: dict[str, list[str]] = {"spindle": [], "codebook": [], "sums": [], "batch": []}
+    measured: dict[str, list[str]] = {"spindle": [], "codebook": [], "sums": [], "batch": []}
     for length in lengths:
         at, settings = f"{length.get('n')}: ", length.get("settings", {})
         spindle, full = settings.get("spindle", {}), settings.get("full", {})
         if "decode_tokens_per_s" in spindle and "decode_tokens_per_s" in full:
-            found["spindle"].append(f"{at}{spindle['decode_tokens_per_s'] / full['decode_tokens_per_s']:.2f}")
-            found["codebook"].append(f"{at}{spindle['compress_seconds'] / length['prefill_seconds']:.1%}")
+            measured["spindle"].append(f"{at}{spindle['decode_tokens_per_s'] / full['decode_tokens_per_s']:.2f}")
+            measured["codebook"].append(f"{at}{spindle['compress_seconds'] / length['prefill_seconds']:.1%}")
         if "over_plain" in length.get("column_sums", {}):
-            found["sums"].append(f"{at}{length['column_sums']['over_plain']:.2f}")
+            measured["sums"].append(f"{at}{length['column_sums']['over_plain']:.2f}")
         if length.get("batch", {}).get("times_faster"):
-            found["batch"].append(f"{at}{length['batch']['times_faster']:.1f}")
+            measured["batch"].append(f"{at}{length['batch']['times_faster']:.1f}")
     return [
-        ("SpindleKV's decoding over FullKV's", "≥ 1.0 at 32k", "; ".join(found["spindle"])),
-        ("SpindleKV's compression over prefill", "≤ 5 %", "; ".join(found["codebook"])),
-        ("prefill with H2O's sums over prefill", "≤ 1.5", "; ".join(found["sums"])),
-        ("12 settings as a batch over one by one", "≥ 8", "; ".join(found["batch"])),
+        ("SpindleKV's decoding over FullKV's", "≥ 1.0 at 32k", "; ".join(measured["spindle"])),
+        ("SpindleKV's compression over prefill", "≤ 5 %", "; ".join(measured["codebook"])),
+        ("prefill with H2O's sums over prefill", "≤ 1.5", "; ".join(measured["sums"])),
+        ("12 settings as a batch over one by one", "≥ 8", "; ".join(measured["batch"])),
     ]
 
 

@@ -76,7 +76,7 @@ def stages_of(check: Check) -> list[Stage]:
     *short, longest = lengths.items()
     first = first_of_each_kind(check.names)
     heads = [(128, 4)] if check.dry_run else [(dim, group) for dim in HEAD_DIMS for group in GROUPS]
-    common = [one for one in heads if one in COMMON_HEADS]
+    common = [shape for shape in heads if shape in COMMON_HEADS]
 
     def right(seconds: float) -> list[Row]:
         rows = [*presets_of(check, first), *heads_of(check, common)]
@@ -96,7 +96,7 @@ def stages_of(check: Check) -> list[Stage]:
 
     def rest(seconds: float) -> list[Row]:
         rows = presets_of(check, [name for name in check.names if name not in first])
-        rows += heads_of(check, [one for one in heads if one not in common])
+        rows += heads_of(check, [shape for shape in heads if shape not in common])
         types = ("llama", "gpt_oss") if check.dry_run else sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
         return rows + [Row(f"class/{name}", f"{WORK}of_class", (check, name), 60, shares="class") for name in types]
 
@@ -176,25 +176,25 @@ def fitting(check: Check, name: str) -> Setting:
 
 def preset(check: Check, name: str) -> dict:
     """A preset in float32 on the device and on the CPU, and its operators beside their references in two dtypes."""
-    one = fitting(check, name)
-    found = presets.preset(one, small(check, check.device), small(check, "cpu"), check.tokens)
+    case = fitting(check, name)
+    result = presets.preset(case, small(check, check.device), small(check, "cpu"), check.tokens)
     for dtype in DTYPES:
-        found[str(dtype)] = presets.operators(one, small(check, check.device, dtype), check.tokens)
-    return found
+        result[str(dtype)] = presets.operators(case, small(check, check.device, dtype), check.tokens)
+    return result
 
 
 def heads(check: Check, head_dim: int, group: int) -> dict:
     """Operators beside their references in each dtype, for `group` query heads of a KV head."""
-    found = {}
+    operators = {}
     shape = {"num_attention_heads": 2 * group, "num_key_value_heads": 2, "head_dim": head_dim}
     model = models.sharpened(models.llama3_8b("cpu", torch.float32, **models.TRIAL | shape))
     for dtype in (*DTYPES, torch.float16):
-        there = model.to(check.device, dtype)
+        on_device = model.to(check.device, dtype)
         for name in HEAD_PRESETS:
             if name != "kivi" or head_dim % GROUPED_CHANNELS == 0:
-                one = setting(name, ratio=presets.RATIO)
-                found[f"{name}, {dtype}"] = presets.operators(one, there, check.tokens)
-    return found
+                case = setting(name, ratio=presets.RATIO)
+                operators[f"{name}, {dtype}"] = presets.operators(case, on_device, check.tokens)
+    return operators
 
 
 def generate(check: Check, dtype: torch.dtype) -> dict:
@@ -206,13 +206,13 @@ def quantised(check: Check) -> dict:
     model = generated.in_four_bits(small(check, "cpu", torch.bfloat16), check.device)
     if model is None:
         return {"absent": "bitsandbytes is not installed"}
-    found = generated.beside_generate(model, check.tokens) | {"settings": {}}
+    result = generated.beside_generate(model, check.tokens) | {"settings": {}}
     for name in IN_FOUR_BITS:
-        one = setting(name, ratio=presets.RATIO)
-        state = models.prefilled(one, model, check.tokens)
-        caches = one.method.compress(state, models.budget_of(one, model, check.tokens))
-        found["settings"][name] = presets.repeated(model, caches, state.logits)
-    return found
+        case = setting(name, ratio=presets.RATIO)
+        state = models.prefilled(case, model, check.tokens)
+        caches = case.method.compress(state, models.budget_of(case, model, check.tokens))
+        result["settings"][name] = presets.repeated(model, caches, state.logits)
+    return result
 
 
 def of_class(check: Check, model_type: str) -> dict:
@@ -234,8 +234,8 @@ def second_device(check: Check) -> dict:
         return {"absent": True}
     compared = {}
     for name in batches.MIXED:
-        one = setting(name, ratio=presets.RATIO)
-        compared[name] = presets.preset(one, small(check, "cuda:1"), small(check, "cpu"), check.tokens)
+        case = setting(name, ratio=presets.RATIO)
+        compared[name] = presets.preset(case, small(check, "cuda:1"), small(check, "cpu"), check.tokens)
     return compared
 
 

@@ -51,9 +51,9 @@ class Length:
         chunk: int | None,
         new_tokens: int,
         clock: Clock,
-        tell: Callable[[dict], None] = lambda found: None,
+        tell: Callable[[dict], None] = lambda results: None,
     ):
-        """tell: is called with what has been found, whenever that is more."""
+        """tell: is called with all results so far, whenever there is a new result."""
         self.model, self.n, self.chunk, self.steps, self.clock, self.tell = model, n, chunk, new_tokens, clock, tell
         self.found: dict = {"n": n, "chunk": chunk}
         self.ids = token_ids(n, model.config.vocab_size)
@@ -178,7 +178,7 @@ class Length:
 
         engines = [engine for engine in self.engines() if engine != "fused"]
         rates = {engine: self.rate(batch, logits, engine) for engine in engines}
-        alone = [one["decode_tokens_per_s"] for name, one in self.found["settings"].items() if name in IN_BATCHES]
+        alone = [row["decode_tokens_per_s"] for name, row in self.found["settings"].items() if name in IN_BATCHES]
         one_by_one = len(alone) / sum(1 / rate for rate in alone) if alone else None
         return {
             "settings": len(chosen),

@@ -55,12 +55,12 @@ class Twins(TorchFunctionMode):
         with use_kernels("torch"):
             expected = func(*copies[0], **copies[1])
         out = func(*args, **kwargs)
-        one = self.operators.setdefault(name, Compared())
-        one.calls += 1
+        operator = self.operators.setdefault(name, Compared())
+        operator.calls += 1
         pairs = zip(tree_leaves((out, args, kwargs)), tree_leaves((expected, *copies)), strict=True)
         for a, b in pairs:
             if isinstance(a, Tensor):
-                one.add(a.cpu(), b)
+                operator.add(a.cpu(), b)
         return out
 
 

@@ -24,7 +24,7 @@ def compared(device: str) -> dict:
         path = saved(Path(folder) / "tiny")
         frames = [records_on(each, path, Path(folder) / str(at)) for at, each in enumerate((device, "cpu"))]
     both = frames[0].merge(frames[1], on=["setting", "sample"], suffixes=("", "_cpu"))
-    equal = [all(same(row[key], row[f"{key}_cpu"]) for key in COMPARED) for _, row in both.iterrows()]
+    equal = [all(equal_values(row[key], row[f"{key}_cpu"]) for key in COMPARED) for _, row in both.iterrows()]
     close = both["close_call"].notna() | both["close_cuts"].fillna(0).astype(bool)
     return {
         "records": len(frames[0]),
@@ -46,8 +46,8 @@ def records_on(device: str, path: Path, out: Path) -> pd.DataFrame:
     return kvbench.run(method=METHODS, model=path, **ASKED, **keys)
 
 
-def same(a: object, b: object) -> bool:
-    return bool(a == b) or (a != a and b != b)  # two that are no numbers, too
+def equal_values(a: object, b: object) -> bool:
+    return bool(a == b) or (a != a and b != b)  # two nan are equal
 
 
 def saved(folder: Path) -> Path:

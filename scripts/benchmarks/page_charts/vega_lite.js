@@ -4,9 +4,9 @@ const SHAPES = ["circle", "square", "triangle-up", "diamond", "triangle-down", "
 function drawAll() {
   const front = pareto(DATA.points.map((point) => ({ point, x: point.r_bytes, y: point.scores.score[0] })), false);
   const rings = new Set([...front].map(({ point }) => point));
-  const values = DATA.points.map(({ label, told, method, title, r_bytes, r, scores: { score } }, i) => {
+  const values = DATA.points.map(({ label, summary, method, title, r_bytes, r, scores: { score } }, i) => {
     const [y, low, high] = score;
-    return { label, told, method, title, r_bytes, r, y, low, high, front: rings.has(DATA.points[i]) };
+    return { label, summary, method, title, r_bytes, r, y, low, high, front: rings.has(DATA.points[i]) };
   });
   const methods = [...new Set(values.map(({ method }) => method))];
   const scale = (list) => ({ domain: methods, range: methods.map((_, i) => list[i % list.length]) });
@@ -41,7 +41,7 @@ function drawAll() {
           },
           {
             mark: { type: "point", filled: true, size: 80, opacity: 1 },
-            encoding: { x: across, y: up, color: colour, shape, description: { field: "told" }, tooltip: { field: "told" } },
+            encoding: { x: across, y: up, color: colour, shape, description: { field: "summary" }, tooltip: { field: "summary" } },
           },
         ],
       };

@@ -84,15 +84,16 @@ def compare(sets: Agreement, fits: Agreement, algorithm: object, method: Evictio
     kept = method.select(state, 0, 1, budget).indices
     rows = layer.queries.unflatten(0, (heads, -1)).flatten(1, 2)  # [KV heads, references, head_dim]
     fitted = [
-        algorithm.compute_compacted_cache(*own, budget) for own in zip(layer.keys, layer.values, rows, strict=True)
+        algorithm.compute_compacted_cache(*tensors, budget)
+        for tensors in zip(layer.keys, layer.values, rows, strict=True)
     ]
-    theirs = torch.tensor([found[3] for found in fitted])
+    theirs = torch.tensor([fit[3] for fit in fitted])
     scores = Eviction(scoring=ReferenceAttention(layer.n, 0, 0)).scores(state, 0)
     alike = Layer(layer.source, layer.queries.float(), layer.keys.float(), layer.values.float())
 
     def exact() -> tuple[Tensor, Tensor]:
         wide = zip(alike.keys, alike.values, rows.float(), strict=True)
-        return torch.tensor([algorithm.compute_compacted_cache(*own, budget)[3] for own in wide]), scores
+        return torch.tensor([algorithm.compute_compacted_cache(*tensors, budget)[3] for tensors in wide]), scores
 
     sets.tally(kept, theirs, scores, f"{layer.source}, n={layer.n}, budget={budget}", exact)
     fits.cases += 1
@@ -104,17 +105,17 @@ def compare(sets: Agreement, fits: Agreement, algorithm: object, method: Evictio
 def tally_fit(row: Agreement, cache: BiasedLayer, fitted: tuple, references: Tensor, head: int, layer: Layer) -> None:
     """The attention that references find, in float32 over both sides' stored numbers, beside that over all keys."""
     keys, bias, values, _ = (x.float() if isinstance(x, Tensor) else x for x in fitted)
-    own = slice(head, head + 1)
+    place = slice(head, head + 1)
     mine, other, whole = (
         attention(references, *(x.float() for x in stored), layer.keys.shape[2] ** -0.5)
         for stored in (
-            (cache.k.view[:, own], cache.v.view[:, own], cache.bias[own]),
+            (cache.k.view[:, place], cache.v.view[:, place], cache.bias[place]),
             (keys[None, None], values[None, None], bias[None]),
-            (layer.keys[None, own], layer.values[None, own], torch.zeros(1, layer.n)),
+            (layer.keys[None, place], layer.values[None, place], torch.zeros(1, layer.n)),
         )
     )
     gap = float((mine - other).norm() / whole.norm())
-    errors = [float((one - whole).norm() / whole.norm()) for one in (mine, other)]
+    errors = [float((output - whole).norm() / whole.norm()) for output in (mine, other)]
     row.compared += 1
     if gap <= NEAR:
         row.equal += 1

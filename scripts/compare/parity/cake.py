@@ -166,8 +166,8 @@ def compare(
         prefill.tally(ours, theirs, scores, f"{example}, layer {index}", lambda index=index: exactly(index))
     lengths = [released.kept(index).shape[1] for index in range(len(caches))]
     limits = [share + WINDOW for share in released.cache.layer_budget]
-    same = [i for i, cache in enumerate(caches) if limits[i] <= lengths[i] == cache.k.view.shape[2]]
-    for position, index in product(range(n, n + STEPS), same):
+    indices = [i for i, cache in enumerate(caches) if limits[i] <= lengths[i] == cache.k.view.shape[2]]
+    for position, index in product(range(n, n + STEPS), indices):
         step(decoding, released, index, caches[index], position, f"{example}, layer {index}, after {position + 1}")
 
 

@@ -55,9 +55,9 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
                 """The kept tokens of the first head, which all share, and the scores of their chunks."""
                 positions = digits(torch.arange(layer.n), layer.keys.shape[2], torch.float32)
                 scores = made.press.score(None, None, layer.keys[None], layer.values[None], None, {})
-                given = SimpleNamespace(compression_ratio=made.press.compression_ratio, score=lambda *_: scores)
+                scorer = SimpleNamespace(compression_ratio=made.press.compression_ratio, score=lambda *_: scores)
                 chosen = type(made).compress(
-                    SimpleNamespace(press=given, chunk_length=made.chunk_length),
+                    SimpleNamespace(press=scorer, chunk_length=made.chunk_length),
                     SimpleNamespace(head_dim=layer.keys.shape[2]),
                     None,
                     layer.keys[None].float(),

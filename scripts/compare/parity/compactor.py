@@ -45,8 +45,8 @@ def presses(root: Path, file: str) -> tuple[type, type]:
     folder = Path(file).parent
     leverage = load(root, str(folder / "leverage_press.py"), **parts)
     attention = load(root, str(folder / "non_causal_attention_press.py"), **parts)
-    own = {"kvpress_presses_leverage_press": leverage, "kvpress_presses_non_causal_attention_press": attention}
-    return attention.NonCausalAttnPress, load(root, file, **parts, **own).CompactorPress
+    modules = {"kvpress_presses_leverage_press": leverage, "kvpress_presses_non_causal_attention_press": attention}
+    return attention.NonCausalAttnPress, load(root, file, **parts, **modules).CompactorPress
 
 
 def scores_of(press: object, layer: Layer) -> Tensor:
@@ -96,9 +96,9 @@ def compare(
                 return scores_of(press, layer)
             matrix = scoring.leverage.matrix(0, len(layer.keys), layer.keys.shape[2])
             with drawn(matrix):
-                found = scores_of(press, layer)
-            found[:, : scoring.sinks] = found[:, -scoring.window :] = float("inf")  # as large as the largest, there
-            return found
+                scores = scores_of(press, layer)
+            scores[:, : scoring.sinks] = scores[:, -scoring.window :] = float("inf")  # as large as the largest, there
+            return scores
 
         def exactly(layer: Layer = layer, budget: int = budget, scores=scores) -> tuple[Tensor, Tensor]:
             exact = scores(layer.float())

@@ -61,11 +61,11 @@ def released(press: object, layer: Layer) -> tuple[Tensor, Tensor]:
     attention = logits.masked_fill(later, float("-inf")).softmax(dim=-1).flatten(0, 1)[None]
     module = SimpleNamespace(config=SimpleNamespace(num_attention_heads=len(layer.queries)), head_dim=head_dim)
     positions = digits(torch.arange(n), head_dim, torch.float32).expand_as(layer.keys)[None]
-    given = module, None, layer.keys[None].float(), positions, attention, {}
-    kept = undigits(press.compress(*given)[1][0]).sort(dim=1).values
+    arguments = module, None, layer.keys[None].float(), positions, attention, {}
+    kept = undigits(press.compress(*arguments)[1][0]).sort(dim=1).values
     scores = press.score(module, None, layer.keys[None].float(), positions, attention, {})[0]
     if press.chunk_length is None:
         return kept, scores
     window = torch.arange(n - WINDOW, n).expand(heads, -1)
-    own = [torch.cat([row[row < n - WINDOW], tail]) for row, tail in zip(kept, window, strict=True)]
-    return torch.stack(own), scores
+    tokens = [torch.cat([row[row < n - WINDOW], tail]) for row, tail in zip(kept, window, strict=True)]
+    return torch.stack(tokens), scores

@@ -29,7 +29,7 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
             theirs = released(module, layer, n, heavy, recent)
             exact = partial(released, module, layer.float(), n, heavy, recent)
             references: list[tuple] = []
-            for step, ours in enumerate(here(layer, n, heavy, recent)):
+            for step, ours in enumerate(kept_by_kvbench(layer, n, heavy, recent)):
                 kept, scores = theirs[step]
 
                 def reference(step=step, references=references, exact=exact):
@@ -62,8 +62,8 @@ def released(module, layer: Layer, n: int, heavy: int, recent: int) -> list[tupl
     return out
 
 
-def here(layer: Layer, n: int, heavy: int, recent: int) -> Iterator[Tensor]:
-    """The same of kvbench's cache."""
+def kept_by_kvbench(layer: Layer, n: int, heavy: int, recent: int) -> Iterator[Tensor]:
+    """The tokens in kvbench's cache after the prompt and after each decoded token."""
     method = H2O(scoring=ColumnSums(recent=recent), decode="update")
     prompt = Layer(layer.source, layer.queries[:, :n], layer.keys[:, :n])
     state = prompt.state(column_sums=True)

@@ -99,8 +99,8 @@ def count(rows: dict[str, Agreement], held, theirs: tuple, bits: int, example: s
     """
     codes, scale, minimum, raw = theirs
     raw = held.residual[:, :0] if raw is None else raw[0]
-    same = raw.shape == held.residual.shape and torch.equal(raw, held.residual)
-    tally(rows["raw rows"], torch.tensor([0.0 if same else 1.0]), 0.0, example)
+    equal = raw.shape == held.residual.shape and torch.equal(raw, held.residual)
+    tally(rows["raw rows"], torch.tensor([0.0 if equal else 1.0]), 0.0, example)
     if codes is None:
         length = float(held.quantised)  # rows quantised here only
         tally(rows["codes"], torch.tensor([length]), 0.0, example)

@@ -50,7 +50,8 @@ def attention(layer: Layer) -> Tensor:
     half, scaling = layer.n // 2, layer.keys.shape[2] ** -0.5
     groups = layer.queries[:, half:].split(layer.group)
     weights = [
-        causal_probabilities(own, key.float(), half, scaling)[0] for own, key in zip(groups, layer.keys, strict=True)
+        causal_probabilities(group, key.float(), half, scaling)[0]
+        for group, key in zip(groups, layer.keys, strict=True)
     ]
     return torch.cat(weights)[None]
 
@@ -66,9 +67,10 @@ def ours(layers: list[Layer], budget: int) -> list[Tensor]:
         state.reconstruction = {how: ContextScores(scores, 0)}
         states.append(state)
     method = Eviction(scoring=scoring, heads=CompositeHeads())
-    given = method.for_prompt(PrefillState(states, torch.zeros(1)), budget)
+    prompt_method = method.for_prompt(PrefillState(states, torch.zeros(1)), budget)
     return [
-        given.select(state, index, len(states), budget).mask(state).flatten(0, 1) for index, state in enumerate(states)
+        prompt_method.select(state, index, len(states), budget).mask(state).flatten(0, 1)
+        for index, state in enumerate(states)
     ]
 
 

@@ -55,12 +55,12 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
             mask = module.get_outliers(
                 k, channel=0, outlier_threshold_upper=high, outlier_threshold_lower=low, cap_outliers=1
             )
-            own = slots(held)
-            sets(outliers, own, mask, example)
+            places = slots(held)
+            sets(outliers, places, mask, example)
             theirs = module.quant_fn_nuq_recon(
                 k, bits, 0, False, True, mask, high, low, [held.levels], first_few_fp16=SINKS
             )
-            keys.near(flat(held), torch.where(own, k, theirs), (high - low) / 2, example, halfway(held, k))
+            keys.near(flat(held), torch.where(places, k, theirs), (high - low) / 2, example, halfway(held, k))
             held = NonUniformValues(heads(v), bits, SHARE, SINKS)
             mask = module.get_outliers_dynamic(v, channel=-1, thresh=1 - SHARE)
             sets(dynamic, slots(held), mask, example)

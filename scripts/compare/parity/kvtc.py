@@ -55,8 +55,8 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
             low, step = held.normal
             quotients = (components - low) / step
             tied = (quotients - quotients.floor() - 0.5).abs() < 1e-4  # half-way between two codes
-            own = low + step * held.codes().float()
-            restored.near(own, back, components.abs().amax(), f"{source}, tensors {number}, {bits} bits", tied)
+            values = low + step * held.codes().float()
+            restored.near(values, back, components.abs().amax(), f"{source}, tensors {number}, {bits} bits", tied)
         yield from (errors, restored)
 
 

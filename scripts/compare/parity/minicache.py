@@ -53,11 +53,11 @@ def run(project: str, root: Path, file: str) -> Iterator[Agreement]:
                 f"n={n}, seed {number}",
                 (lambda exact=exact: released(module, exact)[:2]) if name != "float32" else None,
             )
-            same = torch.ones(HEADS, n, dtype=torch.bool)  # rows that both merged, or both retained
+            comparable = torch.ones(HEADS, n, dtype=torch.bool)  # rows that both merged, or both retained
             for head, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-                same[head, list(set(a.tolist()) ^ set(b.tolist()))] = False
+                comparable[head, list(set(a.tolist()) ^ set(b.tolist()))] = False
             apart = (mine.float() - restored.float()).norm(dim=-1) / torch.stack(pair).float().norm(dim=-1)
-            apart = apart[:, same]
+            apart = apart[:, comparable]
             rows.cases, rows.compared = rows.cases + 1, rows.compared + apart.numel()
             rows.equal += int((apart <= within).sum())
             rows.different += int((apart > within).sum())

@@ -108,8 +108,8 @@ def compare(row: Agreement, module: object, layer: Layer, recent: float, kept: f
     keys = layer.keys.repeat_interleave(group, dim=0).transpose(0, 1)[None]
     positions = digits(torch.arange(n), keys.shape[3], torch.float32)[None, :, None].expand(keys.shape)
     config = SimpleNamespace(config=SimpleNamespace(kvcache_eviction=options))
-    given = (x.as_subclass(PaddleTensor) for x in (layer.queries.transpose(0, 1)[None], keys, positions))
-    _, values = module.kvcache_eviction(config, *given)
+    arguments = (x.as_subclass(PaddleTensor) for x in (layer.queries.transpose(0, 1)[None], keys, positions))
+    _, values = module.kvcache_eviction(config, *arguments)
     theirs = undigits(values.as_subclass(Tensor)[0].transpose(0, 1))
     share = (chosen[0] + 0.5) / sum(chosen) if chosen[0] else 0.0
     method = Eviction(scoring=NACL(window, SINKS, share), granularity="query_head")

@@ -146,12 +146,18 @@ def write_data(folder: Path) -> None:
     names = ["Mira", "Tom", "Ada", "Lin"]
     hops = {"onehop": "Who works in {1}?", "twohop": "Who works near {2}, which is in {1}?"}
     inputs = {"t1": {"input_args": ["the port", "Kiel"]}, "t2": {"input_args": ["a mill", "Bern"]}}
-    own = {"t1": {"input_args": ["red"], "gold_answers": ["harbour", "port"]}}
+    gold_tests = {"t1": {"input_args": ["red"], "gold_answers": ["harbour", "port"]}}
     entry = {"system_prompt": "", "questions": hops, "tests": inputs, "character_set": names}
     entries = [
         {"id": "0101a", "needle": "Then {CHAR} went to {1} in {2}.", **entry},
         {"id": "0202", "needle": "{1} is where {CHAR} lives.", **entry, "questions": {"hop": "Was {CHAR} in {1}?"}},
-        {"id": "0303", "needle": "The {1} door is shut.", **entry, "questions": {"hop": "Which door?"}, "tests": own},
+        {
+            "id": "0303",
+            "needle": "The {1} door is shut.",
+            **entry,
+            "questions": {"hop": "Which door?"},
+            "tests": gold_tests,
+        },
     ]
     (folder / "needlesets").mkdir()
     (folder / "needlesets" / "needle_set.json").write_text(json.dumps(entries))

@@ -85,7 +85,7 @@ def layers_compared(project: str, version: str, module: ModuleType) -> Agreement
         row.cases += 1
         for index, cache in enumerate(caches):
             row.compared += 1
-            same = isinstance(cache, ReadingLayer) == theirs[index][0]
-            row.equal += same
-            row.different += not same
+            equal = isinstance(cache, ReadingLayer) == theirs[index][0]
+            row.equal += equal
+            row.different += not equal
     return row

@@ -158,8 +158,8 @@ def kept_sizes(seen: list[Tensor], sizes: list[int], options: dict) -> list[bool
 
 def settings_of(config, options: dict) -> dict:
     """The released names of a model's shape and of PyramidInfer's options."""
-    own = config.to_dict() | {"_attn_implementation": "eager", "pretraining_tp": 1, "rope_theta": 1e4}
-    return own | {
+    shape = config.to_dict() | {"_attn_implementation": "eager", "pretraining_tp": 1, "rope_theta": 1e4}
+    return shape | {
         "use_return_dict": True,
         "output_attentions": False,
         "output_hidden_states": False,

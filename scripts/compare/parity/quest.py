@@ -59,16 +59,16 @@ def compare(
     sets.tally(ours, theirs, scores, example, exact)
     mine = cache.attend(query, layer.keys.shape[2] ** -0.5)[0, :, 0]
     apart = (mine.float() - output.float()).abs().amax(dim=1) / output.float().abs().amax(dim=1)
-    same = (ours == theirs).all(dim=1)  # else they attend to other pages
+    equal = (ours == theirs).all(dim=1)  # else they attend to other pages
     outputs.cases += 1
-    outputs.compared += int(same.sum())
-    within = same & (apart <= ALLOWED[layer.dtype])
+    outputs.compared += int(equal.sum())
+    within = equal & (apart <= ALLOWED[layer.dtype])
     if layer.dtype == "float32":
         outputs.rounding += int(within.sum())
     else:
         outputs.dtype_rounding += int(within.sum())
-    outputs.different += int((same & ~within).sum())
-    outputs.largest_gap = max([outputs.largest_gap, *apart[same].tolist()])
+    outputs.different += int((equal & ~within).sum())
+    outputs.largest_gap = max([outputs.largest_gap, *apart[equal].tolist()])
 
 
 def released(module: ModuleType, query: Tensor, keys: Tensor, values: Tensor, page: int, budget: int):

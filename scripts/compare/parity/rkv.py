@@ -45,8 +45,8 @@ def random_layers(dtype: torch.dtype) -> list[tuple[str, Layer, int]]:
 
 def real(dtype: torch.dtype) -> list[tuple[str, Layer, int]]:
     lengths = tuple(n + EVERY * REDUCTIONS for n in LENGTHS[1:])
-    found = real_layers(lengths, dtype, every=6)
-    return [(f"layer {index}, n={layer.n}", layer, layer.n - EVERY * REDUCTIONS) for index, layer in found]
+    layers = real_layers(lengths, dtype, every=6)
+    return [(f"layer {index}, n={layer.n}", layer, layer.n - EVERY * REDUCTIONS) for index, layer in layers]
 
 
 def compare(row: Agreement, module, layer: Layer, n: int, budget: int, importance: float, example: str) -> None:

@@ -61,9 +61,9 @@ def compare(
     outputs.cases += 1
     heads = len(layer.keys)
     pairs = (x[0, :, 0].float().unflatten(0, (heads, -1)) for x in (cache.attend(query, scaling), output))
-    for head, (own, other) in enumerate(zip(*pairs, strict=True)):
+    for head, (answer, reference) in enumerate(zip(*pairs, strict=True)):
         if set(mine[head].tolist()) == set(read[head].tolist()):
-            gap = (own - other).abs().amax(dim=1) / other.abs().amax(dim=1)
+            gap = (answer - reference).abs().amax(dim=1) / reference.abs().amax(dim=1)
             outputs.compared += len(gap)
             verdict = "rounding" if fine.dtype == "float32" else "dtype_rounding"
             setattr(outputs, verdict, getattr(outputs, verdict) + int((gap <= ALLOWED[fine.dtype]).sum()))
@@ -111,9 +111,9 @@ def released_attention(module: ModuleType, cache: HybridLayer, query: Tensor) ->
     seen, topk = [], torch.topk
 
     def recorded(scores: Tensor, k: int, **options: object) -> object:
-        found = topk(scores, k, **options)
-        seen.append((scores, found.indices))
-        return found
+        top = topk(scores, k, **options)
+        seen.append((scores, top.indices))
+        return top
 
     torch.topk = recorded
     try:

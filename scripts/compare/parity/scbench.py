@@ -71,10 +71,10 @@ def stand_ins() -> None:
         grammar = Language(module.language_typescript() if name == "typescript" else module.language())
 
         def captures(query, node):
-            found = [
+            nodes = [
                 (each, name) for _, named in QueryCursor(query).matches(node) for name in named for each in named[name]
             ]
-            return sorted(found, key=lambda pair: (pair[0].start_byte, -pair[0].end_byte))
+            return sorted(nodes, key=lambda pair: (pair[0].start_byte, -pair[0].end_byte))
 
         def query(text):
             made = Query(grammar, text)
@@ -171,11 +171,11 @@ def prompts(official, source: Path) -> Iterator[tuple[str, int, int]]:
                     if mode == "turns_golden":
                         expected = official.create_multiturn_prompt(row, f"scbench_{name}", loaded.tokenizer, chat)
                         last = samples[f"{name}:{number}:{len(row['multi_turns'])}"]
-                        found = [loaded.render(last.prompt, last.chat)]
-                        found += [loaded.tokenizer.decode(ids) for ids in later_turns(loaded, last)]
+                        texts = [loaded.render(last.prompt, last.chat)]
+                        texts += [loaded.tokenizer.decode(ids) for ids in later_turns(loaded, last)]
                         if name in MENDED and chat:
-                            found = found[:1]
-                        wanted = expected["prompts"][: len(found)]
+                            texts = texts[:1]
+                        wanted = expected["prompts"][: len(texts)]
                     elif name == "mf":
                         continue
                     else:
@@ -183,9 +183,9 @@ def prompts(official, source: Path) -> Iterator[tuple[str, int, int]]:
                         context, *questions = expected["prompts"]
                         wanted = [context + question for question in questions]
                         places = range(1, len(questions) + 1)
-                        found = [loaded.render(samples[f"{name}:{number}:{turn}"].prompt, chat) for turn in places]
-                    different += sum(one != other for one, other in zip(found, wanted, strict=True))
-                    count += len(found)
+                        texts = [loaded.render(samples[f"{name}:{number}:{turn}"].prompt, chat) for turn in places]
+                    different += sum(prompt != other for prompt, other in zip(texts, wanted, strict=True))
+                    count += len(texts)
             yield f"prompts, {mode}", count, different
 
 
@@ -211,7 +211,7 @@ def cut_contexts(official, program: ModuleType, folder: Path) -> tuple[int, int]
                 kept = program.truncate_by_tokens(context, loaded.tokenizer, room)
                 for turn, question in enumerate(questions, 1):
                     prompt = tokenise(loaded, samples[f"{name}:{number}:{turn}"], "hidden")
-                    same = loaded.decode(kept) == loaded.decode(prompt.context.tolist())
-                    different += not same or loaded.plain_tokens(question) != prompt.question.tolist()
+                    equal = loaded.decode(kept) == loaded.decode(prompt.context.tolist())
+                    different += not equal or loaded.plain_tokens(question) != prompt.question.tolist()
                     count += 1
     return count, different

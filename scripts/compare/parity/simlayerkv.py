@@ -52,27 +52,27 @@ def real_models(dtype: torch.dtype) -> Iterator[list[Layer]]:
 def compare(row: Agreement, module, attention, layers: list[Layer], delta: float) -> None:
     row.cases += 1
     theirs, their_scores = released(module, attention, layers, delta)
-    ours, our_scores = here(layers, delta)
+    ours, our_scores = kept_by_kvbench(layers, delta)
     again = None
     for at, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
         row.compared += 1
         row.largest_gap = max(row.largest_gap, abs(our_scores[at] - min(1, their_scores[at])))
-        if same(mine, other):
+        if equal_sets(mine, other):
             row.equal += 1
             continue
         if layers[at].dtype != "float32":
             again = again or released(module, attention, [layer.float() for layer in layers], delta)
-            if same(mine, again[0][at]):
+            if equal_sets(mine, again[0][at]):
                 row.dtype_rounding += 1
                 continue
         row.different += 1
         if len(row.examples) < 5:
             sizes = f"kept {mine.shape[-1]} and {other.shape[-1]}"
-            found = f"scores {our_scores[at]:.6f} and {their_scores[at]:.6f}"
-            row.examples.append(f"{layers[at].source}, n={layers[at].n - 1}, delta={delta}: {sizes}, {found}")
+            scores = f"scores {our_scores[at]:.6f} and {their_scores[at]:.6f}"
+            row.examples.append(f"{layers[at].source}, n={layers[at].n - 1}, delta={delta}: {sizes}, {scores}")
 
 
-def same(ours: Tensor, theirs: Tensor) -> bool:
+def equal_sets(ours: Tensor, theirs: Tensor) -> bool:
     """Whether every KV head keeps the same positions; the released code holds some twice below 1,028 tokens."""
     return all(set(a.tolist()) == set(b.tolist()) for a, b in zip(ours, theirs, strict=True))
 
@@ -115,7 +115,7 @@ def released(module, attention, layers: list[Layer], delta: float) -> tuple[list
     return [undigits(held[0]) for held in cache.value_cache], scores
 
 
-def here(layers: list[Layer], delta: float) -> tuple[list[Tensor], list[float]]:
+def kept_by_kvbench(layers: list[Layer], delta: float) -> tuple[list[Tensor], list[float]]:
     method, kept, scores = SimLayerKV(variant="decode", delta=delta, sinks=SINKS, window=WINDOW), [], []
     for index, layer in enumerate(layers):
         scaling, coded = layer.keys.shape[2] ** -0.5, values(layer)

@@ -60,12 +60,12 @@ def compare(
     def released(layer: Layer) -> list[Tensor]:
         made = press(press=scorer, threshold=threshold, sliding_window_size=window)
         attention = SimpleNamespace(layer_idx=0, masked_key_indices=None)
-        given = {
+        arguments = {
             "hidden_states": layer.keys[:1],
             "past_key_values": (layer.keys[None], layer.values[None]),
             "cache_position": torch.arange(layer.n),
         }
-        made.forward_hook(attention, [], given, [])
+        made.forward_hook(attention, [], arguments, [])
         kept = torch.ones(layer.keys.shape[:2], dtype=torch.bool)
         if attention.masked_key_indices is not None:
             kept[tuple(attention.masked_key_indices[1:])] = False

@@ -44,8 +44,8 @@ def released(module: object, layer: Layer, rope: Rope, observed: int, farthest: 
     keys = rope.rotate(layer.keys, -places)
     queries = rope.rotate(layer.queries[:, -observed:], -places[-observed:])
     rows = []
-    for head, own in enumerate(queries):
-        pairs = module.to_complex_pairs(own)
+    for head, vectors in enumerate(queries):
+        pairs = module.to_complex_pairs(vectors)
         amp, phi, extra = module.compute_frequency_statistics_from_means(
             pairs.mean(dim=0), pairs.abs().mean(dim=0), keys[head // layer.group]
         )

@@ -24,14 +24,14 @@ class Covered:
         data = [CoverageData(str(path)) for path in sorted(folder.glob("lines.*"))]
         for each in data:
             each.read()
-        self.places = {(path, place): self.of(data, str(root / path), place) for path, place in drawn}
+        self.places = {(path, place): self.tests_of(data, str(root / path), place) for path, place in drawn}
 
     def to_collect(self, drawn: list[tuple[str, Place]], functions: Collection[str] = ()) -> list[str]:
         """What pytest collects: all tests."""
         return []
 
-    def of(self, data: list[CoverageData], path: str, place: Place) -> set[str]:
-        """The tests of a place: those of its line, or of its file where only an import runs the line."""
+    def tests_of(self, data: list[CoverageData], path: str, place: Place) -> set[str]:
+        """The tests that run a place's line, or any line of its file if only an import runs that line."""
         by_line: dict[int, set[str]] = defaultdict(set)
         for each in data:
             for line, contexts in each.contexts_by_lineno(path).items():

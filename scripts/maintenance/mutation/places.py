@@ -94,7 +94,7 @@ def places(source: str) -> list[Place]:
         begin.append(begin[-1] + len(line))
     tree = ast.parse(source)
     scopes = list(scopes_of(tree))
-    found, statement, numbers = [], 1, Counter()
+    result, statement, numbers = [], 1, Counter()
     for node in code(tree):
         statement = node.lineno if isinstance(node, ast.stmt) else statement
         for kind, new in changed(node):
@@ -106,8 +106,8 @@ def places(source: str) -> list[Place]:
             old = raw[start:end].decode()
             numbers[scope, old, text] += 1
             number = numbers[scope, old, text]
-            found.append(Place(node.lineno, statement, start, end, text, kind, scope, old, number))
-    return sorted(found, key=lambda place: (place.start, place.end, place.kind))
+            result.append(Place(node.lineno, statement, start, end, text, kind, scope, old, number))
+    return sorted(result, key=lambda place: (place.start, place.end, place.kind))
 
 
 def scopes_of(node: ast.AST, around: str = "") -> Iterator[tuple[int, int, str]]:
@@ -127,15 +127,19 @@ def of_tree(tree: Path) -> list[tuple[str, Place]]:
 
 
 def found_again(result: Path, tree: Path) -> list[tuple[str, Place]]:
-    """The places of another checkout's result that `tree` has too, wherever their file lies; those that could be
-    several only where the file is the same."""
-    here = defaultdict(list)
+    """The places of another checkout's result that `tree` has too, wherever their file lies; a place that fits several
+    places of `tree` only where the file is the same."""
+    by_key = defaultdict(list)
     for name, place in of_tree(tree):
-        here[place.key].append((name, place))
+        by_key[place.key].append((name, place))
     again = []
     for row in map(json.loads, result.read_text().splitlines()):
-        same = here[of_row(row).key]
-        again += same if len(same) == 1 else [candidate for candidate in same if candidate[0] == row["path"]]
+        candidates = by_key[of_row(row).key]
+        again += (
+            candidates
+            if len(candidates) == 1
+            else [candidate for candidate in candidates if candidate[0] == row["path"]]
+        )
     return again
 
 

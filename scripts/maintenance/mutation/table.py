@@ -20,9 +20,9 @@ def main() -> None:
     print("| kind of fault | places | found before | found after |\n| :-- | --: | --: | --: |")
     kinds = Counter(before[place]["kind"] for place in both)
     for kind in [*sorted(kinds), "all"]:
-        those = [place for place in both if kind in {before[place]["kind"], "all"}]
-        counts = [sum(rows[place]["outcome"] in FOUND for place in those) for rows in (before, after)]
-        print(f"| {kind} | {len(those)} | {counts[0]} | {counts[1]} |")
+        of_kind = [place for place in both if kind in {before[place]["kind"], "all"}]
+        counts = [sum(rows[place]["outcome"] in FOUND for place in of_kind) for rows in (before, after)]
+        print(f"| {kind} | {len(of_kind)} | {counts[0]} | {counts[1]} |")
     for place in both:
         if before[place]["outcome"] in FOUND and after[place]["outcome"] not in FOUND:
             row = after[place]

@@ -105,11 +105,11 @@ def between(value: Callable[[Assumptions], float], names: Iterable[str]) -> Rang
     """The least and the most of `value`, as each of the assumptions it depends on is fast or slow."""
     names = list(names)
     corners = product((FAST, SLOW), repeat=len(names))
-    found = [
+    results = [
         value(replace(FAST, **{name: getattr(each, name) for name, each in zip(names, corner, strict=True)}))
         for corner in corners
     ]
-    return Range(min(found), max(found))
+    return Range(min(results), max(results))
 
 
 def rows() -> list[str]:

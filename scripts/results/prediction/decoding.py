@@ -70,11 +70,11 @@ def rates(step: Step, engine: Engine) -> Range:
 
 def step_of(name: str, share: float, n: int, rows: int, counts: dict, host: dict) -> Step:
     """`counts` are launches.json's, `host` is host_time.json; `share` is the bytes of the cache over FullKV's."""
-    one = counts["twelve_settings"]["batch"] if rows > 1 else counts["presets"][name]["decode"]
+    launches = counts["twelve_settings"]["batch"] if rows > 1 else counts["presets"][name]["decode"]
     measured = host["ratio_median"].get(name if rows == 1 else "full, 12 rows")
     return Step(
-        one["kernels"],
-        host_range(one["operations"], measured, counts, host),
+        launches["kernels"],
+        host_range(launches["operations"], measured, counts, host),
         (cache_bytes(n, share),) * rows,
         name in CODED,
     )

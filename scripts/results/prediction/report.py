@@ -27,21 +27,21 @@ def span(low: float, high: float, digits: int = 0, times: float = 1) -> str:
 
 def markdown(made: dict, lengths: list[dict], first: dict[int, dict], assumptions: list[str]) -> str:
     lines = HEAD.splitlines()
-    for one in lengths:
-        lines += ["", f"## {one['n']:,} tokens", "", *prompt_lines(one, first[one["n"]]), ""]
-        for many, settings in one["rows"].items():
-            lines += [*decoding_lines(int(many), settings, first[one["n"]]["settings"]), ""]
-        lines += compression_lines(one, first[one["n"]])
+    for length in lengths:
+        lines += ["", f"## {length['n']:,} tokens", "", *prompt_lines(length, first[length["n"]]), ""]
+        for many, settings in length["rows"].items():
+            lines += [*decoding_lines(int(many), settings, first[length["n"]]["settings"]), ""]
+        lines += compression_lines(length, first[length["n"]])
     lines += ["", "## Assumptions", "", *assumptions, ""]
     lines += [f"Kernels and operations were counted at commit {made['counts'][:7]}, the host's time was measured at"]
     lines += [f"{made['host'][:7]}. SpindleKV's compression takes counts of results/benchmarks/codebook_8k.json, too."]
     return "\n".join(lines) + "\n"
 
 
-def prompt_lines(one: dict, first: dict) -> list[str]:
-    whole, chunks = one["prefill_seconds"], one["chunked_prefill_seconds"]
-    two, single = (span(**one["prefill_with_sums_over_plain"][f"{passes} passes"], digits=1) for passes in (2, 1))
-    times = one["twelve_settings_times_faster"]
+def prompt_lines(length: dict, first: dict) -> list[str]:
+    whole, chunks = length["prefill_seconds"], length["chunked_prefill_seconds"]
+    two, single = (span(**length["prefill_with_sums_over_plain"][f"{passes} passes"], digits=1) for passes in (2, 1))
+    times = length["twelve_settings_times_faster"]
     shown = ", ".join(f"{engine} {span(**times[engine], digits=1)}" for engine in ENGINES)
     lines = [f"- prefill: {span(**whole, digits=2)} s (first: {first['prefill_seconds']:.2f})"]
     if chunks != whole:
@@ -58,20 +58,20 @@ def decoding_lines(many: int, settings: dict, first: dict) -> list[str]:
     lines = [f"Tokens per second, {many} row{'s' * (many > 1)}:", ""]
     head = ["setting", "eager", "graph", "fused", "limit", *(["first"] if many == 1 else [])]
     lines += [f"| {' | '.join(head)} |", "| :-- |" + " --: |" * (len(head) - 1)]
-    for name, one in settings.items():
-        if one is None:
+    for name, rates in settings.items():
+        if rates is None:
             cells = ["does not fit"] * len(ENGINES) + ["–"]
         else:
-            cells = [span(**one[engine]) for engine in ENGINES] + [f"{one['limit']:,.0f}"]
+            cells = [span(**rates[engine]) for engine in ENGINES] + [f"{rates['limit']:,.0f}"]
         if many == 1:
             cells.append(f"{first[name]['decode_tokens_per_s']:.0f}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
-def compression_lines(one: dict, first: dict) -> list[str]:
+def compression_lines(length: dict, first: dict) -> list[str]:
     lines = ["Compression over prefill:", "", "| setting | predicted | first |", "| :-- | --: | --: |"]
-    for name, share in one["compress_over_prefill"].items():
+    for name, share in length["compress_over_prefill"].items():
         before = first["settings"][name]["compress_seconds"] / first["prefill_seconds"]
         shown = span(**share, digits=1, times=100)
         lines.append(f"| {name} | {shown} % | {100 * before:.1f} % |")

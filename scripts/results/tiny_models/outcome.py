@@ -60,7 +60,7 @@ def compared(model_type: str) -> tuple[str, str]:
         with torch.no_grad():
             logits = stock(ids[None]).logits[0, -1]
     except Exception as error:
-        return "not built", told(error)
+        return "not built", error_line(error)
     try:
         model = taking_attention(model_type)
         state = prefill(model, ids, Needs())
@@ -69,7 +69,7 @@ def compared(model_type: str) -> tuple[str, str]:
         return "refused", str(error)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        return "traceback", f"{told(error)} ({Path(place.filename).name}:{place.lineno})"
+        return "traceback", f"{error_line(error)} ({Path(place.filename).name}:{place.lineno})"
     distance = float((state.logits.flatten() - logits).abs().max() / logits.abs().max())
     return "equal" if tokens == expected and distance < CLOSE else "different", f"logits differ by {distance:.0e}"
 
@@ -79,5 +79,5 @@ def taking_attention(model_type: str) -> PreTrainedModel:
         return tiny_model(model_type, ATTENTION)
 
 
-def told(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"

@@ -26,7 +26,7 @@ class Rows:
     counts: Tensor  # int64 [books, most]: how many query heads select each row; then zeros
 
     @classmethod
-    def of(cls, counts: Tensor, books: int, heads: int, most: int) -> "Rows":
+    def from_counts(cls, counts: Tensor, books: int, heads: int, most: int) -> "Rows":
         """The rows for counts [layers, streams, n], the number of query heads that select each token.
 
         books: books of each layer. heads: KV heads of the streams. most: upper bound of a stream's tokens.
@@ -88,7 +88,7 @@ def cover(
     selected = masks.flatten(1, 2)[:, :, None] if scope == "head" else masks
     counts = selected.sum(dim=2)
     books = 1 if scope == "layer" else selected.shape[1]
-    rows = Rows.of(counts, books, heads, min(n, most * selected.shape[2]))
+    rows = Rows.from_counts(counts, books, heads, min(n, most * selected.shape[2]))
     index = rows.index.view(len(layers), -1)
 
     def covered(x: Tensor, theta: float) -> Covers:

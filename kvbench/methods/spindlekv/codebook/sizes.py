@@ -16,7 +16,7 @@ class Sizes:
     keys: list[int]  # entries of each book
     values: list[int]
     gaps: list[int]  # per stream: whether its tokens differ from 0 … tokens-1
-    same: list[int]  # per stream except the first: whether it has the same tokens as the previous stream
+    repeats: list[int]  # per stream except the first: whether it has the same tokens as the previous stream
 
     @cached_property
     def tokens(self) -> list[int]:
@@ -55,7 +55,7 @@ class Sizes:
         for stream, count in enumerate(self.tokens):
             if not self.gaps[stream]:
                 offsets.append(-1)
-            elif stream and self.same[stream - 1]:
+            elif stream and self.repeats[stream - 1]:
                 offsets.append(offsets[-1])  # one set for several streams is stored once
             else:
                 offsets.append(held)
@@ -65,7 +65,7 @@ class Sizes:
     @cached_property
     def placed(self) -> list[int]:
         """The streams whose positions are stored."""
-        return [s for s, gap in enumerate(self.gaps) if gap and not (s and self.same[s - 1])]
+        return [s for s, gap in enumerate(self.gaps) if gap and not (s and self.repeats[s - 1])]
 
     @cached_property
     def bit_widths(self) -> list[int]:

@@ -23,24 +23,24 @@ function runNamed(name, none) {
   return index < 0 ? none : index;
 }
 
-/** The fragment of a view; what is as at the start is left out. */
-function fragment(of) {
-  const { words, task, setting, shown, cell } = of.filters;
+/** The fragment of a view; choices that are those of `start` are left out. */
+function fragment(state) {
+  const { words, task, setting, shown, cell } = state.filters;
   const parts = [
-    ["run", of.run ? runName(of.run) : ""],
-    ["beside", of.beside < 0 ? "" : runName(of.beside)],
-    ["score", of.metric],
-    ...[...of.hidden].map((method) => ["hide", method]),
-    ["across", of.across === "r_bytes" ? "" : of.across],
-    ...Object.entries({ baseline: of.baseline, by: of.by, words, task, setting, show: shown === "all" ? "" : shown }),
-    ["ratios", of.ratios ? "all" : ""],
+    ["run", state.run ? runName(state.run) : ""],
+    ["beside", state.beside < 0 ? "" : runName(state.beside)],
+    ["score", state.metric],
+    ...[...state.hidden].map((method) => ["hide", method]),
+    ["across", state.across === "r_bytes" ? "" : state.across],
+    ...Object.entries({ baseline: state.baseline, by: state.by, words, task, setting, show: shown === "all" ? "" : shown }),
+    ["ratios", state.ratios ? "all" : ""],
     ["cell", cell ? `${cell.length} ${cell.depth}` : ""],
-    ...Object.entries({ sample: of.sample, card: of.card, at: of.at }),
+    ...Object.entries({ sample: state.sample, card: state.card, at: state.at }),
   ];
   return `#${new URLSearchParams(parts.filter(([, value]) => value != null && value !== ""))}`.replace(/^#$/, "");
 }
 
-/** The view of a fragment; one without choices names a section alone. */
+/** The view of a fragment; a fragment without choices names a section alone. */
 function viewOf(text) {
   const plain = text.replace(/^#/, "");
   if (!plain.includes("=")) return { ...start(), at: plain };
@@ -97,10 +97,10 @@ function viewLink(text, changes, act, attributes = {}) {
 
 /** A section whose title links to it. */
 function section(id, title, ...children) {
-  const toHere = () => {
+  const jump = () => {
     go({ at: id });
     document.getElementById(id).scrollIntoView();
   };
-  const heading = h("h2", { id: `${id}-title` }, viewLink(title, { at: id }, toHere));
+  const heading = h("h2", { id: `${id}-title` }, viewLink(title, { at: id }, jump));
   return h("section", { id, "aria-labelledby": `${id}-title` }, heading, children);
 }

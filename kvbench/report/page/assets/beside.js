@@ -35,25 +35,25 @@ function signed(value) {
   return `${value > 0 ? "+" : ""}${fixed(value)}`;
 }
 
-/** Means over tasks of the samples that both runs have, their difference with its interval, and how many they are. */
+/** Means over tasks of the samples that both runs have, their difference with its interval, and the number of samples. */
 function compared(run, other, { setting, beside }, metric) {
   const index = run.settings.indexOf(setting);
   const otherIndex = other.settings.indexOf(beside);
-  const score = (one, record) => (record < 0 ? null : one.records.scores[metric]?.[record]);
-  const found = run.samples.id.map((id, number) => {
-    const there = other.numberOf.get(id);
+  const score = ({ records }, record) => (record < 0 ? null : records.scores[metric]?.[record]);
+  const scored = run.samples.id.map((id, number) => {
+    const otherNumber = other.numberOf.get(id);
     return {
       task: run.samples["property task"]?.[number],
       context: run.samples.context?.[number] ?? id,
       here: score(run, run.recordOf(number, index)),
-      there: there === undefined ? null : score(other, other.recordOf(there, otherIndex)),
+      there: otherNumber === undefined ? null : score(other, other.recordOf(otherNumber, otherIndex)),
     };
   });
-  const both = found.filter(({ here, there }) => here != null && there != null);
+  const both = scored.filter(({ here, there }) => here != null && there != null);
   if (!both.length) return { samples: 0 };
   const tasks = [...Map.groupBy(both, ({ task }) => task).values()];
   const average = (value) => mean(tasks.map((task) => mean(task.map(value))));
-  const [here, there] = [average((one) => one.here), average((one) => one.there)];
+  const [here, there] = [average((sample) => sample.here), average((sample) => sample.there)];
   const contexts = tasks.map((task) => [...Map.groupBy(task, ({ context }) => context).values()]);
   const [low, high] = pairedInterval(contexts, run.bounded.includes(metric));
   return { here, there, difference: there - here, low, high, samples: both.length };

@@ -1,10 +1,10 @@
-// The differences of all settings from one that the reader chooses, over the same samples.
+// The differences of all settings from a baseline that the reader chooses, over the same samples.
 
 function differencesSection(run, settings) {
-  const { metric, of, notes } = run.differences;
+  const { metric, of: rowsBeside, notes } = run.differences;
   const holder = h("div");
   const shown = new Set(settings.map(({ label }) => label));
-  const names = Object.keys(of).filter((label) => of[label].length && shown.has(label));
+  const names = Object.keys(rowsBeside).filter((label) => rowsBeside[label].length && shown.has(label));
   if (!names.length) return null;
   const number = (title, name, text, hint) => ({ title, value: (row) => row[name], text, hint, number: true });
   const columns = [
@@ -16,19 +16,19 @@ function differencesSection(run, settings) {
     ...["wins", "ties", "losses", "samples"].map((name) => number(name, name)),
   ];
   function show(baseline) {
-    const rows = of[baseline].filter(({ setting }) => shown.has(setting));
+    const rows = rowsBeside[baseline].filter(({ setting }) => shown.has(setting));
     const label = `differences from ${baseline}`;
     holder.replaceChildren(table(columns, rows, { label }).node, note(notes[baseline]));
   }
   const full = run.settings.find(({ method }) => method === "full")?.label;
   const usual = names.includes(full) ? full : names[0];
-  const shownNow = names.includes(view.baseline) ? view.baseline : usual;
+  const current = names.includes(view.baseline) ? view.baseline : usual;
   const choose = (baseline) => {
     go({ baseline: baseline === usual ? "" : baseline });
     show(baseline);
   };
-  show(shownNow);
-  const pick = choice("baseline", names.map((name) => [name, name]), shownNow, choose);
+  show(current);
+  const pick = choice("baseline", names.map((name) => [name, name]), current, choose);
   const words = note(`${metric}: each setting minus the baseline, on the samples that both have`);
   return section("differences", "Differences", words, pick, holder);
 }

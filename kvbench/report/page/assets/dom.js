@@ -14,7 +14,7 @@ function svg(tag, attributes = {}, ...children) {
 function filled(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "style") for (const [key, one] of Object.entries(value)) node.style.setProperty(key, one);
+    else if (name === "style") for (const [property, text] of Object.entries(value)) node.style.setProperty(property, text);
     else if (value !== false && value != null) node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.flat(Infinity).filter((child) => child != null));
@@ -29,13 +29,13 @@ function button(text, onclick, attributes = {}) {
   return h("button", { type: "button", onclick, ...attributes }, text);
 }
 
-/** A labelled select; options are [value, text], `choose` hears the value. */
+/** A labelled select; options are [value, text], `choose` is called with the value. */
 function choice(label, options, value, choose) {
-  const made = options.map(([key, text]) => h("option", { value: key, selected: key === value }, text));
-  return h("label", {}, `${label} `, h("select", { onchange: (event) => choose(event.target.value) }, made));
+  const items = options.map(([key, text]) => h("option", { value: key, selected: key === value }, text));
+  return h("label", {}, `${label} `, h("select", { onchange: (event) => choose(event.target.value) }, items));
 }
 
-/** A number with so many digits; a dash for none. */
+/** A number with `digits` decimals; a dash for null. */
 function fixed(value, digits = 3) {
   return value == null ? "–" : value.toFixed(digits);
 }

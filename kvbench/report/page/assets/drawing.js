@@ -1,6 +1,6 @@
 // The drawing of a chart: axes, lines of methods, marks of settings with their intervals, the Pareto front.
 
-/** dotted: a score with a dotted line; none for null. axes: [key, text, brief] of what may be across. */
+/** dotted: a score with a dotted line; none for null. axes: [key, text, brief] of what the horizontal axis may show. */
 function plot(settings, x, metric, width, announce, dotted, axes = ACROSS) {
   const height = Math.max(280, Math.min(440, width * 0.55));
   const points = settings
@@ -12,23 +12,23 @@ function plot(settings, x, metric, width, announce, dotted, axes = ACROSS) {
   const across = scale(0, Math.max(...points.map((point) => point.x)), EDGE.left, width - EDGE.right);
   const up = scale(least < most / 2 ? 0 : least, most || 1, height - EDGE.bottom, EDGE.top);
   const [left, right, top, bottom] = [EDGE.left, width - EDGE.right, EDGE.top, height - EDGE.bottom];
-  const [, whole, named = whole] = axes.find(([key]) => key === x);
+  const [, title, label = title] = axes.find(([key]) => key === x);
   const rule = (x1, x2, y1, y2, kind) => svg("line", { class: kind, x1, x2, y1, y2 });
-  const runs = [...Map.groupBy(points, ({ setting }) => setting.of).values()];
+  const runs = [...Map.groupBy(points, ({ setting }) => setting.runTitle).values()];
   const front = new Set(runs.flatMap((group) => [...pareto(group, LOWER_IS_BETTER.has(metric), FASTER.test(x))]));
   const full = points.filter((point) => point.setting.method === "full");
   // a run beside is drawn below, in larger marks: where both have one place, both are seen
   const methods = runs.toReversed().flatMap((group) => [...Map.groupBy(group, ({ setting }) => setting.method).values()]);
   const aside = besideEachOther(points, across, Math.min(56, width / 16));
   const drawn = methods.flatMap((group) => {
-    const { method, of } = group[0].setting;
+    const { method, runTitle } = group[0].setting;
     const { colour, path } = methodStyle(method);
     const place = (point) => ({ ...point, left: across(point.x) + aside.get(point), top: up(point.y), front: front.has(point) });
     const places = group.map(place);
     places.sort((a, b) => a.x - b.x);
     const line = places.map((place) => `${place.left},${place.top}`).join(" ");
     return [
-      svg("polyline", { points: line, fill: "none", stroke: colour, "stroke-width": 1.5, "stroke-dasharray": of && "2 3" }),
+      svg("polyline", { points: line, fill: "none", stroke: colour, "stroke-width": 1.5, "stroke-dasharray": runTitle && "2 3" }),
       ...places.map((place) => mark(place, x, metric, up, { path, colour }, place.left < width * 0.7, announce)),
     ];
   });
@@ -41,7 +41,7 @@ function plot(settings, x, metric, width, announce, dotted, axes = ACROSS) {
     across.ticks.map((tick) => text(short(tick), across(tick), bottom + 18)),
     full.map((point) => rule(left, right, up(point.y), up(point.y), "full")),
     dotted == null ? null : rule(left, right, up(dotted), up(dotted), "least"),
-    text(named, (left + right) / 2, height - 6),
+    text(label, (left + right) / 2, height - 6),
     svg("g", { transform: `translate(14 ${height / 2}) rotate(-90)` }, text(metric, 0, 0)),
     drawn,
   );
@@ -62,7 +62,7 @@ function besideEachOther(points, across, room = 56) {
   return new Map(moved);
 }
 
-/** The points that no other one beats: none with as few bytes (with `faster`: as fast) scores as well, but for equals. */
+/** The points that no other beats: none with as few bytes (with `faster`: as fast) scores as well, except equal points. */
 function pareto(points, lower, faster = false) {
   const value = (point) => (lower ? -point.y : point.y);
   const cost = (point) => (faster ? -point.x : point.x);
@@ -76,11 +76,11 @@ function mark({ setting, scores, x, y, left, top, front }, across, metric, up, {
   const sure = low == null ? "" : ` (95 % interval ${interval(scores)})`;
   const place = FASTER.test(across) ? `${short(x)} tokens/s` : isRatio(across) ? `${across} ${fixed(x)}` : `${across}: ${short(x)}`;
   const usual = `${setting.label}: ${place}, ${metric} ${fixed(y)}${sure}, ${setting.samples} samples`;
-  const label = `${setting.of ? `${setting.of}: ` : ""}${setting.told ?? usual}${front ? ", on the Pareto front" : ""}`;
+  const label = `${setting.runTitle ? `${setting.runTitle}: ` : ""}${setting.summary ?? usual}${front ? ", on the Pareto front" : ""}`;
   const name = text(`${setting.label}: ${fixed(y)}`, left + (onRight ? 11 : -11), top - 8, onRight ? "start" : "end");
   name.classList.add("named");
   const shift = `translate(${left} ${top})`;
-  const inked = setting.of ? { style: { stroke: colour } } : { fill: colour };
+  const inked = setting.runTitle ? { style: { stroke: colour } } : { fill: colour };
   const listeners = { onpointerenter: () => announce(label), onfocus: () => announce(label) };
   return svg(
     "g",
@@ -88,7 +88,7 @@ function mark({ setting, scores, x, y, left, top, front }, across, metric, up, {
     low == null ? null : svg("path", { class: "interval", d: `M${left},${up(low)}V${up(high)}`, stroke: colour }),
     svg("circle", { transform: shift, r: 12, fill: "transparent" }),
     front ? svg("circle", { class: "front", transform: shift, r: 9.5 }) : null,
-    svg("path", { class: setting.of ? "mark beside" : "mark", transform: setting.of ? `${shift} scale(1.35)` : shift, d: path, ...inked }),
+    svg("path", { class: setting.runTitle ? "mark beside" : "mark", transform: setting.runTitle ? `${shift} scale(1.35)` : shift, d: path, ...inked }),
     name,
   );
 }

@@ -4,12 +4,12 @@ function frontierSection(run, settings) {
   const { frontier } = run;
   const visible = new Set(settings.map(({ method }) => method));
   const bounds = ([, low, high]) => (low == null ? "" : ` (bounds ${fixed(low)} and ${fixed(high)})`);
-  const told = ({ label, r_bytes, scores, held }) =>
+  const summary = ({ label, r_bytes, scores, held }) =>
     `${label}: r_bytes ${fixed(r_bytes)}, score ${fixed(scores.score[0])}${bounds(scores.score)}${held ? ", held" : ""}`;
   const full = { label: "FullKV", method: "full", title: "FullKV", r_bytes: 1, scores: { score: [frontier.full, null, null] } };
   const points = [full, ...frontier.points]
     .filter(({ method }) => visible.has(method))
-    .map((point) => ({ ...point, told: told(point) }));
+    .map((point) => ({ ...point, summary: summary(point) }));
 
   const titles = new Set(points.map(({ title }) => title));
   const rows = frontier.rows.filter(([title]) => titles.has(title));

@@ -4,9 +4,9 @@
 const TURN = 0.45;
 
 function heatmapSection(run, settings, other, metric, openCell) {
-  const panel = (one, setting, open, of = "") => {
-    const grid = one?.heatmap?.grids[metric]?.[one.settings.indexOf(setting)];
-    return grid ? heatmap(one.heatmap, grid, setting, metric, open, of) : null;
+  const panel = ({ heatmap: axes, settings: labelled }, setting, open, runTitle = "") => {
+    const grid = axes?.grids[metric]?.[labelled.indexOf(setting)];
+    return grid ? heatmap(axes, grid, setting, metric, open, runTitle) : null;
   };
   const panels = settings.flatMap((setting) => {
     const beside = other?.settings.find(({ label }) => label === setting.label);
@@ -22,8 +22,8 @@ function heatmapSection(run, settings, other, metric, openCell) {
   return section("heatmaps", "Needle heatmaps", h("div", { class: "under" }, pictureButton(whole, "heatmaps"), caption), whole);
 }
 
-/** A panel; without `openCell` its cells list nothing. `of`: the run's title where there are two. */
-function heatmap({ depths, lengths }, grid, setting, metric, openCell, of) {
+/** A panel; without `openCell` its cells list nothing. `runTitle` is empty where the page shows one run. */
+function heatmap({ depths, lengths }, grid, setting, metric, openCell, runTitle) {
   function cell(value, depth, length) {
     if (value == null) return h("td", { class: "none" }, "–");
     const share = Math.max(0, Math.min(1, value));
@@ -38,7 +38,7 @@ function heatmap({ depths, lengths }, grid, setting, metric, openCell, of) {
     return h("tr", {}, h("th", { scope: "row" }, short(depth)), cells);
   });
   const sizes = `mean ${fixed(setting.scores[metric][0], 2)} · r_bytes ${fixed(setting.r_bytes, 2)}`;
-  const name = [h("strong", {}, setting.label), h("br"), ...(of ? [of, h("br")] : [])];
+  const name = [h("strong", {}, setting.label), h("br"), ...(runTitle ? [runTitle, h("br")] : [])];
   const caption = h("caption", {}, name, sizes);
   const whole = h("table", { class: "heatmap" }, caption, h("thead", {}, head), h("tbody", {}, body));
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `heatmap of ${setting.label}` }, whole);

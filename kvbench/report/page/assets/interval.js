@@ -19,7 +19,7 @@ function pairedInterval(tasks, bounded = true) {
   }));
   if (inside) return [-1, 1].map((bound) => quantile(boundedMeans(units, bound), bound));
   const spread = ({ sums, counts }) => sums.map((sum, i) => sum / counts[i]);
-  if (units.every((of) => Math.max(...spread(of)) - Math.min(...spread(of)) < 1e-9)) return [null, null];
+  if (units.every((task) => Math.max(...spread(task)) - Math.min(...spread(task)) < 1e-9)) return [null, null];
   const means = unboundedMeans(units);
   return [-1, 1].map((side) => quantile(means, side));
 }
@@ -83,12 +83,12 @@ function unboundedMeans(tasks) {
     });
     const centre = mean(means);
     const stretch = Math.sqrt((units + 1) / (units - 1));
-    return means.map((one) => {
+    return means.map((value) => {
       const student = Math.sqrt((units - 1) / (2 * gamma(random, (units - 1) / 2))); // of chi square
-      return centre + (one - centre) * stretch * student;
+      return centre + (value - centre) * stretch * student;
     });
   });
-  return Array.from({ length: DRAWS }, (_, i) => mean(drawn.map((of) => of[i])));
+  return Array.from({ length: DRAWS }, (_, i) => mean(drawn.map((means) => means[i])));
 }
 
 /** Numbers in (0, 1), the same ones for the same seed: a multiplicative generator modulo 2^31 - 1 (Lehmer). */

@@ -90,15 +90,15 @@ function sections() {
   const run = loaded(view.run);
   const other = besideRun();
   const metric = shownMetric(run);
-  const seen = (one) => one?.settings.filter((setting) => !view.hidden.has(setting.method)) ?? [];
-  const settings = seen(run);
+  const visible = (list) => list?.filter((setting) => !view.hidden.has(setting.method)) ?? [];
+  const [settings, others] = [visible(run.settings), visible(other?.settings)];
   const [speeds, serves] = [speedRuns(run.model), serveRuns(run.model)];
-  const browser = run === NO_RUN ? null : browserSection(run, settings, other, seen(other), metric);
-  const made = [
-    browser ? plotSection(run, settings, other, seen(other), metric) : null,
+  const browser = run === NO_RUN ? null : browserSection(run, settings, other, others, metric);
+  const nodes = [
+    browser ? plotSection(run, settings, other, others, metric) : null,
     run.frontier ? frontierSection(run, settings) : null,
     browser ? differencesSection(run, settings) : null,
-    other ? besideSection(run, settings, other, seen(other), metric) : null,
+    other ? besideSection(run, settings, other, others, metric) : null,
     browser ? settingsTable(run, settings) : null,
     speeds.length ? speedSection(speeds, view.hidden) : null,
     serves.length ? serveSection(serves, view.run, view.hidden) : null,
@@ -107,13 +107,13 @@ function sections() {
     browser?.node,
     provenance([run, ...(other ? [other] : []), ...speeds, ...serves]),
   ].filter(Boolean);
-  document.getElementById("main").replaceChildren(...made);
-  const links = made.map((one) => {
-    const toIt = () => {
-      go({ at: one.id });
-      one.scrollIntoView();
+  document.getElementById("main").replaceChildren(...nodes);
+  const links = nodes.map((node) => {
+    const jump = () => {
+      go({ at: node.id });
+      node.scrollIntoView();
     };
-    return viewLink(one.querySelector("h2").textContent, { at: one.id }, toIt);
+    return viewLink(node.querySelector("h2").textContent, { at: node.id }, jump);
   });
   document.getElementById("contents").replaceChildren(...links);
   browser?.openShown();

@@ -17,7 +17,7 @@ function pictureOf(node) {
     const frame = node.getBoundingClientRect();
     const at = ({ left, top }) => ({ x: left - frame.left + MARGIN, y: top - frame.top + MARGIN });
     // no wider than what is drawn; what a reader would have to scroll to is in the picture
-    const boxes = [...node.querySelectorAll(FILLED)].map((one) => one.getBoundingClientRect());
+    const boxes = [...node.querySelectorAll(FILLED)].map((element) => element.getBoundingClientRect());
     const end = (side) => boxes.reduce((most, box) => Math.max(most, box[side]), 0);
     const [width, height] = [end("right") - frame.left + 2 * MARGIN, end("bottom") - frame.top + 2 * MARGIN];
     const about = svg("title", {}, document.getElementById("caption").textContent);

@@ -22,13 +22,13 @@ const ACROSS = [
   ["r_peak", "r_peak (most bytes)"],
   ["r_end", "r_end (bytes at the end)"],
 ];
-const isRatio = (key) => ACROSS.some(([ratio]) => ratio === key); // and else a speed or a latency
-const FASTER = /^tokens\/s/; // of what is across more is better
+const isRatio = (key) => ACROSS.some(([ratio]) => ratio === key); // all others are speeds or latencies
+const FASTER = /^tokens\/s/; // axes whose larger values are better
 const LOWER_IS_BETTER = new Set(["kl", "kl_at_least", "nll", "bits_per_byte"]);
 const EDGE = { left: 52, right: 16, top: 12, bottom: 44 };
 
 function plotSection(run, settings, other, others, metric) {
-  const points = [...timed(run, settings), ...(other ? timed(other, others).map((setting) => ({ ...setting, of: other.title })) : [])];
+  const points = [...timed(run, settings), ...(other ? timed(other, others).map((setting) => ({ ...setting, runTitle: other.title })) : [])];
   const measured = [run, ...(other ? [other] : [])].flatMap(({ model }) => [...measuredSpeeds(model), ...measuredLoads(model)]);
   const speeds = [...new Map(measured.map(({ key, text, brief }) => [key, [key, text, brief]])).values()];
   const axes = [...ACROSS, ...speeds];
@@ -54,7 +54,7 @@ function timed({ model }, settings) {
   const speeds = [...measuredSpeeds(model), ...measuredLoads(model)];
   return settings.map((setting) => ({
     ...setting,
-    ...Object.fromEntries(speeds.map(({ key, of }) => [key, of.get(setting.label)])),
+    ...Object.fromEntries(speeds.map(({ key, figures }) => [key, figures.get(setting.label)])),
   }));
 }
 
@@ -65,8 +65,8 @@ function methodStyle(method) {
 }
 
 /**
- * A plot that is as wide as the page, with its legend; `x()` is what is across. Points with `of`, a run's title, are of
- * the run beside: hollow and dashed. dotted: a score with a dotted line. axes: [key, text, brief] of what may be across.
+ * A plot that is as wide as the page, with its legend; `x()` is what is across. Points with
+ * `runTitle` are of the run beside: hollow and dashed. dotted: a score with a dotted line. axes: [key, text, brief] of what the horizontal axis may show.
  * Returns {nodes, draw()}.
  */
 function chart(points, x, metric, { name, run, other = null, dotted = null, axes = ACROSS }) {

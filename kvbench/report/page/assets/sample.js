@@ -73,14 +73,14 @@ function prompt(samples, number) {
 
 /** The passages of the prompt that have an expected answer, with the answer marked. */
 function evidence(samples, number) {
-  const found = samples.evidence[number];
-  if (!found.length) return [];
-  const passages = found.map(({ at, text }) => {
+  const passages = samples.evidence[number];
+  if (!passages.length) return [];
+  const nodes = passages.map(({ at, text }) => {
     const place = percent(at / samples.characters[number]);
     const ends = [at > 0 ? "… " : null, at + text.length < samples.characters[number] ? " …" : null];
     return [note(`${place} into the prompt`), h("pre", { class: "evidence" }, ends[0], marked(text, samples.answers[number]), ends[1])];
   });
-  return [h("h3", {}, "Where the answer stands in the prompt"), ...passages.flat()];
+  return [h("h3", {}, "Where the answer stands in the prompt"), ...nodes.flat()];
 }
 
 /** A text with every answer in it marked, in upper or lower case. */
@@ -95,10 +95,10 @@ function marked(text, answers) {
 /** One setting's output for a sample, and that of the run beside; null where neither has a record. */
 function card({ run, other, others, metric }, setting, number, open) {
   const beside = others.find(({ label }) => label === setting.label);
-  const there = beside && other.numberOf.get(run.samples.id[number]);
+  const otherNumber = beside && other.numberOf.get(run.samples.id[number]);
   const parts = [
     outcome(run, run.recordOf(number, run.settings.indexOf(setting)), metric, number, other && run.title),
-    there === undefined ? null : outcome(other, other.recordOf(there, other.settings.indexOf(beside)), metric, there, other.title),
+    otherNumber === undefined ? null : outcome(other, other.recordOf(otherNumber, other.settings.indexOf(beside)), metric, otherNumber, other.title),
   ].filter(Boolean);
   if (!parts.length) return null;
   const chosen = view.card === setting.label;
@@ -109,8 +109,8 @@ function card({ run, other, others, metric }, setting, number, open) {
   return whole;
 }
 
-/** The output of a record with its scores and what its layers kept; null for record -1. `of`: the run's title. */
-function outcome(run, record, metric, number, of) {
+/** The output of a record with its scores and what its layers kept; null for record -1. `runTitle` is given where the page shows two runs. */
+function outcome(run, record, metric, number, runTitle) {
   if (record < 0) return null;
   const { records } = run;
   const [shares, positions, heads] = layersOf(run, record);
@@ -118,7 +118,7 @@ function outcome(run, record, metric, number, of) {
   return h(
     "div",
     { class: "outcome" },
-    h("p", { class: "run" }, of, " ", scoreMark(metric, records.scores[metric]?.[record])),
+    h("p", { class: "run" }, runTitle, " ", scoreMark(metric, records.scores[metric]?.[record])),
     h("pre", { class: "output" }, records.prediction[record] || "(empty)"),
     others.length ? note(others.map((name) => `${name} ${fixed(records.scores[name][record])}`).join(" · ")) : null,
     ...(shares.length
@@ -143,11 +143,11 @@ function factors(records, record) {
 /** Where another machine's rounding could give another answer; null for nowhere, and for records that do not say. */
 function rounding(records, record) {
   const [token, cuts] = [records.close_call[record], records.close_cuts[record]];
-  const found = [
+  const effects = [
     ...(cuts ? [`keep another token in ${cuts} of its heads`] : []),
     ...(token == null ? [] : [`choose another token ${token + 1} of the answer`]),
   ];
-  return found.length ? note(`Rounding on another machine could ${found.join(", and ")}.`) : null;
+  return effects.length ? note(`Rounding on another machine could ${effects.join(", and ")}.`) : null;
 }
 
 /** A score with a sign, so that right and wrong do not depend on colour. */

@@ -88,7 +88,7 @@ function browserSection(run, settings, other, others, metric) {
     const listed = order();
     go({ sample: samples.id[number], card }, instead);
     const shown = { run, settings, other, others, metric };
-    openSample(shown, number, listed.includes(number) ? listed : samples.id.map((_, one) => one), open);
+    openSample(shown, number, listed.includes(number) ? listed : samples.id.map((_, index) => index), open);
   }
 
   function openShown() {

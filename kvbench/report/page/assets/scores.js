@@ -59,7 +59,7 @@ function interval([, low, high]) {
 /** A row for each setting and a column for each task, the mean first: any number of settings fits a screen's width. */
 function tasksTable(run, settings) {
   const holder = h("div");
-  const shown = () => run.tasks.find((one) => one.by === view.by) ?? run.tasks[0];
+  const shown = () => run.tasks.find(({ by }) => by === view.by) ?? run.tasks[0];
   function show() {
     const { by: name, rows } = shown();
     const columns = [
@@ -72,7 +72,7 @@ function tasksTable(run, settings) {
     ];
     holder.replaceChildren(table(columns, settings, { label: `scores by ${name}` }).node);
   }
-  const names = run.tasks.map((one) => [one.by, one.by]);
+  const names = run.tasks.map(({ by }) => [by, by]);
   const pick = (name) => {
     go({ by: name === names[0][0] ? "" : name });
     show();

@@ -1,28 +1,28 @@
 // The tables of servers under load: latency, throughput and capacity, beside the answers of the run that is shown.
 
-/** Every run of loads, those of this model first. */
+/** Every run of loads, the runs of this model first. */
 function serveRuns(model) {
-  const ours = (serve) => serve.model === model;
+  const ofModel = (serve) => serve.model === model;
   const all = data("serves");
-  return [...all.filter(ours), ...all.filter((serve) => !ours(serve))];
+  return [...all.filter(ofModel), ...all.filter((serve) => !ofModel(serve))];
 }
 
 /** A figure of each load of a model, as `measuredSpeeds` has speeds. */
 function measuredLoads(model) {
   const runs = data("serves").filter((serve) => serve.model === model);
   return runs.flatMap(({ name, across }) =>
-    across.map(({ text, of }) => {
-      const told = runs.length > 1 ? `${text} (${name})` : text;
-      return { key: told, text: told, brief: told, of: new Map(Object.entries(of)) };
+    across.map(({ text, of: figures }) => {
+      const title = runs.length > 1 ? `${text} (${name})` : text;
+      return { key: title, text: title, brief: title, figures: new Map(Object.entries(figures)) };
     }),
   );
 }
 
-/** `index`: of the run that is shown, whose answers stand in the tables of loads under the same settings. */
+/** `index` is the number of the run that is shown; its answers stand in the tables of loads under the same settings. */
 function serveSection(serves, index, hidden) {
-  const made = serves.map(({ name, tables }) => [
+  const parts = serves.map(({ name, tables }) => [
     h("h3", {}, name),
     textTable(`served ${name}`, tables[index] ?? tables[""], hidden),
   ]);
-  return section("served", "Latency and throughput of servers", made);
+  return section("served", "Latency and throughput of servers", parts);
 }

@@ -1,18 +1,18 @@
 // The table of every speed run on the page: prefill, compression, decoding, bytes and the largest batch.
 
-/** Every speed run, those of this model first. */
+/** Every speed run, the runs of this model first. */
 function speedRuns(model) {
-  const ours = (speed) => speed.model === model;
+  const ofModel = (speed) => speed.model === model;
   const all = data("speeds");
-  return [...all.filter(ours), ...all.filter((speed) => !ours(speed))];
+  return [...all.filter(ofModel), ...all.filter((speed) => !ofModel(speed))];
 }
 
 /**
  * Decoded tokens a second of each setting, measured with a model: for every machine, prompt length, number of new tokens
- * and batch {key, text, brief, of}, where `of` has a number by label.
+ * and batch {key, text, brief, figures}, where `figures` has a number by label.
  */
 function measuredSpeeds(model) {
-  const found = new Map();
+  const axes = new Map();
   const tables = data("speeds").filter((speed) => speed.model === model).flatMap((speed) => speed.tables);
   for (const { header, rows, machine } of tables) {
     for (const { cells } of rows) {
@@ -20,17 +20,17 @@ function measuredSpeeds(model) {
       const key = `tokens/s ${prompt} ${fresh} ${batch} ${machine}`;
       const brief = `tokens/s, prompt of ${prompt}, batch of ${batch}`;
       const text = `${brief} (${fresh} new tokens; ${machine})`;
-      if (!found.has(key)) found.set(key, { key, text, brief, of: new Map() });
-      if (Number.isFinite(Number(rate))) found.get(key).of.set(cells[0], Number(rate));
+      if (!axes.has(key)) axes.set(key, { key, text, brief, figures: new Map() });
+      if (Number.isFinite(Number(rate))) axes.get(key).figures.set(cells[0], Number(rate));
     }
   }
-  return [...found.values()];
+  return [...axes.values()];
 }
 
 function speedSection(speeds, hidden) {
-  const made = speeds.map(({ name, tables }) => [
+  const parts = speeds.map(({ name, tables }) => [
     h("h3", {}, name),
-    tables.map((one) => textTable(`speed ${name}`, one, hidden)),
+    tables.map((shown) => textTable(`speed ${name}`, shown, hidden)),
   ]);
-  return section("speed", "Speed and memory", made);
+  return section("speed", "Speed and memory", parts);
 }

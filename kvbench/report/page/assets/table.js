@@ -1,4 +1,4 @@
-// A table that sorts by its headers, filters by words and shows so many rows at a time.
+// A table that sorts by its headers, filters by words and shows a page of rows at a time.
 
 /**
  * columns: {title, value(row), text(row)?, cell(row)?, number?, hint?}. `value` sorts, `text` (default: value) is
@@ -62,9 +62,9 @@ function table(columns, rows, { label, filter = false, pageSize = 100, empty = "
     back.hidden = forth.hidden = passing.length <= pageSize;
     back.disabled = page === 0;
     forth.disabled = start + pageSize >= passing.length;
-    const of = passing.length === rows.length ? "" : ` (of ${rows.length})`;
+    const total = passing.length === rows.length ? "" : ` (of ${rows.length})`;
     const part = back.hidden ? "" : `${start + 1} – ${start + some.length} of `;
-    count.textContent = `${part}${passing.length} row${passing.length === 1 ? "" : "s"}${of}`;
+    count.textContent = `${part}${passing.length} row${passing.length === 1 ? "" : "s"}${total}`;
   }
 
   show(true);
@@ -94,7 +94,7 @@ function save(text, name, type) {
   URL.revokeObjectURL(link.href);
 }
 
-/** Compares rows by a value: numbers as such, all else as text in natural order; what has none comes last. */
+/** Compares rows by a value: numbers as numbers, all else as text in natural order; rows without a value come last. */
 function by(value, down) {
   const order = new Intl.Collator("en", { numeric: true }).compare;
   return (a, b) => {

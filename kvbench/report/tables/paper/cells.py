@@ -37,8 +37,8 @@ def compare(
     numbered = [(length, block, setting) for length in of_model.lengths for block, setting in blocks(of_model.settings)]
     rows = []
     for number, (length, block, setting) in enumerate(numbered):
-        records = _of_columns(of_model.of(setting, length), columns)
-        ours, full = scores(records), scores(of_model.of(of_model.baseline, length))
+        records = _of_columns(of_model.records_of(setting, length), columns)
+        ours, full = scores(records), scores(of_model.records_of(of_model.baseline, length))
         unit_of = drawn(records)
         printed_row = values_of_row(values, experiment, of_model.model, setting, length)
         for column in columns:
@@ -130,7 +130,7 @@ def _versus_full(
 
     All strata have the same weight: the columns of an average, the tasks of any other column.
     """
-    strata = [one.tasks for one in column.parts] or [(task,) for task in column.tasks]
+    strata = [part.tasks for part in column.parts] or [(task,) for task in column.tasks]
     pairs: tuple[list[float], list[float], list[int], list[str]] = ([], [], [], [])
     for number, tasks in enumerate(strata):
         for task in tasks:
@@ -164,7 +164,7 @@ def _published(printed: Mapping[str, Any] | None) -> dict[str, Any]:
 def _over(column: Column, ours: Scores, of_task: Callable[[list[float]], float], digits: int | None = None) -> float:
     """The mean over a column's tasks, or its columns, of `of_task` of a task's scores; rounded to `digits` if given."""
     if column.parts:
-        means = [_over(one, ours, of_task, digits) for one in column.parts]
+        means = [_over(part, ours, of_task, digits) for part in column.parts]
     else:
         means = [of_task(list(ours[task])) if task in ours else NAN for task in column.tasks]
     mean = sum(means) / len(means)

@@ -46,8 +46,10 @@ def document(
     """`missing` are the models without records."""
     about = experiment.about[0].upper() + experiment.about[1:]
     above = [f"{about}.", *_deviations(models), f"Question {models[0].cfg.question} when compressing."]
-    above += _by_model({one.model: list(_samples(one, columns)) for one in models})
-    above += _by_model({one.model: [f"{note}." for note in (note_of(one.records),) if note] for one in models})
+    above += _by_model({of_model.model: list(_samples(of_model, columns)) for of_model in models})
+    above += _by_model(
+        {of_model.model: [f"{note}." for note in (note_of(of_model.records),) if note] for of_model in models}
+    )
     above += [f"No records of {model}." for model in missing]
     return Document(
         f"{experiment.paper} {experiment.item}",
@@ -56,16 +58,16 @@ def document(
         list(_legend(columns, cells, tables, experiment.ratios)),
         footnotes,
         list(experiment.chosen),
-        [_provenance(one) for one in models],
+        [_provenance(of_model) for of_model in models],
     )
 
 
 def _deviations(models: Sequence[ModelRecords]) -> Iterator[str]:
     """How the runs deviate from the paper's."""
     lines = {}
-    for one in models:
-        pairs = zip(("Scaled down", "Changed"), deviations(one.cfg), strict=True)
-        lines[one.model] = [f"{what}: {'; '.join(points)}." for what, points in pairs if points]
+    for of_model in models:
+        pairs = zip(("Scaled down", "Changed"), deviations(of_model.cfg), strict=True)
+        lines[of_model.model] = [f"{what}: {'; '.join(points)}." for what, points in pairs if points]
     return _by_model(lines, everywhere="")
 
 

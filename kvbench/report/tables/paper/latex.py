@@ -101,5 +101,5 @@ def _cell(cell: Cell) -> str:
 
 def _marks(marks: tuple[str, ...]) -> str:
     numbers = ",".join(mark for mark in marks if mark.isdigit())
-    others = "".join(escape(mark) for mark in marks if not mark.isdigit())
-    return others + (f"$^{{{numbers}}}$" if numbers else "")
+    symbols = "".join(escape(mark) for mark in marks if not mark.isdigit())
+    return symbols + (f"$^{{{numbers}}}$" if numbers else "")

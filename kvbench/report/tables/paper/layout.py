@@ -79,12 +79,12 @@ def _emphasised(cells: pd.DataFrame) -> pd.DataFrame:
     apart = cells[cells["block"] != FULL]
     for _, column in apart.groupby(["model", "length", "block", "column"], dropna=False, sort=False):
         values = column["ours"].dropna()
-        first, *others = sorted(set(values), reverse=True) or [None]
-        if others:
+        first, *lower = sorted(set(values), reverse=True) or [None]
+        if lower:
             best = values[values == first].index
             cells.loc[best, "best"] = True
             if len(best) == 1 and len(values) > 2:
-                cells.loc[values[values == others[0]].index, "second"] = True
+                cells.loc[values[values == lower[0]].index, "second"] = True
     return cells
 
 
@@ -118,7 +118,7 @@ def _all_columns(cells: pd.DataFrame, columns: Sequence[Column], ratios: Sequenc
     def row(of_row: pd.DataFrame) -> list[Cell]:
         cell = of_row.iloc[0]
         by_column = of_row.set_index("column").loc[names]
-        return [*_label(cell, labels), *_ratios(cell, ratios), *(_score(one) for _, one in by_column.iterrows())]
+        return [*_label(cell, labels), *_ratios(cell, ratios), *(_score(value) for _, value in by_column.iterrows())]
 
     return PaperTable(Cell("All columns"), header, _groups(cells, row, {}), len(labels))
 
@@ -137,8 +137,8 @@ def _published(cells: pd.DataFrame, columns: Sequence[Column], marks: ErrataMark
         first = replace(first, marks=marks.rows.get((cell["model"], cell["row"]), ()))
         by_column = of_row.set_index("column", drop=False).loc[names]
         values = [
-            _with_difference(_printed(one, marks.values.get(one["value_index"], ())), one)
-            for _, one in by_column.iterrows()
+            _with_difference(_printed(value, marks.values.get(value["value_index"], ())), value)
+            for _, value in by_column.iterrows()
         ]
         return [first, *others, *values]
 
