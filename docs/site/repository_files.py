@@ -1,8 +1,8 @@
 """MkDocs hook: files of the repository that the pages link to, outside of docs/, become part of the site.
 
-They lie under repository/ there: other pages, and all of results/, that the navigation or a page links to, from page to
-page. Links in both directions are rewritten: a page keeps the relative links with which it works in a checkout. A link to
-any other file, such as code, is an error of the strict build.
+They lie under repository/ there: other pages, and all of results/, that the navigation or a page links to, from page
+to page. Links in both directions are rewritten: a page keeps the relative links with which it works in a checkout. A
+link to any other file, such as code, is an error of the strict build.
 """
 
 import os
