@@ -28,7 +28,11 @@ def arguments(doc: str, **defaults: int) -> argparse.Namespace:
 
 @contextmanager
 def until_stopped() -> Iterator[None]:
-    """Within the block a signal ends the script, but first what its blocks end: the servers that it has started."""
+    """Within the block a signal ends the script, but first what its blocks end: the servers that it has started.
+
+    So does a UserError, as one line.
+    """
+    from kvbench.errors import UserError
     from kvbench.utils.signals import Stopped, stoppable
 
     try:
@@ -36,6 +40,8 @@ def until_stopped() -> Iterator[None]:
             yield
     except Stopped as stopped:
         raise SystemExit(stopped.exit_code) from None
+    except UserError as error:
+        raise SystemExit(f"{command()}: {error}") from None
 
 
 def command() -> str:

@@ -2,8 +2,10 @@
 
 import gc
 import os
+import shutil
 import sys
 from collections import Counter, defaultdict
+from pathlib import Path
 
 # Before torch and rich start: nothing is fetched, and processes that run beside each other have one thread each.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -18,12 +20,17 @@ import pytest
 HEAVY_FOLDER = "end_to_end"
 # Cases of a function that `make test-fast` runs, at equal distances from the first to the last one.
 CASES = 6
+# Temporary folders lie in memory where there is room: every record is synchronised to the disk, for which tests would
+# wait a minute or two in all.
+MEMORY, ROOM = Path("/dev/shm"), 4 << 30
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
 
 def pytest_configure(config):
     """Fixtures of models are for processes that run tests, not for the one of `--numprocesses` that divides them up."""
     sys.dont_write_bytecode = False
+    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     config.pluginmanager.import_plugin("tests.support.needs")
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         gc.disable()  # until all is collected: imports and tests make objects that stay

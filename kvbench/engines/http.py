@@ -1,12 +1,14 @@
 """Requests to a server that may be slow, busy, broken or gone: retried with growing pauses until a deadline."""
 
 import json
+import os
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from threading import local
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +17,8 @@ from kvbench.engines.server_answers import MOST_WORDS, words_of
 from kvbench.utils.text import count, first_line
 
 if TYPE_CHECKING:  # httpx comes with the extra `server`
+    from ssl import SSLContext
+
     import httpx
 
 Parsed = TypeVar("Parsed")
@@ -59,12 +63,10 @@ class Client:
     mine: local = field(init=False, repr=False, default_factory=local)
 
     def __post_init__(self) -> None:
-        import httpx
-
         self.headers = {"User-Agent": "kvbench", "Accept": "application/json"}
         if self.secret is not None:
             self.headers["Authorization"] = f"Bearer {self.secret.value}"
-        self.certificates = httpx.create_ssl_context()  # shared, because making it takes longer than a question
+        self.certificates = _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
     @property
     def http(self) -> "httpx.Client":
@@ -159,6 +161,14 @@ class Client:
         except (ValueError, RecursionError):
             return ""
         return self.clean(words_of(node))[:MOST_WORDS]
+
+
+@cache
+def _certificates(file: str | None, folder: str | None) -> "SSLContext":
+    """The certificates that SSL_CERT_FILE and SSL_CERT_DIR name, or else certifi; reading them takes 20 ms."""
+    import httpx
+
+    return httpx.create_ssl_context()
 
 
 def _parsed(body: bytes) -> Any:

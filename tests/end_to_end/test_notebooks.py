@@ -51,7 +51,10 @@ def test_the_three_notebooks_are_there():
     assert [path.stem for path in NOTEBOOKS] == ["analyse_results", "new_method", "quickstart"]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+NIGHTLY = [path if path.stem == "quickstart" else pytest.param(path, marks=pytest.mark.slow) for path in NOTEBOOKS]
+
+
+@pytest.mark.parametrize("path", NIGHTLY, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_something(path, client, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "clear the outputs before committing"

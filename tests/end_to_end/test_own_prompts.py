@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from kvbench.records import load
 from tests.support.paths import ROOT
 from tests.support.runs import reported, run
@@ -9,6 +11,7 @@ from tests.support.runs import reported, run
 EXAMPLE = ROOT / "docs" / "examples" / "own_prompts.jsonl"
 
 
+@pytest.mark.slow
 def test_the_example_of_the_documentation_runs_on_the_embedded_model(tmp_path):
     page = (ROOT / "docs" / "own-prompts.md").read_text(encoding="utf-8")
     shown = json.loads(page.split("```json\n")[1].split("\n```")[0])

@@ -198,6 +198,7 @@ def sbatch(slurm: Slurm, out: Path, *arguments: str, options: tuple[str, ...] = 
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_warned_task_of_the_script_stops_with_whole_records_and_goes_on_when_requeued(
     slurm, one_process, tiny_folder, gate, tmp_path, capsys
 ):

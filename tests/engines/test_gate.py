@@ -26,7 +26,7 @@ def steps(tiny_folder) -> tuple[list[str], list[str]]:
     return [word for word in run[1:] if word != "model=org/name"] + model, compare[1:]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_gate_passes_a_good_type_and_stops_a_bad_one_and_too_few_prompts(tiny_folder, tmp_path, environment):
     installed = tmp_path / "installed"
     with zipfile.ZipFile(next(WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))) as wheel:

@@ -93,5 +93,7 @@ def test_expressions_that_are_equal_are_found_by_math_verify():
         ("5", "no answer"): False,
     }
     assert {pair: comparer.equal(*pair) for pair in pairs} == pairs
-    assert comparer.equal("5", "\\boxed{10^{10^{10^{10}}} + 1}") in (None, False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparer, "seconds", 1)
+        assert comparer.equal("5", "\\boxed{10^{10^{10^{10}}} + 1}") in (None, False)
     assert comparer.equal("5", "\\boxed{5}") is True

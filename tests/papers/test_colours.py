@@ -1,6 +1,7 @@
 """A method has one colour, whatever stands beside it."""
 
-from itertools import combinations
+from collections import defaultdict
+from itertools import chain, combinations, product
 
 import pytest
 from matplotlib.colors import to_rgb
@@ -45,11 +46,16 @@ def test_every_preset_states_a_colour_or_begins_with_the_title_of_a_method_that_
 
 
 def test_no_two_that_can_stand_together_look_alike():
-    """Every preset and engine with every other one, and all of them in one picture."""
+    """Presets and engines in pairs, and all of them in one picture. For a pair of colours one pair of names stands."""
     names = [*choices("method"), *choices("engine")]
-    for count in (10, 11):  # hatches, marks
-        for pair in combinations(names, 2):
-            assert len({look[:2] for look in looks(pair, count).values()}) == 2, pair
+    alike = defaultdict(list)
+    for name in names:
+        alike[colour(name)].append(name)
+    of_two_colours = combinations((group[0] for group in alike.values()), 2)
+    of_one_colour = chain.from_iterable(combinations(group, 2) for group in alike.values())
+    for count, pair in product((10, 11), [*of_two_colours, *of_one_colour]):  # hatches, marks
+        assert len({look[:2] for look in looks(pair, count).values()}) == 2, pair
+    for count in (10, 11):
         assert len({look[:2] for look in looks(names, count).values()}) == len(names)
     methods = [name for name, colour in stated("method", "colour").items() if colour]
     alone = {name: looks([name], 11)[name] for name in methods}

@@ -103,6 +103,7 @@ print("over")
 """
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_lets_the_process_end(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", SILENT, str(tmp_path)],

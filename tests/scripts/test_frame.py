@@ -10,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from kvbench.errors import UserError
 from scripts import frame
 from tests.support.paths import ROOT
 
@@ -48,3 +49,9 @@ def test_a_signal_ends_a_script_after_what_its_blocks_end():
         finally:
             ended.append("a server")
     assert left.value.code == 128 + signal.SIGTERM and ended == ["a server"]
+
+
+def test_an_error_that_the_user_can_correct_is_one_line(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["served.py", "--of", "vllm"])
+    with pytest.raises(SystemExit, match=r"^python .*--of vllm: 3 records could not be made$"), frame.until_stopped():
+        raise UserError("3 records could not be made")

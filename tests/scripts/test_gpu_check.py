@@ -63,7 +63,7 @@ def check(tmp_path, monkeypatch, *rows: Row) -> int:
     return gpu_check.main()
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_crash_ends_one_row_and_the_exit_code_says_that_something_failed(tmp_path, monkeypatch):
     rows = [Row(f"preset/{name}", f"{WORK}{name}") for name in ("crashes", "fails", "good")]
     assert check(tmp_path, monkeypatch, *rows) == gpu_check.FAILED

@@ -159,6 +159,7 @@ def test_a_folder_of_probes_is_not_made_again(tiny_folder, tmp_path, places):
     assert check.verdict is Verdict.UNPROVEN and "probes" in check.notes[0]
 
 
+@pytest.mark.slow
 def test_another_machines_rounding_makes_nothing_wrong(tiny_folder, tmp_path):
     """Methods that rank, code, merge and read pages, in bfloat16: the folder is verified with other kernels."""
     methods = "full,snapkv,knorm,adakv,fp8_token,spindle,tova,quest"
