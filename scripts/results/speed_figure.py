@@ -26,7 +26,7 @@ def draw(frame: pd.DataFrame, path: Path, caption: str) -> None:
         axis.set_xscale("log", base=2)
         axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
         axis.minorticks_off()
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(0, 1.08 * frame[name].max() / unit)
         axis.set_title(label, fontsize=9)
         axis.set_xlabel("tokens", fontsize=8)
         grid_lines(axis)

@@ -89,7 +89,7 @@ def report(options: argparse.Namespace) -> None:
     out = options.out / f"{MODEL.name}-cpu"
     out.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame(rows)
-    frame[[*COLUMNS]].to_csv(out / "table.csv", index=False, float_format="%.6g")
+    frame.reindex(columns=[*COLUMNS]).to_csv(out / "table.csv", index=False, float_format="%.6g")
     cpu, threads = rows[0]["hardware"]["cpu"], rows[0]["threads"]
     about = f"{MODEL.name} · {cpu}, {threads} threads · with {rows[0]['new_tokens']} decoded tokens"
     lines = [f"{about}\n", "| " + " | ".join(COLUMNS.values()) + " |", "| --: | :-- |" + " --: |" * (len(COLUMNS) - 2)]
