@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=8, help="requests that are read at once")
     parser.add_argument("--context", type=int, default=1024, help="tokens of a slot")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repack", action="store_true", help="weights for this CPU: faster, and rounded as no other's")
     options = parser.parse_args()
     keys, _, values = options.type.partition("/")
     params = xllamacpp.CommonParams()
@@ -30,7 +31,7 @@ def main() -> None:
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
     params.n_parallel, params.n_ctx = options.slots, options.slots * options.context
     params.cpuparams.n_threads = options.threads
-    params.endpoint_metrics = params.no_extra_bufts = True  # weights repacked for a CPU round as no other one
+    params.endpoint_metrics, params.no_extra_bufts = True, not options.repack
     server = xllamacpp.Server(params)
     print(server.listening_address, flush=True)
     signal.pause()

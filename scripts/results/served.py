@@ -75,6 +75,11 @@ def written(folder: Path, codes: int, count: int = 60) -> Path:
     return path
 
 
+def asked(prompts: Path) -> list[str]:
+    """The overrides that ask these prompts."""
+    return ["benchmark=jsonl", f"benchmark.path={prompts}", "benchmark.metric=contains", "benchmark.max_new_tokens=12"]
+
+
 def engine(table: Table, options: argparse.Namespace) -> list[str]:
     """The overrides that choose the server and its settings."""
     flags = options.flags.split(",") if options.flags else table.flags
@@ -90,8 +95,7 @@ def make(table: Table, folder: Path, options: argparse.Namespace) -> None:
     """Answers and loads, then the table of both."""
     prompts = written(folder, table.codes, table.prompts)
     shared = [*engine(table, options), f"model={table.model.name}", f"output_dir={folder}"]
-    asked = ["benchmark=jsonl", f"benchmark.path={prompts}", "benchmark.metric=contains", "benchmark.max_new_tokens=12"]
-    answers = command.run(configured([*shared, *asked]))
+    answers = command.run(configured([*shared, *asked(prompts)]))
     if options.answers:
         return
     out = options.out / table.out

