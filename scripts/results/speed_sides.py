@@ -56,7 +56,7 @@ def by_kvbench(point: Point, overrides: str) -> dict[str, Any]:
     """`benchmark=speed` of one setting, which measures once before the round that counts."""
     grid = [f"lengths=[{point.prompt_tokens}]", "batches=[1]", f"new_tokens=[{point.new_tokens}]"]
     how = ["repeats=1", "warmup=0", "largest=false"]
-    benchmark = ["benchmark=speed", *(f"benchmark.{one}" for one in (*grid, *how))]
+    benchmark = ["benchmark=speed", *(f"benchmark.{override}" for override in (*grid, *how))]
     # records of an earlier run would be taken for this process's, whose memory is read
     with tempfile.TemporaryDirectory(prefix="kvbench-speed-") as folder:
         model = [f"model={MODEL.name}", "model.dtype=bfloat16", f"output_dir={folder}"]
@@ -73,8 +73,8 @@ def by_generate(point: Point, _: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "scripts.results.speed_generate", *options]
     child = Child(command, point.threads, stdout=subprocess.PIPE, text=True)
     assert child.process.stdout is not None
-    said = child.process.stdout.read().splitlines()
-    return {"peak_rss_bytes": child.finish(), **json.loads(said[-1])}
+    *_, line = child.process.stdout.read().splitlines()
+    return {"peak_rss_bytes": child.finish(), **json.loads(line)}
 
 
 def by_llama_cpp(point: Point, kind: str) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def by_llama_cpp(point: Point, kind: str) -> dict[str, Any]:
     times = answer["timings"]
     if (read := times["prompt_n"]) != len(ids):
         raise SystemExit(f"llama.cpp read {read} of {len(ids)} tokens")
-    own = {"prefill_seconds": times["prompt_ms"] / 1000, "decode_tokens_per_s": times["predicted_per_second"]}
-    return {**own, "peak_rss_bytes": peak, "timings": times}
+    figures = {"prefill_seconds": times["prompt_ms"] / 1000, "decode_tokens_per_s": times["predicted_per_second"]}
+    return {**figures, "peak_rss_bytes": peak, "timings": times}
 
 
 @contextmanager

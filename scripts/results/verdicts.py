@@ -45,13 +45,13 @@ def run(name: str, side: str, options: argparse.Namespace) -> Configuration:
     shared = [*asked(prompts), f"model={name}", f"limit={PROMPTS[model]}", f"output_dir={folder / side}"]
     if side == LLAMA:
         return configured([*shared, *engine(Table(model, 14, llama_cpp, FLAGS, TITLE), options)])
-    own = [
+    settings = [
         f"method=[{','.join(preset for _, preset in TYPES.values())}]",
         "model.dtype=bfloat16",
         "decode.batch=all",
         "distance=true",
     ]
-    return configured([*shared, *own])
+    return configured([*shared, *settings])
 
 
 def whole(name: str, side: str, options: argparse.Namespace) -> Path | None:
@@ -60,7 +60,7 @@ def whole(name: str, side: str, options: argparse.Namespace) -> Path | None:
         file.parent for file in (options.records / name / side).glob("*/records.jsonl") if file.stat().st_size
     }:
         answered = load(folder).groupby("setting")["sample"].nunique()
-        if all(answered.get(of[side]) == PROMPTS[MODELS[name]] for of in SETTINGS.values()):
+        if all(answered.get(labels[side]) == PROMPTS[MODELS[name]] for labels in SETTINGS.values()):
             return folder
     return None
 
@@ -80,7 +80,7 @@ def write(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     frame.to_csv(options.out / "verdicts.csv", index=False, float_format="%.4g")
     (options.out / "verdicts.md").write_text(table(frame, options.margins), encoding="utf-8")
-    made_by = [one for sides in both.values() for folder in sides.values() for one in provenance(folder)]
+    made_by = [manifest for sides in both.values() for folder in sides.values() for manifest in provenance(folder)]
     (options.out / "provenance.json").write_text(json.dumps(made_by, indent=1) + "\n", encoding="utf-8")
 
 

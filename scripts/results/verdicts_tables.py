@@ -63,13 +63,13 @@ def _of_side(
     for name, of_setting in agreed.items():
         for setting, agreement in of_setting.items():
             by_setting[setting][name.replace(" answers", "")] = agreement.total if name == EQUAL else agreement.mean
-    return {kind: by_setting[of[side]] for kind, of in settings.items() if of[side] in by_setting}
+    return {kind: by_setting[labels[side]] for kind, labels in settings.items() if labels[side] in by_setting}
 
 
 def _answers(records: pd.DataFrame, metric: str | None, settings: Settings, side: str) -> pd.DataFrame:
     """`score` and `prediction` of each type and sample."""
     of_sample = records.assign(score=[scores[metric] for scores in records["scores"]]).set_index("sample")
-    frames = {kind: of_sample[of_sample["setting"] == of[side]] for kind, of in settings.items()}
+    frames = {kind: of_sample[of_sample["setting"] == labels[side]] for kind, labels in settings.items()}
     return pd.concat({kind: frame[["score", "prediction"]] for kind, frame in frames.items() if len(frame)})
 
 
@@ -114,7 +114,7 @@ def table(frame: pd.DataFrame, margins: Sequence[float]) -> str:
             cells = [
                 row["type"],
                 _interval(row, "change", "change_low", "change_high"),
-                _of(row, "same_answers", "samples"),
+                _count_of(row, "same_answers", "samples"),
             ]
             lines.append("| " + " | ".join([*cells, *agree]) + " |")
         parts.append("\n".join(lines) + "\n")
@@ -122,16 +122,16 @@ def table(frame: pd.DataFrame, margins: Sequence[float]) -> str:
 
 
 def _cells(row: Mapping[str, Any], side: str, margins: Sequence[float]) -> list[str]:
-    of = {name.removeprefix(f"{side}_"): value for name, value in row.items() if name.startswith(f"{side}_")}
-    kl = of.get("kl")
+    figures = {name.removeprefix(f"{side}_"): value for name, value in row.items() if name.startswith(f"{side}_")}
+    kl = figures.get("kl")
     return [
         row["type"],
         NAMES[side],
-        f"{of['score']:.3f}" if pd.notna(of.get("score")) else "",
-        _interval(of, "difference", "low", "high"),
-        _of(of, "equal", "samples"),
+        f"{figures['score']:.3f}" if pd.notna(figures.get("score")) else "",
+        _interval(figures, "difference", "low", "high"),
+        _count_of(figures, "equal", "samples"),
         f"{kl:.2g}" if kl is not None and pd.notna(kl) else "",
-        *(word if isinstance(word := of.get(f"verdict_{margin:g}"), str) else "" for margin in margins),
+        *(word if isinstance(word := figures.get(f"verdict_{margin:g}"), str) else "" for margin in margins),
     ]
 
 
@@ -141,5 +141,5 @@ def _interval(row: Mapping[str, Any], name: str, low: str, high: str) -> str:
     return f"{row[name]:+.3f} ({row[low]:+.3f} to {row[high]:+.3f})".replace("-", "−")
 
 
-def _of(row: Mapping[str, Any], name: str, samples: str) -> str:
+def _count_of(row: Mapping[str, Any], name: str, samples: str) -> str:
     return "" if pd.isna(row.get(name, float("nan"))) else f"{row[name]:.0f} of {row[samples]:.0f}"
