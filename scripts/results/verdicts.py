@@ -38,11 +38,16 @@ SETTINGS = {name: {LLAMA: TITLE + flag, OURS: preset} for name, (flag, preset) i
 MODELS = {model.name: model for model in PROMPTS}
 
 
+def asked_of(name: str, options: argparse.Namespace) -> int:
+    """The number of prompts of a model."""
+    return options.prompts or PROMPTS[MODELS[name]]
+
+
 def run(name: str, side: str, options: argparse.Namespace) -> Configuration:
     """The run of one side over the prompts of a model."""
     model, folder = MODELS[name], options.records.resolve() / name
     prompts = written(folder, 14)
-    shared = [*asked(prompts), f"model={name}", f"limit={PROMPTS[model]}", f"output_dir={folder / side}"]
+    shared = [*asked(prompts), f"model={name}", f"limit={asked_of(name, options)}", f"output_dir={folder / side}"]
     if side == LLAMA:
         return configured([*shared, *engine(Table(model, 14, llama_cpp, FLAGS, TITLE), options)])
     settings = [
@@ -60,7 +65,7 @@ def whole(name: str, side: str, options: argparse.Namespace) -> Path | None:
         file.parent for file in (options.records / name / side).glob("*/records.jsonl") if file.stat().st_size
     }:
         answered = load(folder).groupby("setting")["sample"].nunique()
-        if all(answered.get(labels[side]) == PROMPTS[MODELS[name]] for labels in SETTINGS.values()):
+        if all(answered.get(labels[side], 0) >= asked_of(name, options) for labels in SETTINGS.values()):
             return folder
     return None
 
@@ -88,6 +93,7 @@ def main() -> None:
     parser = script_parser(__doc__)
     parser.add_argument("--of", nargs="*", default=[*MODELS], choices=MODELS, help="models")
     parser.add_argument("--sides", nargs="*", default=[LLAMA, OURS], choices=[LLAMA, OURS])
+    parser.add_argument("--prompts", type=int, help="of each model; default: 60 at 0.5B, 40 at 1.5B")
     parser.add_argument("--margins", nargs="*", type=float, default=[0.05, 0.1], help="losses of the score to judge")
     parser.add_argument("--tables", action="store_true", help="ask nothing, and make the tables of what is there")
     parser.add_argument("--records", type=Path, default=Path("runs/verdicts"), help="folder of the records")

@@ -17,18 +17,20 @@ LLAMA, OURS = "llama_cpp", "kvbench"
 NAMES = {LLAMA: "llama.cpp", OURS: "kvbench"}
 OF_CHANGES = Interval(-1.0, 1.0)  # the difference of two scores of 0 to 1
 
+Records = tuple[pd.DataFrame, str | None]  # records and the name of their score
 Settings = Mapping[str, Mapping[str, str]]  # by type and side; the first type is the baseline
 
 
 def compared(folders: Mapping[str, Mapping[str, Path]], settings: Settings, margins: Sequence[float]) -> pd.DataFrame:
     """A row for each model and type with both sides' figures, and whether they agree.
 
-    folders: a folder of records for each model and side. `change` is llama.cpp's difference minus kvbench's on the same
+    folders: a folder of records for each model and side, of which the samples count that every type answered on both
+    sides. `change` is llama.cpp's difference minus kvbench's on the same
     prompts, with its 95 % interval; `same_answers` of `samples` are those that both sides give.
     """
     rows = []
     for model, sides in folders.items():
-        read = {side: records_of([folder], None) for side, folder in sides.items()}
+        read = _of_same_samples({side: records_of([folder], None) for side, folder in sides.items()}, settings)
         figures = {side: _of_side(*records, settings, side, margins) for side, records in read.items()}
         answers = {side: _answers(*records, settings, side) for side, records in read.items()}
         baseline = next(iter(settings))
@@ -42,6 +44,16 @@ def compared(folders: Mapping[str, Mapping[str, Path]], settings: Settings, marg
         words = [frame.get(f"{side}_verdict_{margin:g}") for side in (LLAMA, OURS)]
         frame[f"agree_{margin:g}"] = [agree(*both) for both in zip(*words, strict=True)]
     return frame
+
+
+def _of_same_samples(read: Mapping[str, Records], settings: Settings) -> dict[str, Records]:
+    every = [
+        set(records.loc[records["setting"] == labels[side], "sample"])
+        for side, (records, _) in read.items()
+        for labels in settings.values()
+    ]
+    common = set.intersection(*every)
+    return {side: (records[records["sample"].isin(common)], metric) for side, (records, metric) in read.items()}
 
 
 def _of_side(
