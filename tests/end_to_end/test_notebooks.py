@@ -55,12 +55,13 @@ NIGHTLY = [path if path.stem == "quickstart" else pytest.param(path, marks=pytes
 
 
 @pytest.mark.parametrize("path", NIGHTLY, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_something(path, client, tmp_path):
+def test_a_notebook_runs_and_shows_something(path, client, tmp_path_factory):
     notebook = nbformat.read(path, as_version=4)
+    folder = tmp_path_factory.mktemp(path.stem)  # which stays: the kernel is in it when the next notebook begins
     assert not any(cell.get("outputs") for cell in notebook.cells), "clear the outputs before committing"
     for cell in notebook.cells:  # short answers
         cell.source = cell.source.replace('{"niah": {', '{"niah": {"max_new_tokens": 6, ')
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(RESET.format(tmp_path)))
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(RESET.format(folder)))
     client.nb = notebook
     for number, cell in enumerate(notebook.cells):
         client.execute_cell(cell, number)
