@@ -43,9 +43,8 @@ FOR     ?= 3.12
 # `time` of a recipe's command, as "NAME: 1m23s".
 SHELL   := bash
 timed    = TIMEFORMAT='$(1): %0lR'; time
-# Three processes for two cores, as tests wait for Slurm, servers and other processes. A file is in one of them; files are
-# in the order of tests/conftest.py.
-THREE   := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Two processes, a file in one of them; files in the order of tests/conftest.py.
+TWO     := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # Of the other tests, those of what kvpress's presses build on.
 KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/test_kvpress_presses.py \
     cache/test_ragged.py cache/test_sequence.py \
@@ -66,16 +65,16 @@ test test-fast test-slow test-portable: export KVBENCH_ALLOWED_SKIPS += kvpress 
 
 test: install
 	@$(call timed,lint) $(MAKE) --no-print-directory lint
-	@$(call timed,tests) $(BIN)/python -m pytest $(THREE)
+	@$(call timed,tests) $(BIN)/python -m pytest $(TWO)
 
 test-fast: install
-	@$(call timed,fast tests) $(BIN)/python -m pytest $(THREE) -m "not slow and not heavy and not further"
+	@$(call timed,fast tests) $(BIN)/python -m pytest $(TWO) -m "not slow and not heavy and not further"
 
 # The seed orders the tests, and dictionaries' and sets' strings are hashed by it.
 test-portable: SEED := $(or $(SEED),$(shell echo $$(( $$(date +%s) % 100000 ))))
 test-portable: install $(RANDOMLY)/installed
 	@echo "make test-portable SEED=$(SEED)"
-	$(PLAIN) PYTHONHASHSEED=$(SEED) PYTHONPATH=$(RANDOMLY) $(BIN)/python -m pytest $(THREE) -m "not slow and not heavy" \
+	$(PLAIN) PYTHONHASHSEED=$(SEED) PYTHONPATH=$(RANDOMLY) $(BIN)/python -m pytest $(TWO) -m "not slow and not heavy" \
 	    --randomly-seed=$(SEED)
 
 test-slow: install
