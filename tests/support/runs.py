@@ -1,9 +1,7 @@
 """Whole runs in this process: composed as the command composes them, on a tiny model."""
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, reduce
 from pathlib import Path
 from unittest.mock import patch
 
@@ -21,24 +19,12 @@ from kvbench.runner import run as command
 # Fields that differ from run to run.
 TIMES = ["prefill_seconds", "compress_seconds", "question_seconds", "decode_seconds", "run", "decode_batch"]
 
-# Keys that say where a test's files are. They are set afterwards, so that a configuration is composed once for all.
-PLACES = {"output_dir": (), "model.path": ("model",)}
-
-
-@cache
-def _composed(overrides: tuple[str, ...]) -> dict:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose_config("config", list(overrides)), resolve=True)
-
 
 def compose(*overrides: str) -> Configuration:
-    """The configuration of `kvbench OVERRIDES`."""
-    values = dict(override.split("=", 1) for override in overrides if "=" in override)
-    places = {key: values[key] for key in PLACES if values.get(key, "").startswith("/")}
-    config = copy.deepcopy(_composed(tuple(o for o in overrides if o.partition("=")[0] not in places)))
-    for key, place in places.items():
-        reduce(dict.__getitem__, PLACES[key], config)[key.rpartition(".")[2]] = place
-    return Configuration.from_plain(config)
+    """The configuration of `kvbench OVERRIDES`, which Hydra composes once (shared_compositions.py)."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose_config("config", list(overrides))
+    return Configuration.from_plain(OmegaConf.to_container(config, resolve=True))
 
 
 def run(*overrides: str) -> Path:
