@@ -11,7 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.generation.streamers import BaseStreamer
 
-from scripts.results.speed_prompt import MODEL, folder, prompt
+from kvbench.models.embedded import embedded_folder
+from scripts.results.speed_prompt import MODEL, prompt
 
 
 class Clock(BaseStreamer):
@@ -32,8 +33,8 @@ def main() -> None:
     parser.add_argument("--length", type=int, required=True, help="tokens of the prompt")
     parser.add_argument("--new-tokens", type=int, required=True)
     options = parser.parse_args()
-    model = AutoModelForCausalLM.from_pretrained(folder(MODEL), dtype=torch.bfloat16).eval()
-    ids = torch.tensor([prompt(options.length, options.new_tokens)])
+    model = AutoModelForCausalLM.from_pretrained(embedded_folder(MODEL.package), dtype=torch.bfloat16).eval()
+    ids = torch.tensor([prompt(options.length)])
     new = {"max_new_tokens": options.new_tokens, "min_new_tokens": options.new_tokens, "do_sample": False}
     for _ in range(2):
         clock = Clock()

@@ -18,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 
+from kvbench.report.tables.text_table import TextTable
 from kvbench.utils.files import write_atomically
 from scripts.frame import provenance, script_parser, until_stopped, write
 from scripts.results.served_servers import ROOT
@@ -36,8 +37,8 @@ SETTINGS = {
     "llama.cpp q8_0": (LLAMA, "q8_0"),
 }
 COLUMNS = {
-    "length": "tokens",
     "setting": "setting",
+    "length": "tokens",
     "prefill_seconds": "prefill s",
     "compress_seconds": "compress s",
     "prefill_tokens_per_s": "prefill tokens/s",
@@ -92,9 +93,8 @@ def report(options: argparse.Namespace) -> None:
     frame.reindex(columns=[*COLUMNS]).to_csv(out / "table.csv", index=False, float_format="%.6g")
     cpu, threads = rows[0]["hardware"]["cpu"], rows[0]["threads"]
     about = f"{MODEL.name} · {cpu}, {threads} threads · with {rows[0]['new_tokens']} decoded tokens"
-    lines = [f"{about}\n", "| " + " | ".join(COLUMNS.values()) + " |", "| --: | :-- |" + " --: |" * (len(COLUMNS) - 2)]
-    lines += ["| " + " | ".join(_cell(name, row.get(name)) for name in COLUMNS) + " |" for row in rows]
-    write_atomically(out / "table.md", "\n".join(lines) + "\n")
+    cells = [[_cell(name, row.get(name)) for name in COLUMNS] for row in rows]
+    write_atomically(out / "table.md", TextTable([*COLUMNS.values()], cells, about).markdown())
     write({"rows": rows}, out / "speed.json", indent=1)
     draw(frame, out / "speed", about)
     print(out)

@@ -79,7 +79,7 @@ def by_generate(point: Point, _: str) -> dict[str, Any]:
 
 def by_llama_cpp(point: Point, kind: str) -> dict[str, Any]:
     """llama.cpp's server with one slot, by the times in its answer; the second answer counts."""
-    ids = prompt(point.prompt_tokens, point.new_tokens)
+    ids = prompt(point.prompt_tokens)
     asked = {"prompt": ids, "n_predict": point.new_tokens, "ignore_eos": True, "cache_prompt": False, "temperature": 0}
     with server(point, kind) as (child, url):
         for _ in range(2):

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from kvbench.metrics.bootstrap import Interval, paired_interval
+from kvbench.report.tables.text_table import TextTable
 from kvbench.runner.agreement import EQUAL, agreements
 from kvbench.runner.compare_table import compared_with
 from kvbench.runner.compared_records import records_of
@@ -110,26 +111,25 @@ def agree(theirs: object, ours: object) -> str:
 
 def table(frame: pd.DataFrame, margins: Sequence[float]) -> str:
     """Markdown: a table for each model with a row for each type and side."""
-    header = ["keys / values", "", "score", "difference (95 % interval)", "equal answers", "KL"]
-    header += [f"margin {margin:g}" for margin in margins]
+    judged = [f"margin {margin:g}" for margin in margins]
+    header = ["keys / values", "side", "score", "difference (95 % interval)", "equal answers", "KL", *judged]
+    agreed = [f"verdicts agree at {margin:g}" for margin in margins]
+    of_both = ["keys / values", "llama.cpp's difference minus kvbench's", "same answer on both sides", *agreed]
     parts = []
-    for model, of_model in frame.groupby("model", sort=False):
-        lines = [f"## {model}, {of_model['samples'].max():.0f} prompts", ""]
-        lines += ["| " + " | ".join(header) + " |", "| :-- | :-- | --: | --: | --: | --: |" + " :-- |" * len(margins)]
-        for row in of_model.to_dict("records"):
-            lines += ["| " + " | ".join(_cells(row, side, margins)) + " |" for side in NAMES]
-        lines += ["", "| keys / values | llama.cpp's difference minus kvbench's | same answer on both sides | "]
-        lines[-1] += " | ".join(f"verdicts agree at {margin:g}" for margin in margins) + " |"
-        lines.append("| :-- | --: | --: |" + " :-- |" * len(margins))
-        for row in of_model.to_dict("records"):
-            agree = [row[f"agree_{margin:g}"] for margin in margins]
-            cells = [
+    for model, group in frame.groupby("model", sort=False):
+        rows = group.to_dict("records")
+        sides = [_cells(row, side, margins) for row in rows for side in NAMES]
+        both = [
+            [
                 row["type"],
                 _interval(row, "change", "change_low", "change_high"),
                 _count_of(row, "same_answers", "samples"),
+                *(row[f"agree_{margin:g}"] for margin in margins),
             ]
-            lines.append("| " + " | ".join([*cells, *agree]) + " |")
-        parts.append("\n".join(lines) + "\n")
+            for row in rows
+        ]
+        title = f"## {model}, {group['samples'].max():.0f} prompts"
+        parts += [TextTable(header, sides, title).markdown(), TextTable(of_both, both).markdown()]
     return "\n".join(parts)
 
 
