@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvbench.records.recorded_configuration import recorded
+from kvbench.utils.files import folder_name
 from kvbench.utils.hashing import digest
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.versions import raised
@@ -21,6 +22,12 @@ def identity_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     fields = {name: manifest[name] for name in FOLDER_FIELDS if name in manifest}
     fields |= raised((manifest.get("versions") or {}).get("benchmark") or {})
     return fields | ({"records": "probes"} if recorded(manifest).probe else {})
+
+
+def run_folder(benchmark: str, model: str, identity: Mapping[str, Any]) -> str:
+    """The name of the folder of records with this identity."""
+    prefix = "probe-" if identity.get("records") == "probes" else ""
+    return folder_name(f"{prefix}{benchmark}-{model}-{digest(identity)[:8]}")
 
 
 def method_key(name: str, parameters: str, ratio: float | None, budget: float | None) -> str:

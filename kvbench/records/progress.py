@@ -10,7 +10,7 @@ from kvbench.records.store import lock_path, read_records, record_files, shard_n
 from kvbench.utils.locks import held
 
 # Fields of a manifest that give its run's progress; manifests of versions without a status command lack some.
-ATTEMPT = {"started", "status", "config", "host", "slurm", "requested", "wanted", "there"}
+ATTEMPT = {"started", "status", "config", "requested", "wanted", "there"}
 SHARE = {"limit", "shard", "shards"}  # in its config
 
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "pack": Command(
         "kvbench.records.pack_command", "write a run as a small folder to hand in, without paths and names"
     ),
+    "unpack": Command("kvbench.records.unpack", "write a pack as a run's folder again, where its command goes on"),
     "leaderboard": Command(
         "kvbench.runner.leaderboard.command", "rank methods at equal bytes over packs and runs of any number of people"
     ),

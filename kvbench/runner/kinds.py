@@ -34,7 +34,6 @@ class Kind(ABC):
     `run` is a Run whose settings are of this kind.
     """
 
-    folder = ""  # the beginning of the folder's name
     columns: frozenset[str] = OURS  # of its records, which no sample may have
     goes_on: tuple[str, ...] = ("report", "compare", "frontier")  # commands for what a run of it has made
     compares = True  # whether its records can say how far a setting is from FullKV
@@ -73,7 +72,6 @@ class OfMethods(Kind):
 
 
 class OfProbes(Kind):
-    folder = "probe-"
     goes_on = ()
     compares = False
 
@@ -122,7 +120,6 @@ class OfEngines(Kind):
 
 
 class OfServing(OfEngines):
-    folder = ""
     compares = False
     columns = frozenset(ServeRecord.model_fields)
 

@@ -17,6 +17,7 @@ from kvbench.evaluation.prompts import AnyModel
 from kvbench.evaluation.record import AnyRun, Failure
 from kvbench.models import load
 from kvbench.ops.operator import use_kernels
+from kvbench.records.identity import run_folder
 from kvbench.records.samples import write_samples
 from kvbench.records.store import Store, keys_in
 from kvbench.runner.manifest import folder_identity, manifest_of, opening, write_again
@@ -30,7 +31,6 @@ from kvbench.runner.torchrun import Group, Outcome
 from kvbench.runner.tracking import Tracker
 from kvbench.utils.console import status, warn
 from kvbench.utils.environment import now
-from kvbench.utils.files import folder_name
 from kvbench.utils.hashing import digest
 from kvbench.utils.text import count
 
@@ -66,7 +66,7 @@ def make_records(
     """
     loaded, samples = inputs
     identity = folder_identity(cfg, loaded, samples, request.benchmark)
-    name = folder_name(f"{request.kind.folder}{request.benchmark.name}-{request.spec.name}-{digest(identity)[:8]}")
+    name = run_folder(request.benchmark.name, request.spec.name, identity)
     folder = Path(cfg.output_dir) / name
     run = request.run(f"{now()}-{uuid.uuid4().hex[:12]}", digest(identity), loaded)
     samples = first_of_each_task(samples, request.limit)

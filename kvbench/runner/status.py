@@ -79,7 +79,7 @@ def share_row(folder: Path, share: Share) -> Row:
 
 
 def row(place: str, attempt: dict[str, Any], records: str, alive: bool | None) -> Row:
-    config, job = recorded(attempt), attempt["slurm"] or {}
+    config, job = recorded(attempt), attempt.get("slurm") or {}
     number = f"{job['array']}_{job['task']}" if job.get("array") else job.get("job", "")
     restarts = f"restart {job['restarts']}" if job.get("restarts") else ""
     return Row(
@@ -89,7 +89,7 @@ def row(place: str, attempt: dict[str, Any], records: str, alive: bool | None) -
         records,
         state(attempt, alive),
         attempt.get("ended", attempt["started"])[:19].replace("T", " "),
-        " ".join(filter(None, (number, restarts, attempt["host"]))),
+        " ".join(filter(None, (number, restarts, attempt.get("host")))),
         attempt.get("error", ""),
     )
 

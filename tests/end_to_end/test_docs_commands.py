@@ -49,7 +49,7 @@ COMPOSED = [
 ]
 NAMED = [
     (
-        r"^(check|compare|served|report|records|status|pack|verify|leaderboard) ",
+        r"^(check|compare|served|report|records|status|pack|unpack|verify|leaderboard) ",
         "their own tests; folders of finished runs",
     ),
     (r"^--config-dir", "the guide's files, which test_docs.py runs"),
