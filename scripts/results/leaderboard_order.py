@@ -5,8 +5,12 @@ correlation of the scores of all methods that two parts have within a target of 
 (95 %) draws the samples of both parts, by the Bayesian bootstrap; methods were not drawn from anything. Few samples
 alone lower a correlation: `halves` is the mean correlation of a part with itself, between random halves of its samples.
 Writes order.md, order.csv and order.png to results/leaderboard (--out names another folder).
+
+A part without records below --runs is read from its committed leaderboard.csv, which has means alone: then the
+interval draws the other part's samples. What two parts without records gave before stays in the table.
 """
 
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +25,7 @@ from kvbench.report.tables.text_table import MISSING, TextTable
 from kvbench.runner.leaderboard.ranks import FULL, within
 from kvbench.utils.files import write_atomically
 from scripts.frame import script_parser
-from scripts.results.leaderboard_qwen import PARTS, TARGETS, board
+from scripts.results.leaderboard_qwen import FOLDERS, PARTS, TARGETS, board
 from scripts.results.leaderboard_tables import begun, complete, settings_of
 
 ROOT = Path(__file__).parents[2]
@@ -32,8 +36,19 @@ FEWEST = 8  # samples of a part, and methods of a comparison
 class Part(NamedTuple):
     model: str
     name: str
-    scores: pd.DataFrame  # a row per sample that all settings have, a column per setting
+    scores: (
+        pd.DataFrame
+    )  # a row per sample that all settings have, a column per setting; one row of means in place of it
     settings: pd.DataFrame  # of `settings_of`
+
+    @property
+    def samples(self) -> int:
+        return int(self.settings["samples"].max())
+
+    @property
+    def drawn(self) -> bool:
+        """Whether its samples are there to be drawn, and not their means alone."""
+        return len(self.scores) == self.samples
 
     @property
     def question(self) -> str:
@@ -45,18 +60,25 @@ class Part(NamedTuple):
         return f"{self.model} {self.name.replace('_', ' ')}"
 
 
-def parts(runs: Path) -> list[Part]:
-    """The parts with enough samples, in the order of PARTS."""
-    result = []
-    for model in PARTS:
-        for name in begun(runs / model, of_model := board(model)):
+def parts(runs: Path, boards: Path) -> list[Part]:
+    """The parts with enough samples, in the order of PARTS: of records in `runs`, or else of a board in `boards`."""
+    made = [part for model in PARTS for part in parts_of(model, runs, boards / FOLDERS.get(model, model))]
+    return [part for part in made if part.samples >= FEWEST]
+
+
+def parts_of(model: str, runs: Path, folder: Path) -> Iterator[Part]:
+    of_model, file = board(model), folder / "leaderboard.csv"
+    published = pd.read_csv(file) if file.exists() else pd.DataFrame({"part": []})
+    there = begun(runs / model, of_model)
+    for name in of_model.measures:
+        if name in there:
             records, measure = load(runs / model / name), of_model.measures[name]
             if records["sample"].nunique() != records["unit"].nunique():
                 raise ValueError(f"samples of {model} {name} share texts")
             scores = complete(records, measure).pivot(index="sample", columns="setting", values="value")
-            if len(scores) >= FEWEST:
-                result.append(Part(model, name, scores, settings_of(records, measure)))
-    return result
+            yield Part(model, name, scores, settings_of(records, measure))
+        elif len(settings := published[published["part"] == name]):
+            yield Part(model, name, settings.set_index("setting")[["score"]].T, settings)
 
 
 def methods_within(part: Part, target: float) -> dict[str, str]:
@@ -74,6 +96,9 @@ def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict[str, Any] |
     rng = np.random.default_rng(0)
     drawn = [spearman(*(weighted(rng, scores) for scores in columns)) for _ in range(DRAWS)]
     low, high = np.nanquantile(drawn, [0.025, 0.975])
+    noise = [
+        f"{halves(rng, scores):.2f}" if part.drawn else MISSING for part, scores in zip((a, b), columns, strict=True)
+    ]
     means = [scores.mean(axis=0) for scores in columns]
     apart = sorted(zip(names, *(ranks(mean) for mean in means), strict=True), key=lambda row: row[2] - row[1])
     return {
@@ -82,11 +107,11 @@ def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict[str, Any] |
         "r_bytes of": targets[0],
         "r_bytes with": targets[1],
         "methods": len(names),
-        "samples": f"{len(a.scores)}, {len(b.scores)}",
+        "samples": f"{a.samples}, {b.samples}",
         "correlation": spearman(*means),
         "low": low,
         "high": high,
-        "halves": ", ".join(f"{halves(rng, scores):.2f}" for scores in columns),
+        "halves": ", ".join(noise),
         "better in the second": apart[-1][0],
         "worse in the second": apart[0][0],
     }
@@ -119,11 +144,20 @@ def rows(parts_in_order: list[Part]) -> list[dict[str, Any]]:
     equal, larger = [*zip(TARGETS, TARGETS, strict=True)], [*zip(TARGETS[1:], TARGETS, strict=False)]
     made = []
     for a, b in combinations(parts_in_order, 2):
+        if not a.drawn and not b.drawn:
+            continue
         if a.model == b.model:
             made += [compared(a, b, targets) for targets in equal]
         elif a.question == b.question:
             made += [compared(a, b, targets) for targets in equal + larger]
     return [row for row in made if row]
+
+
+def earlier(file: Path, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a table of pairs that are not made again."""
+    pairs = {(row["of"], row["with"]) for row in made}
+    before = pd.read_csv(file).to_dict("records") if file.exists() else []
+    return [row for row in before if (row["of"], row["with"]) not in pairs]
 
 
 def table(made: list[dict[str, Any]]) -> TextTable:
@@ -170,9 +204,10 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "leaderboard_qwen")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "leaderboard")
     options = parser.parse_args()
-    made = rows(parts(options.runs))
+    made = rows(parts(options.runs, ROOT / "results" / "leaderboard"))
     if not made:
         raise SystemExit(f"{options.runs} has no two parts with {FEWEST} samples and methods in common")
+    made = earlier(options.out / "order.csv", made) + made
     write_atomically(options.out / "order.md", table(made).markdown())
     pd.DataFrame(made).round(4).to_csv(options.out / "order.csv", index=False)
     save(figure(made), options.out / "order")

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scripts.results.leaderboard_order import FEWEST, Part, compared, rows, spearman
+from scripts.results.leaderboard_order import FEWEST, Part, compared, earlier, rows, spearman
 
 METHODS = [f"m{number}" for number in range(FEWEST)]
 
@@ -14,6 +14,7 @@ def part(model: str, means: np.ndarray, samples: int = 400, name: str = "visible
     drawn = np.random.default_rng(len(model + name)).random((samples, len(means))) < means
     frame = pd.DataFrame(drawn.astype(float), columns=METHODS).assign(full=1.0)
     settings = pd.DataFrame({"method": frame.columns, "setting": frame.columns, "r_bytes": 0.1, "low": 0, "high": 1})
+    settings = settings.assign(samples=samples, score=frame.mean().to_numpy())
     return Part(model, name, frame, settings)
 
 
@@ -51,3 +52,29 @@ def test_too_few_methods_in_common_make_no_row():
     few = part("b", means)
     few = few._replace(settings=few.settings[few.settings["method"] != METHODS[0]])
     assert compared(part("a", means), few, (0.1, 0.1)) is None
+
+
+def published(part: Part) -> Part:
+    """The part as its board has it: the means of its samples."""
+    return part._replace(scores=part.settings.set_index("setting")[["score"]].T)
+
+
+def test_a_part_without_records_is_compared_by_its_means_and_not_drawn():
+    means = np.linspace(0.1, 0.9, FEWEST)
+    a, b = part("a", means, 40), part("bb", means, 40)
+    both, one = compared(a, b, (0.1, 0.1)), compared(published(a), b, (0.1, 0.1))
+    assert one["correlation"] == both["correlation"] and one["samples"] == both["samples"] == "40, 40"
+    assert one["high"] - one["low"] < both["high"] - both["low"]
+    assert one["halves"].startswith("–, ") and "–" not in both["halves"]
+    assert rows([published(a), published(b)]) == []
+
+
+def test_what_two_boards_gave_while_their_records_were_there_stays(tmp_path):
+    means = np.linspace(0.1, 0.9, FEWEST)
+    a, b, c = part("a", means), part("bb", means), part("ccc", means)
+    before = rows([a, b])
+    pd.DataFrame(before).to_csv(tmp_path / "order.csv", index=False)
+    made = rows([published(a), published(b), c])
+    kept = earlier(tmp_path / "order.csv", made)
+    assert [(row["of"], row["correlation"]) for row in kept] == [(row["of"], row["correlation"]) for row in before]
+    assert earlier(tmp_path / "order.csv", before) == [] == earlier(tmp_path / "missing.csv", made)
