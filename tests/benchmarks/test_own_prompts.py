@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 
 from kvbench.benchmarks import OwnPrompts
@@ -81,6 +82,21 @@ def test_a_row_without_answers_has_no_score_unless_a_function_gives_one(written)
     assert benchmark.metrics == ()
     assert benchmark.score(benchmark.samples(None)[0], "anything") == {}
     assert written(row, metric="tests.support.metric.two").metrics == ("score",)
+
+
+def test_only_a_file_of_several_scored_tasks_has_a_table_of_its_tasks(written):
+    scores = {"towns": 1.0, "names": 0.5}
+    records = pd.DataFrame(
+        [
+            {"task": task, "setting": "full", "sample": task, "scores": {"score": score}}
+            for task, score in scores.items()
+        ]
+    )
+    table = written(ROW).breakdown(records)
+    assert (table["task"].tolist()[:2], table["full"].tolist()[:2]) == ([*scores], [100.0, 50.0])
+    assert written(ROW).breakdown(records[:1]) is None
+    unscored = records.assign(scores=[{}, {}])
+    assert written({"context": "a"}).breakdown(unscored) is None
 
 
 def test_the_hash_of_the_samples_follows_the_function_but_not_the_place_of_the_file(written, tmp_path):

@@ -58,6 +58,12 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
         Text(path=str(tmp_path / "text.txt"))
 
 
+@pytest.mark.parametrize(("tokens", "starts"), [(119, [0]), (120, [0, 60])])
+def test_every_window_is_whole_and_the_last_may_end_with_the_text(written, embedded, tokens, starts):
+    samples = written("and" + " and" * (tokens - 1), length=40, scored=20).samples(embedded.tokenizer)
+    assert [sample.meta["start"] for sample in samples] == starts
+
+
 def test_a_text_shorter_than_one_window_is_refused(written, embedded):
     with pytest.raises(UserError, match=r"fewer than one window of benchmark.length=4000"):
         written(length=4000).samples(embedded.tokenizer)

@@ -53,6 +53,7 @@ def test_axes_are_orthonormal_and_sort_variances():
     assert_close(axes.T @ axes, torch.eye(2 * DIM), atol=1e-5, rtol=0)
     assert (variances.diff() <= 1e-9).all() and variances[3] < variances[2] / 1000
     assert_close(((x - x.mean(dim=0)) @ axes).double().square().mean(dim=0)[:3], variances[:3])
+    assert (axes.amax(dim=0) == axes.abs().amax(dim=0)).all()  # the largest entry of each is positive
 
 
 @pytest.mark.parametrize("bits", [1.5, 6.0])

@@ -162,11 +162,11 @@ def test_decoding_never_touches_the_prompt_and_keeps_the_stated_counts():
         assert cache.nbytes == storage_bytes([cache.k.buffer, cache.v.buffer]) + 4 * (fed - cut * 5)
 
 
-def test_decoded_tokens_are_scored_with_the_caps_and_sinks_of_a_models_softmax():
+def test_decoded_tokens_are_scored_by_a_models_softmax_and_later_queries_weigh_more():
     draw = torch.Generator().manual_seed(0)
     keys, query = (3 * torch.randn(heads, 7, 8, generator=draw) for heads in (2, 4))
     how = Softmax(0.5, softcap=2.0, sinks=torch.tensor([0.0, 1.0, 2.0, 3.0]))
-    layer = ThinningLayer(keys[:, :1], keys[:, :1], 1, Kept.tokens(1, 1, 1, 2), 4, 2, 1, 1.0)
+    layer = ThinningLayer(keys[:, :1], keys[:, :1], 1, Kept.tokens(1, 1, 1, 2), 4, 2, 1, 3.0)
     expected = torch.zeros(2)
     for token in range(1, 6):
         layer.append(keys[None, :, token : token + 1], keys[None, :, token : token + 1])
@@ -174,7 +174,8 @@ def test_decoded_tokens_are_scored_with_the_caps_and_sinks_of_a_models_softmax()
         if token > 2:  # behind the first block
             logits = (query[:, token : token + 1] @ keys[:, : token + 1].repeat_interleave(2, dim=0).mT)[:, 0] * 0.5
             capped = torch.cat([2 * (logits / 2).tanh(), how.sinks[:, None]], dim=1)
-            expected += capped.softmax(dim=1)[:, 1:3].mean(dim=0)
+            weight = 1 + 2 * (token - 3) / 3  # from 1 to 3 over the four queries that score a block
+            expected += weight * capped.softmax(dim=1)[:, 1:3].mean(dim=0)
     assert torch.allclose(layer.scores[:2], expected, atol=1e-6)
 
 

@@ -54,6 +54,7 @@ def test_the_standard_error_is_that_of_the_mean_and_grows_with_shared_units():
     tasks = standard_error(np.tile(differences, 2), np.repeat([0, 1], 6), np.arange(12))
     assert tasks == pytest.approx(alone / np.sqrt(2))
     assert np.isnan(standard_error(differences, one, one))
+    assert standard_error(np.array([1.0, 0.0]), one[:2], np.arange(2)) == pytest.approx(0.5)  # two units are enough
 
 
 def test_the_units_needed_are_those_of_the_normal_approximation():

@@ -89,6 +89,13 @@ def test_an_index_of_files_in_the_folder_is_followed_and_hashed(folder):
     assert model_identity(str(folder), "main") != first
 
 
+def test_files_that_loading_does_not_read_are_no_part_of_the_identity(folder):
+    first = model_identity(str(folder), "main")
+    (folder / "README.md").write_text("a note")
+    (folder / "older.json").mkdir()
+    assert model_identity(str(folder), "main") == first
+
+
 def test_a_changed_file_of_equal_size_and_time_has_another_hash(folder):
     path = folder / "config.json"
     times = path.stat().st_atime_ns, path.stat().st_mtime_ns
