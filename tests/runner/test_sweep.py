@@ -131,7 +131,7 @@ def test_an_error_of_ones_own_method_names_its_line_and_the_others_run(sweep, ti
 
 @pytest.mark.heavy
 def test_an_error_of_ours_has_its_traceback(sweep, tiny_folder, monkeypatch):
-    monkeypatch.setattr(run_module, "folder_name", {}.__getitem__)
+    monkeypatch.setattr(run_module, "run_folder", {}.__getitem__)
     code, _, err = sweep(*small(tiny_folder, "ratio=0.2,0.4"))
     assert code == 1 and sum("Traceback" in line for line in err) == 2
     assert err[-1].startswith("kvbench: job 1 of 2: ratio=0.2 failed: ")
