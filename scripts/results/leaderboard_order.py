@@ -36,9 +36,7 @@ FEWEST = 8  # samples of a part, and methods of a comparison
 class Part(NamedTuple):
     model: str
     name: str
-    scores: (
-        pd.DataFrame
-    )  # a row per sample that all settings have, a column per setting; one row of means in place of it
+    scores: pd.DataFrame  # a column per setting; a row per sample that all settings have, or one of their means
     settings: pd.DataFrame  # of `settings_of`
 
     @property

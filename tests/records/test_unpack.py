@@ -13,7 +13,7 @@ from kvbench.runner.verify.checks import verify
 from kvbench.runner.verify.verdict import Verdict
 from tests.support.command import kvbench
 from tests.support.loaded_records import manifest, record, write
-from tests.support.runs import TIMES, arguments, run
+from tests.support.runs import arguments, comparable, run
 
 pytestmark = pytest.mark.heavy
 
@@ -27,12 +27,8 @@ def packed(tiny_folder, tmp_path):
 
 
 def bare(folder) -> list[dict]:
-    """Records without what differs from run to run, and without what a pack leaves out."""
-    records, torn = read_records(folder / RECORDS)
-    assert not torn
-    return sorted(
-        ({k: v for k, v in r.items() if k not in DROPPED.union(TIMES)} for r in records), key=lambda r: r["key"]
-    )
+    """Comparable records without what a pack leaves out."""
+    return [{k: v for k, v in record.items() if k not in DROPPED} for record in comparable(folder)]
 
 
 def test_a_run_goes_on_from_a_pack_to_the_records_of_an_undisturbed_one(
