@@ -21,7 +21,7 @@ TIMES = ["prefill_seconds", "compress_seconds", "question_seconds", "decode_seco
 
 
 def compose(*overrides: str) -> Configuration:
-    """The configuration of `kvbench OVERRIDES`, which Hydra composes once (shared_compositions.py)."""
+    """The configuration of `kvbench OVERRIDES`; Hydra composes each choice of files once (shared_compositions.py)."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose_config("config", list(overrides))
     return Configuration.from_plain(OmegaConf.to_container(config, resolve=True))

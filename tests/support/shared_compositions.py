@@ -1,86 +1,72 @@
-"""Configurations that Hydra composes once in a process: composing takes a tenth of a second, a copy half a millisecond.
+"""What Hydra composes of the same files, once in a process: composing takes a tenth of a second, a copy a millisecond.
 
-Folders, files and addresses, which differ from test to test, are set in the copy.
-
-The command line composes for itself; it and what is composed anew take over the files of conf/ that were read before.
+The choice of files (`method=snapkv`) is what takes the time. Values (`ratio=0.5`) are set in a copy by Hydra itself, so
+that the commands and configurations of all tests share the choices that they have in common.
 """
 
 import pickle
-import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
-import hydra
-from hydra._internal.config_repository import ConfigRepository
-from hydra.core.global_hydra import GlobalHydra
+from hydra._internal import config_loader_impl as loader
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository, IConfigRepository
+from hydra._internal.defaults_list import DefaultsList, Overrides
+from hydra.core.config_store import ConfigStore
+from hydra.core.default_element import ResultDefault
+from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from tests.support.paths import ROOT
 
-COMPOSE = hydra.compose
 READ = ConfigRepository.load_config
-# A search path of files that no test writes.
-FIXED = ["pkg://hydra.conf", str(ROOT / "conf"), "structured://"]
-# An override with a folder, a file or an address.
-PLACE = re.compile(r"([a-z_.]+)=((?:/|http://127\.0\.0\.1:\d)[\w/.:-]*)")
+CHOOSE = loader.create_defaults_list
+MERGE = ConfigLoaderImpl._compose_config_from_defaults_list
+# The places of files that no test writes.
+FIXED = ["hydra.conf", str(ROOT / "conf"), ""]
 
-_composed: dict[bytes, bytes] = {}
-_read: dict[str, bytes] = {}
+_made: dict[object, bytes] = {}
 
 
 def share_compositions() -> None:
-    """Give what is imported from now on the `compose` below, and Hydra `read`."""
-    hydra.compose = compose
+    """Have Hydra take over what it made before of files in FIXED."""
     ConfigRepository.load_config = read
+    loader.create_defaults_list = choose
+    ConfigLoaderImpl._compose_config_from_defaults_list = merge
+    ConfigStore.__deepcopy__ = lambda store, _: store  # there is one; Hydra copies it each time, with all that is in it
+
+
+def once(repository: IConfigRepository, key: object, make: Callable[[], Any]) -> Any:
+    """A copy of what `make` made for the key; made anew where there are files of a test's own."""
+    if [source.path for source in repository.get_sources()] != FIXED:
+        return make()
+    if key not in _made:
+        _made[key] = pickle.dumps(make())
+    return pickle.loads(_made[key])
 
 
 def read(self: ConfigRepository, config_path: str) -> ConfigResult | None:
-    """`ConfigRepository.load_config`, of files in FIXED once: parsing them is a third of composing."""
-    if [source.path for source in self.get_sources()] != [entry.rpartition("://")[2] for entry in FIXED]:
-        return READ(self, config_path)
-    if config_path not in _read:
-        _read[config_path] = pickle.dumps(READ(self, config_path))
-    return pickle.loads(_read[config_path])
+    """The content of a file: parsing is a third of composing."""
+    return once(self, config_path, lambda: READ(self, config_path))
 
 
-def compose(config_name: str | None = None, overrides: list[str] | None = None, **options: bool) -> DictConfig:
-    """`hydra.compose`, of files in FIXED once for equal arguments.
-
-    With Hydra's own node always anew: it has the working directory.
-    """
-    places = [entry.path for entry in GlobalHydra.instance().config_loader().get_search_path().get_path()]
-    elsewhere = any(override.startswith("hydra.searchpath=") for override in overrides or ())
-    if places != FIXED or elsewhere or options.get("return_hydra_config"):
-        return COMPOSE(config_name, overrides, **options)
-    set_afterwards = places_of(overrides or ())
-    rest = [override for override in overrides or () if override.partition("=")[0] not in set_afterwards]
-    config = once(config_name, rest, options)
-    if not all(is_value(config, key) for key in set_afterwards):  # the choice of a file, or a mistake
-        return once(config_name, list(overrides or ()), options)
-    for key, value in set_afterwards.items():
-        OmegaConf.update(config, key, value)
-    return config
+def choose(
+    repo: IConfigRepository,
+    config_name: str | None,
+    overrides_list: list[Override],
+    prepend_hydra: bool,
+    skip_missing: bool,
+) -> DefaultsList:
+    """The files that the overrides choose; their values choose none."""
+    values = Overrides(repo, overrides_list).config_overrides
+    chosen = [override for override in overrides_list if all(override is not value for value in values)]
+    key = (config_name, *(override.input_line for override in chosen), prepend_hydra, skip_missing)
+    made = once(repo, key, lambda: CHOOSE(repo, config_name, chosen, prepend_hydra, skip_missing))
+    made.config_overrides = values
+    return made
 
 
-def places_of(overrides: Sequence[str]) -> dict[str, str]:
-    """The values of overrides like PLACE, by key; without keys that are overridden several times."""
-    times = Counter(override.partition("=")[0].lstrip("+~") for override in overrides)
-    matches = [match.groups() for override in overrides if (match := PLACE.fullmatch(override))]
-    return {key: value for key, value in matches if times[key] == 1}
-
-
-def is_value(config: DictConfig, key: str) -> bool:
-    """Whether the configuration has a plain value at the key, or one that is missing."""
-    above, _, last = key.rpartition(".")
-    node: Any = OmegaConf.select(config, above) if above else config
-    return OmegaConf.is_dict(node) and last in list(node) and not OmegaConf.is_config(node._get_node(last))
-
-
-def once(config_name: str | None, overrides: list[str], options: dict[str, bool]) -> DictConfig:
-    """A copy of what Hydra composes."""
-    key = pickle.dumps((config_name, overrides, options))
-    if key not in _composed:
-        _composed[key] = pickle.dumps(COMPOSE(config_name, overrides, **options))
-    return pickle.loads(_composed[key])
+def merge(self: ConfigLoaderImpl, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
+    """The content of the chosen files, one over the other."""
+    return once(repo, pickle.dumps(defaults), lambda: MERGE(self, defaults, repo))

@@ -1,12 +1,13 @@
 """Whether names fit: a preset's name its parameters, a label its ratio, and each setting one name."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvbench.configuration.conf import flat
 from kvbench.runner.verify.folder import Folder, named
-from kvbench.runner.verify.presets import parameters_of, presets, same_as
+from kvbench.runner.verify.presets import compose_together, known_model, parameters_of, presets, same_as
 from kvbench.runner.verify.verdict import Check, Findings, Note, missing, wrong
 
 NAMES = ("setting", "method", "model", "benchmark", "probe")
@@ -30,6 +31,11 @@ def names_fit(folder: Folder) -> Check:
         if len(names) > 1 and not names <= {*presets()}:
             findings.wrong.append(f"{' and '.join(map(repr, sorted(names)))} are names of one setting")
     pairs = {(name, json.loads(amount)[0]) for amount, names in methods.items() for name in names}
+    presets_of = defaultdict(set)
+    for name, parameters in pairs:
+        presets_of[known_model(models[parameters])].add(name)
+    for model, wanted in presets_of.items():
+        compose_together(wanted, model)
     for name, parameters in sorted(pairs):
         findings.collect(f"method {name!r}", _preset, name, parameters, models[parameters])
     for label, amounts in labels.items():

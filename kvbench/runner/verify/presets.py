@@ -1,8 +1,8 @@
 """The parameters of conf/method's presets, as records have them."""
 
 import json
-from collections.abc import Mapping
-from functools import cache, lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from kvbench.configuration.conf import choices, composed, installed_file
@@ -11,13 +11,31 @@ from kvbench.utils.targets import DESCRIBING
 from kvbench.utils.yaml_files import read_yaml
 
 AMOUNTS = ("ratio", "budget")
+# Presets composed at once take as long as two or three alone; the time for more grows with their square.
+TOGETHER = 12
+# By preset and model; None where it cannot be composed here.
+_parameters: dict[tuple[str, str | None], dict[str, Any] | None] = {}
 
 
 def parameters_of(name: str, model: str) -> dict[str, Any] | None:
     """A preset's parameters, of which some depend on the model; None for an unknown preset."""
-    if name not in presets():
-        return None
-    return _composed(name, model if model in names("model") else None)
+    compose_together([name], model)
+    return _parameters.get((name, known_model(model)))
+
+
+def compose_together(wanted: Iterable[str], model: str | None) -> None:
+    """Compose the presets among these names for `parameters_of`: many in a fraction of the time of one by one."""
+    model_file = known_model(model)
+    new = sorted({name for name in wanted if name in presets() and (name, model_file) not in _parameters})
+    for start in range(0, len(new), TOGETHER):
+        part = new[start : start + TOGETHER]
+        nodes = _composed(part, model_file)
+        _parameters.update(((name, model_file), _recorded(nodes.get(name))) for name in part)
+
+
+def known_model(model: str | None) -> str | None:
+    """The name, where conf/model has it: what other models have alike is composed once."""
+    return model if model in names("model") else None
 
 
 @cache
@@ -31,10 +49,20 @@ def presets() -> tuple[str, ...]:
     return names("method")
 
 
-@lru_cache(1024)
-def _composed(name: str, model: str | None) -> dict[str, Any] | None:
+def _composed(wanted: Sequence[str], model: str | None) -> dict[str, Any]:
+    """The nodes of presets by name, without those that cannot be composed."""
     try:
-        config = composed([f"method={name}", *([f"model={model}"] if model else [])])["method"][name]
+        nodes: dict[str, Any] = composed([f"method=[{','.join(wanted)}]", *([f"model={model}"] if model else [])])
+        return nodes["method"]
+    except (OSError, KeyError, ValueError):
+        alone = [_composed([name], model) for name in wanted] if len(wanted) > 1 else []
+        return {name: node for one in alone for name, node in one.items()}
+
+
+def _recorded(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if config is None:
+        return None
+    try:
         return as_recorded({key: value for key, value in config.items() if key not in {*DESCRIBING, *AMOUNTS}})
     except (OSError, KeyError, ValueError):  # a preset that reads a file of the user's
         return None
@@ -42,7 +70,8 @@ def _composed(name: str, model: str | None) -> dict[str, Any] | None:
 
 def same_as(parameters: Mapping[str, Any], model: str) -> str | None:
     """The first preset with these parameters; None where none has them."""
-    of_class = (name for name in presets() if _target(name) == parameters.get("_target_"))
+    of_class = [name for name in presets() if _target(name) == parameters.get("_target_")]
+    compose_together(of_class, model)
     text = json.dumps(parameters, sort_keys=True)
     return next((name for name in of_class if json.dumps(parameters_of(name, model), sort_keys=True) == text), None)
 
