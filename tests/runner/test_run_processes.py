@@ -74,10 +74,10 @@ def test_two_interrupts_end_the_process_with_130_and_no_traceback(tiny_folder, t
 # Several that torchrun starts
 
 
-def started(*overrides: str) -> subprocess.CompletedProcess:
+def torchrun(*overrides: str) -> tuple[subprocess.CompletedProcess]:
     """`torchrun --nproc-per-node=2 -m kvbench OVERRIDES`, on a free port."""
     launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "kvbench"]
-    return Process(*launcher, *overrides, PYTHONPATH=str(ROOT)).ended()
+    return (Process(*launcher, *overrides, PYTHONPATH=str(ROOT)).ended(),)
 
 
 def two_processes(*overrides: str) -> tuple[subprocess.CompletedProcess, subprocess.CompletedProcess]:
@@ -88,14 +88,16 @@ def two_processes(*overrides: str) -> tuple[subprocess.CompletedProcess, subproc
     return tuple(process.ended() for process in both)
 
 
-def test_two_processes_make_the_records_of_one_and_one_table(undisturbed, tiny_folder, tmp_path):
-    ended = started(*arguments(tiny_folder, tmp_path))
-    assert ended.returncode == 0, ended.stderr
+@pytest.mark.parametrize("start", [two_processes, pytest.param(torchrun, marks=pytest.mark.slow)])
+def test_two_processes_make_the_records_of_one_and_one_table(start, undisturbed, tiny_folder, tmp_path):
+    ended = start(*arguments(tiny_folder, tmp_path))
+    assert {process.returncode for process in ended} == {0}, ended
+    output, messages = ("".join(texts) for texts in zip(*((each.stdout, each.stderr) for each in ended), strict=True))
     (folder,) = tmp_path.iterdir()
     assert folder.name == undisturbed.name and outcomes(folder) == outcomes(undisturbed)
     assert {path.name for path in folder.glob("records*")} == {records_name(f"{i}-of-2") for i in range(2)}
-    assert ended.stdout.count("table.md") == 1 and (folder / "table.md").exists()
-    assert "27/27" in ended.stderr and "9/9" not in ended.stderr
+    assert output.count("table.md") == 1 and (folder / "table.md").exists()
+    assert "27/27" in messages and "9/9" not in messages
     assert {manifest["status"] for manifest in read_manifests(folder)[0].values()} == {"finished"}
 
 
