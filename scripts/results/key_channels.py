@@ -12,9 +12,8 @@ values alone     keys as they are
 
 `attention` is how far the attention of the last 16 queries moves: the total variation (0: none of it, 1: all of it),
 mean of the heads, queries and layers; `furthest` is that of the layer in which it moves most. `digits` is the share of
-leading digits of the number that are recited. `spread` is the largest over the median channel's root mean square, in
-the keys of one head; `means` is the share of the keys' sum of squares that their channels' means make up. Samples that
-the files have are not made again.
+leading digits of the number that are recited. `spread` and `means` are the probes key_spread and key_means. Samples
+that the files have are not made again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,6 +37,7 @@ from kvbench.metrics.bootstrap import interval
 from kvbench.models import LoadedModel, load
 from kvbench.ops.attention import window_attention
 from kvbench.prefill import Needs, PrefillState, prefill
+from kvbench.probes import ChannelMeans, ChannelSpread
 from kvbench.report.tables.text_table import TextTable, number
 from kvbench.utils.files import write_atomically
 from kvbench.utils.targets import build
@@ -143,15 +143,12 @@ def of_prompt(prompt: Prompt) -> list[dict[str, Any]]:
 
 def channels(state: PrefillState) -> list[dict[str, Any]]:
     """A row for each layer and head."""
-    rows: list[dict[str, Any]] = []
+    rows = []
     for index, layer in enumerate(state.layers):
-        keys = layer.keys.float()
-        squares = keys.square().mean(1)  # [num_key_value_heads, head_dim]
-        spread = (squares.amax(-1) / squares.median(-1).values).sqrt()
-        means = keys.mean(1).square().sum(-1) / squares.sum(-1)
+        spread, means = (probe.observe(layer, state.n).tolist() for probe in (ChannelSpread(), ChannelMeans()))
         rows += [
-            {"layer": index, "head": head, "spread": float(spread[head]), "means": float(means[head])}
-            for head in range(len(keys))
+            {"layer": index, "head": head, "spread": spread[head], "means": means[head]}
+            for head in range(layer.num_key_value_heads)
         ]
     return rows
 
@@ -162,29 +159,43 @@ def table(answers: pd.DataFrame, keys: pd.DataFrame) -> TextTable:
     for name in [FULL, *FORMATS]:
         for model in models:
             of_format = answers[(answers["model"] == model) & (answers["format"] == name)]
-            cells = []
-            for way in WAYS:
-                chosen = of_format[of_format["way"] == way]
-                cells += told(chosen) if len(chosen) else ["", ""]
-            rows.append([name, model, *cells])
-    header = ["format", "model", *(f"{what}, {way}" for way in WAYS for what in ("attention", "digits"))]
-    notes = [note(model, answers[answers["model"] == model], keys[keys["model"] == model]) for model in models]
-    return TextTable(header, rows, "Formats of the whole cache, keys with and without their channels' means", notes)
+            plain, centred, values = (of_format[of_format["way"] == way] for way in WAYS)
+            if name == FULL:
+                rows.append([name, model, "", told(plain), "", "", ""])
+            else:
+                digits = [told(each) for each in (plain, centred, values)]
+                rows.append([name, model, far(plain), digits[0], far(centred), *digits[1:]])
+    header = ["format", "model", "attention", "digits", "attention, less the means", "digits, less the means"]
+    notes = [
+        "attention: by how much that of the last queries moves in the layer in which it moves most, mean of the "
+        "prompts; digits: share of the number's leading digits, with 95 % intervals",
+        *(note(model, answers[answers["model"] == model], keys[keys["model"] == model]) for model in models),
+    ]
+    title = "Formats of the whole cache, and with keys less their channels' means"
+    return TextTable([*header, "digits, values alone"], rows, title, notes)
 
 
 def note(model: str, answers: pd.DataFrame, keys: pd.DataFrame) -> str:
+    """Of the keys' channels, by layers' heads."""
     heads = keys.groupby(["layer", "head"])[["spread", "means"]].mean()
-    typical, largest = heads.median(), heads.max()
+    typical, largest = heads["spread"].median(), heads.nlargest(3, "spread")
+    places = ", ".join(
+        f"{row['spread']:.0f} times in layer {layer} head {head} (means: {100 * row['means']:.2f} % of the squares)"
+        for (layer, head), row in largest.iterrows()
+    )
     return (
-        f"{model}: {answers['sample'].nunique()} prompts. A head's largest channel is {typical['spread']:.1f} times "
-        f"its median one (median of the heads; at most {largest['spread']:.0f} times), and means make up "
-        f"{typical['means']:.0%} of its squares (at most {largest['means']:.0%})"
+        f"{model}: {answers['sample'].nunique()} prompts. The largest channel is {typical:.1f} times the median one in "
+        f"the median of the heads, and {places}"
     )
 
 
-def told(rows: pd.DataFrame) -> list[str]:
+def far(rows: pd.DataFrame) -> str:
+    return number(rows["furthest"].mean())
+
+
+def told(rows: pd.DataFrame) -> str:
     low, high = interval(rows["digits"].tolist())
-    return [f"{rows['attention'].mean():.3f}", f"{number(rows['digits'].mean())} [{low:.2f}, {high:.2f}]"]
+    return f"{number(rows['digits'].mean())} [{low:.2f}, {high:.2f}]"
 
 
 def read(file: Path, columns: list[str]) -> pd.DataFrame:
