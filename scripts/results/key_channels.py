@@ -5,19 +5,20 @@ python -m scripts.results.key_channels [--models smollm2-135m qwen2.5-coder-0.5b
 Each needle of 4,096 tokens (of scripts.results.leaderboard_qwen, question visible) is prefilled once in bfloat16, and
 its cache is stored in each format in three ways:
 
-as it is         keys and values
-less the means   keys without the mean of each channel over the prompt, which is added when they are read: it adds the
-                 same to all logits of a query, so that exact attention is the same with and without it
-values alone     keys as they are
+as it is         all tokens, also those that are decoded
+prompt alone     decoded tokens are not in the format
+less the means   keys, also those of decoded tokens, without the mean of each channel over the prompt. It adds the same
+                 to all logits of a query: attention to exact keys is the same with and without it
 
-`attention` is how far the attention of the last 16 queries moves: the total variation (0: none of it, 1: all of it),
-mean of the heads, queries and layers; `furthest` is that of the layer in which it moves most. `digits` is the share of
-leading digits of the number that are recited. `spread` and `means` are the probes key_spread and key_means. Samples
-that the files have are not made again.
+`attention` is how far the attention of the prompt's last 16 queries moves: the total variation (0: none of it, 1: all
+of it), mean of the heads, queries and layers; `furthest` is that of the layer in which it moves most. `digits` is the
+share of leading digits of the number that are recited. `spread` and `means` are the probes key_spread and key_means.
+Samples that the files have are not made again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ import torch
 from torch import Tensor
 
 from kvbench.benchmarks import Benchmark, Sample
+from kvbench.cache.batch import BatchCache
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.sequence import SequenceLayer
 from kvbench.configuration import configured
@@ -48,7 +50,7 @@ MODELS = ["smollm2-135m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"]
 LENGTH, TOKENS, QUERIES = 4096, 16, 16
 FORMATS = "fp8_token ggml_q8_0 ggml_q4_0 nvfp4 turboquant_4 kivi kvquant_3 kvtc_3".split()
 FULL = "full"
-WAYS = ["as it is", "less the means", "values alone"]
+PLAIN, ALONE, CENTRED = WAYS = ["as it is", "prompt alone", "less the means"]
 COLUMNS = ["model", "format", "way", "sample", "attention", "furthest", "digits"]
 
 
@@ -90,55 +92,71 @@ def less(state: PrefillState, offsets: list[Tensor]) -> PrefillState:
     return replace(state, layers=layers)
 
 
-def restoring(method: Method, state: PrefillState) -> list[SequenceLayer]:
-    """The caches of layers of which single keys and values can be read."""
-    return [cache for cache in method.compress(state, state.n) if isinstance(cache, SequenceLayer)]
+def restored(cache: SequenceLayer, offset: Tensor | None = None) -> Tensor:
+    """The keys that a cache restores [num_key_value_heads, n, head_dim], and an offset that was taken from them."""
+    keys = cache.k.read()
+    return keys if offset is None else (keys.float() + offset).to(keys.dtype)
 
 
-def in_ways(state: PrefillState, method: Method) -> list[list[DenseLayer]]:
-    """For each of WAYS the dense caches of what a format restores."""
-    offsets = means(state)
-    plain, centred = (restoring(method, each) for each in (state, less(state, offsets)))
-    ways: list[list[DenseLayer]] = [[], [], []]
-    for layer, cache, other, offset in zip(state.layers, plain, centred, offsets, strict=True):
-        read = (other.k.read().float() + offset).to(layer.keys.dtype)
-        for way, keys in zip(ways, (cache.k.read(), read, layer.keys), strict=True):
-            way.append(DenseLayer(keys, cache.v.read(), cache.seen, cache.kept))
-    return ways
-
-
-def moved(caches: Sequence[Any], state: PrefillState) -> list[float]:
-    """By layer, the total variation of the last queries' attention from that to the keys as they are."""
+def moved(keys: Sequence[Tensor], state: PrefillState) -> list[float]:
+    """By layer, the total variation of the last queries' attention to these keys from that to the keys as they are."""
     moves = []
-    for cache, layer in zip(caches, state.layers, strict=True):
-        exact, other = (window_attention(layer.queries, keys, layer.scaling) for keys in (layer.keys, cache.k.view[0]))
+    for stored, layer in zip(keys, state.layers, strict=True):
+        exact, other = (window_attention(layer.queries, each, layer.scaling) for each in (layer.keys, stored))
         moves.append(float((exact - other).abs().sum(-1).mean()) / 2)
     return moves
 
 
+def centring(cache: BatchCache, offsets: Sequence[Tensor]) -> BatchCache:
+    """The cache, which takes the offsets from all keys that it is given from now on."""
+    for layer, offset in zip(cache.layers, offsets, strict=True):
+        layer.append = partial(append_less, layer.append, offset)
+    return cache
+
+
+def append_less(append: Callable[[Tensor, Tensor], Any], offset: Tensor, keys: Tensor, values: Tensor) -> Any:
+    return append((keys.float() - offset).to(keys.dtype), values)
+
+
 @torch.inference_mode()
 def of_prompt(prompt: Prompt) -> list[dict[str, Any]]:
-    """A row for each format and way; all of them decode as one batch, FullKV first."""
-    loaded, state = prompt.loaded, prompt.state
-    names = [(FULL, WAYS[0])]
-    caches: list[list[Any]] = [prompt.methods[FULL].compress(state, state.n)]
+    """A row for each format and way; the formats of a way decode as one batch."""
+    state, offsets = prompt.state, means(prompt.state)
+    without = less(state, offsets)
+    plain = {name: prompt.methods[name].compress(state, state.n) for name in [FULL, *FORMATS]}
+    centred = {name: prompt.methods[name].compress(without, state.n) for name in FORMATS}
+    alone = {
+        name: [DenseLayer(restored(cache), cache.v.read(), cache.seen, cache.kept) for cache in plain[name]]
+        for name in FORMATS
+    }
+    moves = {(FULL, PLAIN): [0.0]}
     for name in FORMATS:
-        names += [(name, way) for way in WAYS]
-        caches += in_ways(state, prompt.methods[name])
-    moves = [moved(each, state) for each in caches]
-    first = state.logits.expand(len(caches), -1)
-    outputs = decode(loaded.model, batched(caches), first, TOKENS, loaded.stop_tokens)
-    texts = [loaded.tokenizer.decode(output.tokens, skip_special_tokens=True) for output in outputs]
+        moves[name, PLAIN] = moves[name, ALONE] = moved([restored(cache) for cache in plain[name]], state)
+        keys = [restored(cache, offset) for cache, offset in zip(centred[name], offsets, strict=True)]
+        moves[name, CENTRED] = moved(keys, state)
+    digits = {}
+    for way, caches in zip(WAYS, (plain, alone, centred), strict=True):
+        cache = batched([*caches.values()])
+        texts = answers_of(prompt, centring(cache, offsets) if way == CENTRED else cache)
+        for name, text in zip(caches, texts, strict=True):
+            digits[name, way] = prompt.benchmark.score(prompt.sample, text)["digits"]
     return [
         {
             "format": name,
             "way": way,
-            "attention": sum(layers) / len(layers),
-            "furthest": max(layers),
-            "digits": prompt.benchmark.score(prompt.sample, text)["digits"],
+            "attention": sum(moves[name, way]) / len(moves[name, way]),
+            "furthest": max(moves[name, way]),
+            "digits": score,
         }
-        for (name, way), layers, text in zip(names, moves, texts, strict=True)
+        for (name, way), score in sorted(digits.items(), key=lambda item: [FULL, *FORMATS].index(item[0][0]))
     ]
+
+
+def answers_of(prompt: Prompt, cache: BatchCache) -> list[str]:
+    loaded = prompt.loaded
+    first = prompt.state.logits.expand(len(cache.sequences), -1)
+    outputs = decode(loaded.model, cache, first, TOKENS, loaded.stop_tokens)
+    return [loaded.tokenizer.decode(output.tokens, skip_special_tokens=True) for output in outputs]
 
 
 def channels(state: PrefillState) -> list[dict[str, Any]]:
@@ -159,20 +177,19 @@ def table(answers: pd.DataFrame, keys: pd.DataFrame) -> TextTable:
     for name in [FULL, *FORMATS]:
         for model in models:
             of_format = answers[(answers["model"] == model) & (answers["format"] == name)]
-            plain, centred, values = (of_format[of_format["way"] == way] for way in WAYS)
+            plain, alone, centred = (of_format[of_format["way"] == way] for way in WAYS)
             if name == FULL:
                 rows.append([name, model, "", told(plain), "", "", ""])
             else:
-                digits = [told(each) for each in (plain, centred, values)]
-                rows.append([name, model, far(plain), digits[0], far(centred), *digits[1:]])
-    header = ["format", "model", "attention", "digits", "attention, less the means", "digits, less the means"]
+                rows.append([name, model, far(plain), told(plain), told(alone), far(centred), told(centred)])
+    header = ["format", "model", "attention", "digits", "digits, prompt alone", "attention, less the means"]
     notes = [
         "attention: by how much that of the last queries moves in the layer in which it moves most, mean of the "
         "prompts; digits: share of the number's leading digits, with 95 % intervals",
         *(note(model, answers[answers["model"] == model], keys[keys["model"] == model]) for model in models),
     ]
     title = "Formats of the whole cache, and with keys less their channels' means"
-    return TextTable([*header, "digits, values alone"], rows, title, notes)
+    return TextTable([*header, "digits, less the means"], rows, title, notes)
 
 
 def note(model: str, answers: pd.DataFrame, keys: pd.DataFrame) -> str:
