@@ -81,8 +81,10 @@ def reference_of(run: EngineRun, setting: EngineSetting, keys: Mapping[str, Samp
     if setting.key == first:
         return Reference({}, True, earlier)
     lacking = [sample.id for key, sample in keys.items() if key not in store.done]
-    theirs = {digest(run.identity, sample, first): sample for sample in lacking}
-    return Reference({theirs[record["key"]]: record for record in records if record["key"] in theirs}, False, earlier)
+    sample_of_key = {digest(run.identity, sample, first): sample for sample in lacking}
+    return Reference(
+        {sample_of_key[record["key"]]: record for record in records if record["key"] in sample_of_key}, False, earlier
+    )
 
 
 class Recorder:

@@ -43,11 +43,11 @@ def messages_of(sample: Sample) -> list[Message]:
 
 def check_count(question: Question, completion: Completion) -> None:
     """Raise CannotAnswer if the engine read more or fewer tokens than kvbench sent."""
-    counted, ours = completion.prompt_tokens, len(question.ids)
+    counted, sent = completion.prompt_tokens, len(question.ids)
     if counted is None:
         raise CannotAnswer("the engine did not report the prompt's number of tokens, so it may have read other tokens")
-    if counted != ours:
-        raise CannotAnswer(f"the engine counts {counted:,} tokens in the prompt, and kvbench {ours:,}")
+    if counted != sent:
+        raise CannotAnswer(f"the engine counts {counted:,} tokens in the prompt, and kvbench {sent:,}")
 
 
 def check_whole(question: Question, completion: Completion, reader: TextModel) -> None:
@@ -83,8 +83,8 @@ def _check_tokens(tokens: Sequence[int], completion: Completion, reader: TextMod
         size = max(size, reader.config.get_text_config().vocab_size)
     if wrong := next((token for token in tokens if not 0 <= token < size), None):
         raise CannotAnswer(f"the answer has a token {wrong}, but the vocabulary has {size:,} tokens")
-    theirs, ours = (_visible(text, reader) for text in (completion.text, reader.decode(list(tokens))))
-    if theirs and not _agree(theirs, ours):
+    text, decoded = (_visible(each, reader) for each in (completion.text, reader.decode(list(tokens))))
+    if text and not _agree(text, decoded):
         raise CannotAnswer("the answer's text is not the text of its token ids")
     if completion.top and len(completion.top) < len(tokens):
         raise CannotAnswer(f"the answer has log-probabilities of {len(completion.top)} of its {len(tokens)} tokens")
@@ -97,16 +97,16 @@ def _visible(text: str, reader: TextModel) -> str:
     return "".join(text.replace("\ufffd", "").split())
 
 
-def _agree(theirs: str, ours: str) -> bool:
+def _agree(text: str, other: str) -> bool:
     """Whether one text begins the other: a server may omit the text that ended the answer."""
-    return bool(theirs and ours) and (theirs.startswith(ours) or ours.startswith(theirs))
+    return bool(text and other) and (text.startswith(other) or other.startswith(text))
 
 
 def check_scored(question: Question, tokens: Sequence[int], scored: Scored) -> None:
     """Raise CannotAnswer if the engine read other tokens than prompt and text, or did not score the whole text."""
-    read, ours = scored.read, len(question.ids) + len(tokens)
-    if read != ours:
-        raise CannotAnswer(f"the engine counts {read} tokens in prompt and text, and kvbench {ours}")
+    read, sent = scored.read, len(question.ids) + len(tokens)
+    if read != sent:
+        raise CannotAnswer(f"the engine counts {read} tokens in prompt and text, and kvbench {sent}")
     if len(scored.logprobs) != len(tokens):
         raise CannotAnswer(f"the engine scored {len(scored.logprobs)} of {len(tokens)} tokens")
     for place, value in enumerate(scored.logprobs):

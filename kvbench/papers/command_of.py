@@ -29,10 +29,10 @@ def command_of(
     `composed`, or a function that caches its results for many configurations.
     """
     overrides = _files(config, compose)
-    ours = _effective(config)
+    effective = _effective(config)
     try:
-        overrides += _differences(ours, _effective(compose(tuple(overrides))))
-        exact = _effective(compose(tuple(overrides))) == ours
+        overrides += _differences(effective, _effective(compose(tuple(overrides))))
+        exact = _effective(compose(tuple(overrides))) == effective
     except (UserError, HydraException, OmegaConfBaseException):  # keys that are unknown to this version or invalid
         exact = False
     return shlex.join(["kvbench", *overrides]), exact
@@ -49,9 +49,9 @@ def _files(config: Mapping[str, Any], compose: Callable[[tuple[str, ...]], dict[
         if named and base[group].get("about") != about:
             overrides.append(f"{group}={named[0]}")
     for group in ("method", "probe"):
-        ours, theirs = (_built(sections.get(group) or {}, group) for sections in (config, base))
-        if ours and ours != theirs:
-            overrides.append(f"{group}={ours[0]}" if len(ours) == 1 else f"{group}=[{','.join(ours)}]")
+        chosen, default = (_built(sections.get(group) or {}, group) for sections in (config, base))
+        if chosen and chosen != default:
+            overrides.append(f"{group}={chosen[0]}" if len(chosen) == 1 else f"{group}=[{','.join(chosen)}]")
     return overrides
 
 
@@ -68,16 +68,16 @@ def _without_texts(node: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _without_texts(value) if isinstance(value, Mapping) else value for key, value in plain.items()}
 
 
-def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def _differences(config: Mapping[str, Any], base: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """An override for each key that differs. Raises UserError for an invalid key, and for a key of Hydra."""
-    for key, value in ours.items():
+    for key, value in config.items():
         if not KEY.fullmatch(key) or f"{path}{key}".partition(".")[0] == "hydra":
             raise UserError(f"{path}{key}: a command cannot set this key")
-        if key not in theirs:
+        if key not in base:
             yield f"+{path}{key}={override_text(value)}"
-        elif isinstance(value, Mapping) and isinstance(theirs[key], Mapping):
-            yield from _differences(value, theirs[key], f"{path}{key}.")
-        elif value != theirs[key]:
+        elif isinstance(value, Mapping) and isinstance(base[key], Mapping):
+            yield from _differences(value, base[key], f"{path}{key}.")
+        elif value != base[key]:
             yield f"{path}{key}={override_text(value)}"
 
 

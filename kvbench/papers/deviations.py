@@ -37,27 +37,27 @@ def deviations(cfg: Configuration) -> Deviations:
     weights = [f"weights from {Path(cfg.model.path).resolve().name}"] if cfg.model.path else []
     if file is None:
         return Deviations(smaller, weights)
-    ours, theirs = cfg.benchmark, file.benchmark
-    if ours["_target_"] != theirs["_target_"]:
-        smaller.append(f"benchmark {ours['_target_'].rpartition('.')[2]}")
+    used, stated = cfg.benchmark, file.benchmark
+    if used["_target_"] != stated["_target_"]:
+        smaller.append(f"benchmark {used['_target_'].rpartition('.')[2]}")
     else:
-        smaller += [f"{key} {_text(ours[key])}" for key in SIZES if ours.get(key) != theirs.get(key)]
-        more = [key for key in ours if key not in (*SIZES, "about") and ours[key] != theirs.get(key)]
-        other += [f"without {key}" if ours[key] is None else _source(key, ours[key]) for key in more]
-    ours, theirs = ({"question": run.question, "ratio": run.ratio, "budget": run.budget} for run in (cfg, file))
-    other += [f"{key} {_text(value)}" for key, value in ours.items() if value != theirs[key]]
+        smaller += [f"{key} {_text(used[key])}" for key in SIZES if used.get(key) != stated.get(key)]
+        more = [key for key in used if key not in (*SIZES, "about") and used[key] != stated.get(key)]
+        other += [f"without {key}" if used[key] is None else _source(key, used[key]) for key in more]
+    used, stated = ({"question": run.question, "ratio": run.ratio, "budget": run.budget} for run in (cfg, file))
+    other += [f"{key} {_text(value)}" for key, value in used.items() if value != stated[key]]
     other += _node_deviations(cfg.methods, file.methods)
     other += _node_deviations(cfg.probe, file.probe)
     return Deviations(smaller, other + weights)
 
 
-def _node_deviations(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+def _node_deviations(used: Mapping[str, Any], stated: Mapping[str, Any]) -> list[str]:
     """The methods (or probes) that only one of two configurations has, and the parameters in which they differ."""
-    changes = [f"without {name}" for name in theirs if name not in ours]
-    changes += [f"with {name}" for name in ours if name not in theirs]
-    for name in ours:
-        if isinstance(ours[name], Mapping) and name in theirs:
-            a, b = flat(ours[name]), flat(theirs[name])
+    changes = [f"without {name}" for name in stated if name not in used]
+    changes += [f"with {name}" for name in used if name not in stated]
+    for name in used:
+        if isinstance(used[name], Mapping) and name in stated:
+            a, b = flat(used[name]), flat(stated[name])
             keys = [key for key in a if key.rpartition(".")[2] not in DESCRIBING and a[key] != b.get(key)]
             changes += [f"{name}.{key} {_text(a[key])}" for key in keys]
     return changes

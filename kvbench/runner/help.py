@@ -81,8 +81,8 @@ def _with_words(section: str, words: Sequence[str]) -> list[str]:
 
 
 def _having(texts: Mapping[str, str], words: Sequence[str]) -> dict[str, str]:
-    asked = [word.lower() for word in words]
-    return {name: text for name, text in texts.items() if all(word in f"{name} {text}".lower() for word in asked)}
+    parts = [word.lower() for word in words]
+    return {name: text for name, text in texts.items() if all(word in f"{name} {text}".lower() for word in parts)}
 
 
 def _keys(name: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvbench.engines.serving.figures import STATISTICS, Load, Measured
 
-# Our name -> AIPerf's name, and the factor from AIPerf's unit to ours.
+# kvbench's name -> AIPerf's name, and the factor from AIPerf's unit to kvbench's.
 DISTRIBUTIONS = {
     "first_token_ms": ("time_to_first_token", 1.0),
     "inter_token_ms": ("inter_token_latency", 1.0),
@@ -31,11 +31,11 @@ def is_aiperf(node: Mapping[str, Any]) -> bool:
 def measured(node: Mapping[str, Any]) -> list[Measured]:
     """The load of a report. Raises KeyError, TypeError or ValueError for another file."""
     figures: dict[str, float | None] = {}
-    for ours, (theirs, factor) in DISTRIBUTIONS.items():
+    for figure, (metric, factor) in DISTRIBUTIONS.items():
         for name in STATISTICS:
-            value = _number(node, theirs, "avg" if name == "mean" else name)
-            figures[f"{ours}_{name}"] = None if value is None else value * factor
-    figures |= {ours: _number(node, theirs, "avg") for ours, theirs in MEANS.items()}
+            value = _number(node, metric, "avg" if name == "mean" else name)
+            figures[f"{figure}_{name}"] = None if value is None else value * factor
+    figures |= {figure: _number(node, metric, "avg") for figure, metric in MEANS.items()}
     errors = node.get("error_summary") or []
     failed = sum(int(error["count"]) for error in errors)
     words = str(errors[0]["error_details"].get("message") or "") if errors else ""

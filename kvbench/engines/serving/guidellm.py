@@ -120,7 +120,7 @@ class GuideLLM:
 
     def environment(self, folder: Path) -> dict[str, str]:
         """Environment variables without network access except to the server, and without settings of GuideLLM."""
-        ours = ("PYTHONPATH", "PYTHONHOME")
-        kept = {name: value for name, value in os.environ.items() if name not in ours and "GUIDELLM" not in name}
+        of_python = ("PYTHONPATH", "PYTHONHOME")
+        kept = {name: value for name, value in os.environ.items() if name not in of_python and "GUIDELLM" not in name}
         kept |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HOME": str(folder / "huggingface")}
         return kept if self.address.secret is None else {**kept, KEY: self.address.secret.value}

@@ -39,11 +39,11 @@ def measured(node: Mapping[str, Any]) -> list[Measured]:
 def _measured(node: Mapping[str, Any], tool: str) -> Measured:
     metrics, totals = node["metrics"], node["metrics"]["request_totals"]
     figures = {
-        f"{ours}_{name}": _number(metrics, theirs, "successful", *path)
-        for ours, theirs in DISTRIBUTIONS.items()
+        f"{figure}_{name}": _number(metrics, metric, "successful", *path)
+        for figure, metric in DISTRIBUTIONS.items()
         for name, path in STATISTICS.items()
     }
-    figures |= {ours: _number(metrics, theirs, "successful", "mean") for ours, theirs in MEANS.items()}
+    figures |= {figure: _number(metrics, metric, "successful", "mean") for figure, metric in MEANS.items()}
     figures["good_share"] = _number(metrics, "slo_attainment")
     requests = node["requests"]
     each = [

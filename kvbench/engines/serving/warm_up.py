@@ -15,8 +15,8 @@ def warm_up(address: Address, rows: Sequence[Mapping[str, Any]], seconds: float)
     path, key = (CHATS, "messages") if address.chats else (PROMPTS, "prompt")
     try:
         for row in rows:
-            asked = {"model": address.model, key: row["prompt"], "max_tokens": row["new_tokens"]}
+            payload = {"model": address.model, key: row["prompt"], "max_tokens": row["new_tokens"]}
             with suppress(Refused, Unavailable):
-                client.json(path, {**asked, **LIKELIEST, "ignore_eos": True, **address.extras})
+                client.json(path, {**payload, **LIKELIEST, "ignore_eos": True, **address.extras})
     finally:
         client.close()

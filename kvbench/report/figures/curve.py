@@ -22,41 +22,41 @@ from kvbench.report.figures.style import (
 
 FULL = "full"
 # A row of the frames of `curves` is one point of a line in one column of the experiment.
-OUR_COLUMNS = "column line x ratio score low high".split()
+MEASURED_COLUMNS = "column line x ratio score low high".split()
 PUBLISHED_COLUMNS = "column line x score".split()
 
 
 def curves(
-    ours: pd.DataFrame, published: pd.DataFrame, x: str, source: str, caption: str, across: str = "r_bytes"
+    measured: pd.DataFrame, published: pd.DataFrame, x: str, source: str, caption: str, across: str = "r_bytes"
 ) -> Figure:
     """A panel per column against `x`, and the last column again against the ratio that `across` describes.
 
-    ours       columns OUR_COLUMNS; scores and the ends of their 95 % intervals (nan without an interval) in 0 to 100.
-               The rows of the line "full" are FullKV's: a horizontal line, whatever their x.
+    measured   columns MEASURED_COLUMNS; scores and the ends of their 95 % intervals (nan without an interval) in 0 to
+               100. The rows of the line "full" are FullKV's: a horizontal line, whatever their x.
     published  columns PUBLISHED_COLUMNS, scores in 0 to 100; `source` names their table in the legend.
 
-    A published line has our marker, hollow and grey on grey dashes. Papers print no bytes, so it is only in the
-    panels against `x`.
+    A published line has the measured line's marker, hollow and grey on grey dashes. Papers print no bytes, so it is
+    only in the panels against `x`.
     """
-    columns = list(ours["column"].unique())
-    names = [line for line in ours["line"].unique() if line != FULL]
+    columns = list(measured["column"].unique())
+    names = [line for line in measured["line"].unique() if line != FULL]
     styles = line_styles([*names, *(line for line in published["line"].unique() if line not in (FULL, *names))])
     count = len(columns) + 1
     across_page = min(count, 4)
-    entries = _entries(ours, published, styles, source)
+    entries = _entries(measured, published, styles, source)
     figure, body = new_figure(3.4 * across_page + 0.2, 2.8 * rows_of(count, across_page) + 0.1 * len(entries), caption)
     *axes, last = panels(body, across_page, count)
     for axis, column in zip(axes, columns, strict=True):
-        _draw_ours(axis, ours[ours["column"] == column], "x", styles)
+        _draw_measured(axis, measured[measured["column"] == column], "x", styles)
         _draw_published(axis, published[published["column"] == column], styles)
         _labels(axis, column, x)
-    _draw_ours(last, ours[ours["column"] == columns[-1]], "ratio", styles)
+    _draw_measured(last, measured[measured["column"] == columns[-1]], "ratio", styles)
     _labels(last, columns[-1], across)
     legend_below(body, entries, figure.get_figwidth())
     return figure
 
 
-def _draw_ours(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, dict[str, Any]]) -> None:
+def _draw_measured(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, dict[str, Any]]) -> None:
     for line, points in frame.groupby("line", sort=False):
         if line == FULL:
             axis.axhline(points["score"].iloc[0], color="black", **ACROSS)
@@ -88,14 +88,14 @@ def _labels(axis: Axes, column: str, x: str) -> None:
 
 
 def _entries(
-    ours: pd.DataFrame, published: pd.DataFrame, styles: dict[str, dict[str, Any]], source: str
+    measured: pd.DataFrame, published: pd.DataFrame, styles: dict[str, dict[str, Any]], source: str
 ) -> list[Line2D]:
-    """The legend: our lines, FullKV, the source of the published lines, the intervals."""
+    """The legend: measured lines, FullKV, the source of the published lines, the intervals."""
     entries = [Line2D([], [], **style, markersize=4.5, label=titled(name)) for name, style in styles.items()]
-    if FULL in set(ours["line"]):
+    if FULL in set(measured["line"]):
         entries.append(Line2D([], [], color="black", **ACROSS, label="FullKV"))
     if len(published):
         entries.append(Line2D([], [], marker="o", markersize=4.5, **PUBLISHED, label=f"published: {source}"))
-    if ours.loc[ours["line"] != FULL, "low"].notna().any():
+    if measured.loc[measured["line"] != FULL, "low"].notna().any():
         entries.append(Line2D([], [], color="black", marker="|", linestyle="", label="95 % interval"))
     return entries

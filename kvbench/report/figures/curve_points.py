@@ -1,4 +1,4 @@
-"""The points of an experiment's curves: ours from records, and the published ones of the same methods."""
+"""The points of an experiment's curves: measured, from records, and the published ones of the same methods."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from kvbench.papers.published import SCORE_UNITS, agree, errata, footnotes, publ
 from kvbench.papers.records import ModelRecords
 from kvbench.records.ratios import means
 from kvbench.records.served_bytes import served_bytes
-from kvbench.report.figures.curve import FULL, OUR_COLUMNS, PUBLISHED_COLUMNS
+from kvbench.report.figures.curve import FULL, MEASURED_COLUMNS, PUBLISHED_COLUMNS
 from kvbench.utils.ratios import RATIOS
 
 AXES = {
@@ -38,8 +38,8 @@ class PublishedPoints:
     errata: tuple[str, ...] = ()
 
 
-def our_points(of_model: ModelRecords, columns: Sequence[Column], x: str, ratio: str = "r_bytes") -> pd.DataFrame:
-    """One point per setting and column, columns OUR_COLUMNS; scores in 0 to 100 with 95 % intervals over units."""
+def measured_points(of_model: ModelRecords, columns: Sequence[Column], x: str, ratio: str = "r_bytes") -> pd.DataFrame:
+    """One point per setting and column, columns MEASURED_COLUMNS; scores in 0 to 100 with 95 % intervals over units."""
     names = line_names(of_model.settings, x)
     settings = of_model.settings if any(map(is_full, of_model.settings)) else [of_model.baseline, *of_model.settings]
     rows = []
@@ -53,7 +53,7 @@ def our_points(of_model: ModelRecords, columns: Sequence[Column], x: str, ratio:
             if known is not None:
                 line = FULL if is_full(setting) else names[setting.key]
                 rows.append((column.short, line, place, _across(records, ratio), *known))
-    return pd.DataFrame(rows, columns=OUR_COLUMNS)
+    return pd.DataFrame(rows, columns=MEASURED_COLUMNS)
 
 
 def _across(records: pd.DataFrame, ratio: str) -> float:

@@ -18,7 +18,7 @@ from kvbench.papers.experiment import named_by
 from kvbench.papers.records import ModelRecords, select, select_probes
 from kvbench.papers.runs import no_records, searched_folders
 from kvbench.report.figures.curve import curves
-from kvbench.report.figures.curve_points import AXES, default_x, our_points, published_points
+from kvbench.report.figures.curve_points import AXES, default_x, measured_points, published_points
 from kvbench.report.figures.lazy_layers import lazy_maps
 from kvbench.report.figures.memory import memory_figure
 from kvbench.report.figures.needle_heatmap import heatmaps
@@ -110,8 +110,8 @@ def _curve(drawing: _Drawing) -> Figure:
     if published.errata:
         caption += f" · errata that concern them: {len(published.errata)} (results/published/errata.csv)"
     ratio = experiment.ratios[-1]
-    ours = our_points(of_model, shown, x, ratio)
-    return curves(ours, published.points, AXES.get(x, x), published.source, caption, AXES[ratio])
+    measured = measured_points(of_model, shown, x, ratio)
+    return curves(measured, published.points, AXES.get(x, x), published.source, caption, AXES[ratio])
 
 
 def _heatmap(drawing: _Drawing) -> Figure:

@@ -72,9 +72,9 @@ def first_baseline(answers: pd.DataFrame) -> str:
 def differing(answers: pd.DataFrame, loads: pd.DataFrame) -> str:
     """The first setting whose parameters are not the same in both; empty where all are."""
     for setting, group in loads.groupby("setting", sort=False):
-        theirs = set(group["parameters"].dropna())
-        ours = set(answers.loc[answers["setting"] == setting, "parameters"])
-        if theirs and ours and theirs != ours:
+        of_loads = set(group["parameters"].dropna())
+        of_answers = set(answers.loc[answers["setting"] == setting, "parameters"])
+        if of_loads and of_answers and of_loads != of_answers:
             return str(setting)
     return ""
 

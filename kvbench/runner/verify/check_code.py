@@ -95,9 +95,11 @@ def _against_files(
         missing.append("the model's files are not here")
     elif local != model["files"]:
         differ = sorted(name for name in {*local, *model["files"]} if local.get(name) != model["files"].get(name))
-        theirs, ours = (manifest.get("packages") or {}).get("transformers"), version("transformers")
-        if recorded(manifest).model.get("embedded") and theirs != ours and SINGLE not in differ:
-            missing.append(f"{', '.join(differ)}: made by transformers {theirs}, and here by {ours}, of one file")
+        stated_version, installed = (manifest.get("packages") or {}).get("transformers"), version("transformers")
+        if recorded(manifest).model.get("embedded") and stated_version != installed and SINGLE not in differ:
+            missing.append(
+                f"{', '.join(differ)}: made by transformers {stated_version}, and here by {installed}, of one file"
+            )
         else:
             wrong.append(f"the model's files are others than those here: {', '.join(differ)}")
     return bool(local == model["files"])

@@ -22,9 +22,9 @@ def configured(manifest: Mapping[str, Any]) -> Iterator[Note]:
     config = recorded(manifest)
     model = config.model
     benchmark = identifying(config.benchmark)
-    theirs = {key: value for key, value in (manifest.get("benchmark") or {}).items() if key not in PLACES}
+    stated_benchmark = {key: value for key, value in (manifest.get("benchmark") or {}).items() if key not in PLACES}
     for name, expected, stated in (
-        ("benchmark", benchmark, theirs),
+        ("benchmark", benchmark, stated_benchmark),
         ("question", config.question, manifest.get("question")),
         ("first_token", config.first_token, manifest.get("first_token", "full")),
         ("memory", config.memory, manifest.get("memory", "shared")),
@@ -48,18 +48,18 @@ def _parsed(manifest: Mapping[str, Any]) -> Iterator[Note]:
         yield missing(f"its configuration is none that this version takes: {error}")
 
 
-def _device(manifest: Mapping[str, Any], wanted: str) -> Iterator[Note]:
+def _device(manifest: Mapping[str, Any], requested: str) -> Iterator[Note]:
     device, gpus = str(manifest.get("device")), (manifest.get("hardware") or {}).get("gpus")
-    if wanted != "auto" and wanted.partition(":")[0] != device:
-        yield wrong(f"it ran on {device!r}, but its configuration has {wanted!r}")
+    if requested != "auto" and requested.partition(":")[0] != device:
+        yield wrong(f"it ran on {device!r}, but its configuration has {requested!r}")
     if device == "cuda" and gpus == []:
         yield wrong("it ran on a GPU of a machine without any")
 
 
-def _dtype(manifest: Mapping[str, Any], wanted: str) -> Iterator[Note]:
+def _dtype(manifest: Mapping[str, Any], requested: str) -> Iterator[Note]:
     dtype = manifest.get("dtype")
-    if wanted == "auto" and manifest.get("device") != "cpu":
+    if requested == "auto" and manifest.get("device") != "cpu":
         return  # the checkpoint's; FullKV's bytes are compared with it
-    expected = CPU_DTYPE if wanted == "auto" else f"torch.{wanted}"
+    expected = CPU_DTYPE if requested == "auto" else f"torch.{requested}"
     if dtype != expected:
         yield wrong(f"its weights are {dtype}, but its configuration makes them {expected}")

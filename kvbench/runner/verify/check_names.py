@@ -34,8 +34,8 @@ def names_fit(folder: Folder) -> Check:
     presets_of = defaultdict(set)
     for name, parameters in pairs:
         presets_of[known_model(models[parameters])].add(name)
-    for model, wanted in presets_of.items():
-        compose_together(wanted, model)
+    for model, chosen in presets_of.items():
+        compose_together(chosen, model)
     for name, parameters in sorted(pairs):
         findings.collect(f"method {name!r}", _preset, name, parameters, models[parameters])
     for label, amounts in labels.items():

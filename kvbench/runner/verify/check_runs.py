@@ -88,8 +88,8 @@ def _requested(manifest: Mapping[str, Any]) -> Iterator[Note]:
     if recorded(manifest).engine:
         yield missing("the hashes of an engine's settings contain what it said of itself")
     elif not request.problem:
-        theirs = (manifest.get("versions") or {}).get("settings")
-        if theirs != versions(*map(vars, request.settings.values())):
+        stated_versions = (manifest.get("versions") or {}).get("settings")
+        if stated_versions != versions(*map(vars, request.settings.values())):
             yield missing("its methods have other versions here, or none are named")
 
 

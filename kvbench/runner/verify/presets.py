@@ -23,10 +23,10 @@ def parameters_of(name: str, model: str) -> dict[str, Any] | None:
     return _parameters.get((name, known_model(model)))
 
 
-def compose_together(wanted: Iterable[str], model: str | None) -> None:
+def compose_together(chosen: Iterable[str], model: str | None) -> None:
     """Compose the presets among these names for `parameters_of`: many in a fraction of the time of one by one."""
     model_file = known_model(model)
-    new = sorted({name for name in wanted if name in presets() and (name, model_file) not in _parameters})
+    new = sorted({name for name in chosen if name in presets() and (name, model_file) not in _parameters})
     for start in range(0, len(new), TOGETHER):
         part = new[start : start + TOGETHER]
         nodes = _composed(part, model_file)
@@ -34,7 +34,7 @@ def compose_together(wanted: Iterable[str], model: str | None) -> None:
 
 
 def known_model(model: str | None) -> str | None:
-    """The name, where conf/model has it: what other models have alike is composed once."""
+    """The name if conf/model has it, else None: models without a file share the parameters of presets."""
     return model if model in names("model") else None
 
 
@@ -49,13 +49,13 @@ def presets() -> tuple[str, ...]:
     return names("method")
 
 
-def _composed(wanted: Sequence[str], model: str | None) -> dict[str, Any]:
+def _composed(chosen: Sequence[str], model: str | None) -> dict[str, Any]:
     """The nodes of presets by name, without those that cannot be composed."""
     try:
-        nodes: dict[str, Any] = composed([f"method=[{','.join(wanted)}]", *([f"model={model}"] if model else [])])
+        nodes: dict[str, Any] = composed([f"method=[{','.join(chosen)}]", *([f"model={model}"] if model else [])])
         return nodes["method"]
     except (OSError, KeyError, ValueError):
-        alone = [_composed([name], model) for name in wanted] if len(wanted) > 1 else []
+        alone = [_composed([name], model) for name in chosen] if len(chosen) > 1 else []
         return {name: node for one in alone for name, node in one.items()}
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kvbench.report.figures.curve import FULL, OUR_COLUMNS, PUBLISHED_COLUMNS, curves
+from kvbench.report.figures.curve import FULL, MEASURED_COLUMNS, PUBLISHED_COLUMNS, curves
 from tests.support.figure_records import CAPTION, legend, panels
 
 
@@ -13,7 +13,7 @@ def points(*columns: str, low=30.0) -> tuple[pd.DataFrame, pd.DataFrame]:
     mine += [(c, m, x, 3 * x, 40 + x, low, 45.0) for c in columns for m in ("a", "b") for x in (0.4, 0.2)]
     paper = [(column, FULL, np.nan, 60.0) for column in columns]
     paper += [(column, "a", x, 48 + x) for column in columns for x in (0.3, 0.1)]
-    return pd.DataFrame(mine, columns=OUR_COLUMNS), pd.DataFrame(paper, columns=PUBLISHED_COLUMNS)
+    return pd.DataFrame(mine, columns=MEASURED_COLUMNS), pd.DataFrame(paper, columns=PUBLISHED_COLUMNS)
 
 
 def test_a_curve_is_drawn_against_r_and_against_bytes_beside_the_published_one():

@@ -9,7 +9,7 @@ from kvbench.papers.columns import columns
 from kvbench.papers.command_line import configurations
 from kvbench.papers.published import published
 from kvbench.report.figures.curve import FULL
-from kvbench.report.figures.curve_points import line_names, our_points, published_points
+from kvbench.report.figures.curve_points import line_names, measured_points, published_points
 from kvbench.report.figures.make import drawn
 from tests.support.figure_records import BYTES, FIG5, panels, part_of, somehow
 from tests.support.made_runs import make_runs
@@ -17,10 +17,10 @@ from tests.support.made_runs import make_runs
 pytestmark = pytest.mark.heavy
 
 
-def test_our_points_are_means_over_tasks_with_intervals_over_samples(figure5):
+def test_measured_points_are_means_over_tasks_with_intervals_over_samples(figure5):
     part = part_of(figure5, FIG5, "model=llama3-8b")
     (column,) = columns(["average"], part.cfg.benchmark, part.cfg.benchmark)
-    frame = our_points(part, [column], "r")
+    frame = measured_points(part, [column], "r")
     assert list(frame["line"].unique()) == [FULL, "pyramidinfer", "pyramidkv_paper", "spindlekv_paper"]
     assert frame["column"].unique() == ["average"]
     for _, point in frame[frame["line"] == "spindlekv_paper"].iterrows():
@@ -79,10 +79,10 @@ def test_a_curve_over_a_parameter_joins_the_settings_that_differ_in_it_alone(tmp
     with pytest.raises(
         UserError, match=r"no number 'colour' for the axis: .*r, r_bytes, .*r_mean, .*budget, ratio, .*l0"
     ):
-        our_points(part, columns(["trec"], part.cfg.benchmark, part.cfg.benchmark), "colour")
+        measured_points(part, columns(["trec"], part.cfg.benchmark, part.cfg.benchmark), "colour")
     with pytest.raises(UserError, match="has no budget for the axis"):
-        our_points(part, columns(["trec"], part.cfg.benchmark, part.cfg.benchmark), "budget")
-    points = our_points(part, columns(["trec"], part.cfg.benchmark, part.cfg.benchmark), "r_mean", "r_read")
+        measured_points(part, columns(["trec"], part.cfg.benchmark, part.cfg.benchmark), "budget")
+    points = measured_points(part, columns(["trec"], part.cfg.benchmark, part.cfg.benchmark), "r_mean", "r_read")
     assert points[points["line"] != FULL][["x", "ratio"]].nunique().tolist() == [1, 1]
     assert points["ratio"].iloc[-1] == points["x"].iloc[-1] == 0.2118
 

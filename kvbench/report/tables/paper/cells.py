@@ -38,7 +38,7 @@ def compare(
     rows = []
     for number, (length, block, setting) in enumerate(numbered):
         records = _of_columns(of_model.records_of(setting, length), columns)
-        ours, full = scores(records), scores(of_model.records_of(of_model.baseline, length))
+        measured, full = scores(records), scores(of_model.records_of(of_model.baseline, length))
         unit_of = drawn(records)
         printed_row = values_of_row(values, experiment, of_model.model, setting, length)
         for column in columns:
@@ -53,8 +53,8 @@ def compare(
                     **_about(setting, length, records),
                     "column": column.name,
                     "unit": unit,
-                    **_value(column, records, ours, scale),
-                    **_versus_full(column, ours, {} if setting is of_model.baseline else full, unit_of, scale),
+                    **_value(column, records, measured, scale),
+                    **_versus_full(column, measured, {} if setting is of_model.baseline else full, unit_of, scale),
                     **_published(printed),
                 }
             )
@@ -111,20 +111,20 @@ def _about(setting: Setting, length: int | None, records: pd.DataFrame) -> dict[
     }
 
 
-def _value(column: Column, records: pd.DataFrame, ours: Scores, scale: float) -> dict[str, Any]:
+def _value(column: Column, records: pd.DataFrame, by_task: Scores, scale: float) -> dict[str, Any]:
     """A cell's own value, nan where records are missing."""
     if column.measure is not None:
         measured = round(column.measure(records), 2) if len(records) else NAN
         return {"samples": len(records), "ours": measured, "mean": NAN}
     return {
-        "samples": sum(len(ours.get(task, ())) for task in column.every_task),
-        "ours": round(_over(column, ours, task_score, 2) * scale, 4),
-        "mean": _over(column, ours, np.mean),
+        "samples": sum(len(by_task.get(task, ())) for task in column.every_task),
+        "ours": round(_over(column, by_task, task_score, 2) * scale, 4),
+        "mean": _over(column, by_task, np.mean),
     }
 
 
 def _versus_full(
-    column: Column, ours: Scores, full: Scores, unit_of: Mapping[str, str], scale: float
+    column: Column, by_task: Scores, full: Scores, unit_of: Mapping[str, str], scale: float
 ) -> dict[str, Any]:
     """The difference to FullKV and its interval; nan where one of them lacks a task.
 
@@ -134,7 +134,7 @@ def _versus_full(
     pairs: tuple[list[float], list[float], list[int], list[str]] = ([], [], [], [])
     for number, tasks in enumerate(strata):
         for task in tasks:
-            a, b = ours.get(task, pd.Series(dtype=float)), full.get(task, pd.Series(dtype=float))
+            a, b = by_task.get(task, pd.Series(dtype=float)), full.get(task, pd.Series(dtype=float))
             both = a.index.intersection(b.index)
             labels = [unit_of[sample] for sample in both]
             pairs[0].extend(a[both])
@@ -161,11 +161,11 @@ def _published(printed: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"published": printed["value"], "printed": printed["printed"], "value_index": printed["value_index"]}
 
 
-def _over(column: Column, ours: Scores, of_task: Callable[[list[float]], float], digits: int | None = None) -> float:
+def _over(column: Column, by_task: Scores, of_task: Callable[[list[float]], float], digits: int | None = None) -> float:
     """The mean over a column's tasks, or its columns, of `of_task` of a task's scores; rounded to `digits` if given."""
     if column.parts:
-        means = [_over(part, ours, of_task, digits) for part in column.parts]
+        means = [_over(part, by_task, of_task, digits) for part in column.parts]
     else:
-        means = [of_task(list(ours[task])) if task in ours else NAN for task in column.tasks]
+        means = [of_task(list(by_task[task])) if task in by_task else NAN for task in column.tasks]
     mean = sum(means) / len(means)
     return mean if digits is None else round(mean, digits)
