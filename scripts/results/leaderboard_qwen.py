@@ -26,7 +26,7 @@ from kvbench.errors import UserError
 from kvbench.records import load
 from kvbench.runner import run as command
 from kvbench.utils.targets import build
-from scripts.frame import script_parser
+from scripts.frame import script_parser, until_stopped
 from scripts.results.leaderboard import at_own_ratios
 from scripts.results.leaderboard_tables import Board, report
 
@@ -172,8 +172,9 @@ def main() -> None:
                 continue
             print(f"== {model}, {name}: {part.limit} samples", flush=True)
             if options.do == "run":
-                cfg = configuration(model, name, options.limit, options.runs, options.methods)
-                command.run(cfg.changed(shard=options.shard, shards=options.shards))
+                with until_stopped():  # its manifest says how it ended
+                    cfg = configuration(model, name, options.limit, options.runs, options.methods)
+                    command.run(cfg.changed(shard=options.shard, shards=options.shards))
         if options.do == "report":
             report(
                 options.runs / model, ROOT / "results/leaderboard" / FOLDERS.get(model, model), TARGETS, board(model)

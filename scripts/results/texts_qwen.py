@@ -18,7 +18,7 @@ from kvbench.benchmarks.niah.published_texts import published_essays
 from kvbench.configuration import Configuration
 from kvbench.runner import run as command
 from kvbench.utils.files import write_atomically
-from scripts.frame import script_parser
+from scripts.frame import script_parser, until_stopped
 from scripts.results.kept_files import keep
 from scripts.results.leaderboard import at_own_ratios
 from scripts.results.leaderboard_qwen import EVICTION, FIXED, OF_MODEL, OTHER, of_methods
@@ -87,7 +87,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/texts"))
     options = parser.parse_args()
     os.chdir(ROOT)  # results and manifests name no folder of this machine
-    folder = command.run(PARTS[options.what](options))
+    with until_stopped():
+        folder = command.run(PARTS[options.what](options))
     keep(folder, options.out / options.model / options.what, ["table.md", "table.csv"])
 
 
