@@ -163,9 +163,9 @@ def channels(state: PrefillState) -> list[dict[str, Any]]:
     """A row for each layer and head."""
     rows = []
     for index, layer in enumerate(state.layers):
-        spread, means = (probe.observe(layer, state.n).tolist() for probe in (ChannelSpread(), ChannelMeans()))
+        spread, shares = (probe.observe(layer, state.n).tolist() for probe in (ChannelSpread(), ChannelMeans()))
         rows += [
-            {"layer": index, "head": head, "spread": spread[head], "means": means[head]}
+            {"layer": index, "head": head, "spread": spread[head], "means": shares[head]}
             for head in range(layer.num_key_value_heads)
         ]
     return rows
@@ -225,6 +225,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path("results/formats/key_channels"))
     options = parser.parse_args()
+    facts = {name: version(name) for name in ("kvbench", "torch", "transformers")} | provenance()
     options.out.mkdir(parents=True, exist_ok=True)
     files = [options.out / "answers.csv", options.out / "channels.csv"]
     answers, keys = read(files[0], COLUMNS), read(files[1], ["model", "sample", "layer", "head", "spread", "means"])
@@ -237,10 +238,7 @@ def main() -> None:
             for frame, file in zip((answers, keys), files, strict=True):
                 write_atomically(file, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
             print(f"{model}: {prompt.sample.id}", flush=True)
-    write(
-        {name: version(name) for name in ("kvbench", "torch", "transformers")} | provenance(),
-        options.out / "provenance.json",
-    )
+    write(facts, options.out / "provenance.json")
     shown = table(*(pd.read_csv(file) for file in files)).markdown()
     write_atomically(options.out / "key_channels.md", shown)
     print(shown)
