@@ -31,6 +31,7 @@ from scripts.results.leaderboard_tables import begun, complete, settings_of
 ROOT = Path(__file__).parents[2]
 DRAWS = 1000
 FEWEST = 8  # samples of a part, and methods of a comparison
+LEVELS = 5  # different scores of a part's methods: with fewer, nearly all are at the floor and have no order
 
 
 class Part(NamedTuple):
@@ -85,19 +86,21 @@ def methods_within(part: Part, target: float) -> dict[str, str]:
 
 
 def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict[str, Any] | None:
-    """A row of the table; None where too few methods are in both."""
+    """A row of the table; None where too few methods are in both, or nearly all of a part's methods score the same."""
     ours, theirs = (methods_within(part, target) for part, target in zip((a, b), targets, strict=True))
     names = [name for name in ours if name in theirs]
     if len(names) < FEWEST:
         return None
     columns = [part.scores[[labels[name] for name in names]].to_numpy() for part, labels in ((a, ours), (b, theirs))]
+    means = [scores.mean(axis=0) for scores in columns]
+    if any(len(np.unique(mean.round(9))) < LEVELS for mean in means):
+        return None
     rng = np.random.default_rng(0)
     drawn = [spearman(*(weighted(rng, scores) for scores in columns)) for _ in range(DRAWS)]
     low, high = np.nanquantile(drawn, [0.025, 0.975])
     noise = [
         f"{halves(rng, scores):.2f}" if part.drawn else MISSING for part, scores in zip((a, b), columns, strict=True)
     ]
-    means = [scores.mean(axis=0) for scores in columns]
     apart = sorted(zip(names, *(ranks(mean) for mean in means), strict=True), key=lambda row: row[2] - row[1])
     return {
         "of": a.title,
