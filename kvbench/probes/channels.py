@@ -5,15 +5,12 @@ other (TurboQuant), leaves little of small channels beside a very large one. KIV
 KVQuant (arXiv 2401.18079, section 3.1) quantise keys by channel because of it.
 """
 
-from typing import Literal
-
 from torch import Tensor
 
 from kvbench.prefill import LayerState
 from kvbench.probes.base import Probe
+from kvbench.probes.similarity import Vectors
 from kvbench.utils.checked import checked
-
-Vectors = Literal["keys", "values"]
 
 
 def stored(layer: LayerState, vectors: Vectors) -> Tensor:

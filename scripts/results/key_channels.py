@@ -29,7 +29,6 @@ from torch import Tensor
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.cache.batch import BatchCache
-from kvbench.cache.dense import DenseLayer
 from kvbench.cache.sequence import SequenceLayer
 from kvbench.configuration import configured
 from kvbench.evaluation.decode import batched, decode
@@ -44,6 +43,7 @@ from kvbench.report.tables.text_table import TextTable, number
 from kvbench.utils.files import write_atomically
 from kvbench.utils.targets import build
 from scripts.frame import provenance, script_parser, write
+from scripts.results.formats import decoded
 from scripts.results.leaderboard_qwen import needles
 
 MODELS = ["smollm2-135m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"]
@@ -125,10 +125,7 @@ def of_prompt(prompt: Prompt) -> list[dict[str, Any]]:
     without = less(state, offsets)
     plain = {name: prompt.methods[name].compress(state, state.n) for name in [FULL, *FORMATS]}
     centred = {name: prompt.methods[name].compress(without, state.n) for name in FORMATS}
-    alone = {
-        name: [DenseLayer(restored(cache), cache.v.read(), cache.seen, cache.kept) for cache in plain[name]]
-        for name in FORMATS
-    }
+    alone = {name: decoded(plain[name]) for name in FORMATS}
     moves = {(FULL, PLAIN): [0.0]}
     for name in FORMATS:
         moves[name, PLAIN] = moves[name, ALONE] = moved([restored(cache) for cache in plain[name]], state)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scripts.results.leaderboard_order import FEWEST, Part, compared, earlier, rows, spearman
+from scripts.results.leaderboard_order import FEWEST, LEVELS, Part, compared, earlier, rows, spearman
 
 METHODS = [f"m{number}" for number in range(FEWEST)]
 
@@ -52,6 +52,14 @@ def test_too_few_methods_in_common_make_no_row():
     few = part("b", means)
     few = few._replace(settings=few.settings[few.settings["method"] != METHODS[0]])
     assert compared(part("a", means), few, (0.1, 0.1)) is None
+
+
+def test_a_part_whose_methods_are_nearly_all_at_the_floor_has_no_order():
+    spread, floor = np.linspace(0.1, 0.9, FEWEST), np.zeros(FEWEST)
+    floor[: LEVELS - 2] = 0.2, 0.5, 0.8
+    assert compared(part("a", spread), part("b", floor), (0.1, 0.1)) is None  # with 0, four scores
+    floor[LEVELS - 2] = 1.0
+    assert compared(part("a", spread), part("b", floor), (0.1, 0.1)) is not None
 
 
 def published(part: Part) -> Part:
