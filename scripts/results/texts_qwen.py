@@ -5,9 +5,10 @@ essays      How far from FullKV are methods along text that nobody wrote as a te
 longbench   LongBench's tasks of --data (a folder with TASK.jsonl), cut to --length tokens in the middle as the official
             code does, under FullKV and eight settings.
 
-Table and manifest go to results/texts/MODEL/WHAT (--out names another folder than results/texts). Records stay
-in runs/texts_qwen, so a stopped run goes on where it was, and a larger --limit adds samples. docs/models.md says how to
-install the models. Methods are set as scripts.results.leaderboard_qwen sets them.
+Tables and manifest go to results/texts/MODEL/WHAT (--name replaces WHAT, as for a second choice of tasks; --out names
+another folder than results/texts). Records stay in runs/texts_qwen, so a stopped run goes on where it was, and a larger
+--limit adds samples. docs/models.md says how to install the models. Methods are set as scripts.results.leaderboard_qwen
+sets them.
 """
 
 import argparse
@@ -68,6 +69,8 @@ def common(options: argparse.Namespace, methods: list[str]) -> list[str]:
 
 
 PARTS = {part.__name__: part for part in (essays, longbench)}
+# What is kept of a run beside its manifest
+TABLES = {"essays": ["table.md", "table.csv"], "longbench": ["table.md", "table.csv", "tasks.md"]}
 
 
 def main() -> None:
@@ -85,11 +88,12 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=Path, default=Path("runs/texts_qwen"))
     parser.add_argument("--out", type=Path, default=Path("results/texts"))
+    parser.add_argument("--name", help="folder of the tables; default: essays or longbench")
     options = parser.parse_args()
     os.chdir(ROOT)  # results and manifests name no folder of this machine
     with until_stopped():
         folder = command.run(PARTS[options.what](options))
-    keep(folder, options.out / options.model / options.what, ["table.md", "table.csv"])
+    keep(folder, options.out / options.model / (options.name or options.what), TABLES[options.what])
 
 
 if __name__ == "__main__":
