@@ -5,51 +5,39 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.block_format import BlockSequence
-from kvbench.cache.coded.layer import CodedLayer
 from kvbench.errors import UserError
 from kvbench.methods.facts import Launches
-from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
-from kvbench.methods.storage.by_head import by_head
+from kvbench.methods.storage.base import KeptLayer, coded_share
+from kvbench.methods.storage.coded import CodedStorage
 from kvbench.ops.formats import GGML, MICROSCALING, BlockFormat
 from kvbench.ops.rotation import Rotation
-from kvbench.prefill import LayerState
 from kvbench.utils.checked import NonNegative, checked
 
 
-class BlockFormats(Storage):
+class BlockFormats(CodedStorage):
     """Keys in one block format and values in another, for the tokens that a method keeps.
 
     k, v      names of `formats`; the docstring of each format describes its rounding.
     rotation  rotation of each key and value before rounding; attention rotates queries and outputs, not stored rows.
     seed      seed of the rotation.
 
-    Tokens are quantised when they are appended, keys after RoPE. Attention multiplies float32 queries by decoded keys.
+    Attention multiplies float32 queries by decoded keys.
     """
 
-    never_full = "quantised"
     launches = Launches(decode=147)  # for the blocks of a new token; a single kernel reads the blocks of all tokens
 
-    takes_ragged = True
     formats: ClassVar[Mapping[str, BlockFormat]]
     k: str
     v: str
     rotation: Rotation | None
     seed: int
 
-    @by_head
-    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
-        keys, values = self._sequence("k", selection.of(layer.keys)), self._sequence("v", selection.of(layer.values))
-        kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
-        return CodedLayer(keys, values, layer.n, kept)
-
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         keys, values = (self.formats[name].bits_per_element for name in (self.k, self.v))
         return coded_share(keys, values, element_bytes, layer)
 
-    def _sequence(self, which: str, rows: Tensor) -> BlockSequence:
+    def sequence(self, which: Literal["k", "v"], rows: Tensor) -> BlockSequence:
         form = self.formats[getattr(self, which)]
         if rows.shape[-1] % form.block:
             raise UserError(

@@ -4,31 +4,25 @@ from typing import Literal
 
 from torch import Tensor
 
-from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.float8 import Float8Sequence
-from kvbench.cache.coded.layer import CodedLayer
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.errors import UserError
 from kvbench.methods.facts import Launches, values
-from kvbench.methods.selection import Selection
-from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
-from kvbench.methods.storage.by_head import by_head
-from kvbench.methods.storage.dense import Dense
+from kvbench.methods.storage.base import KeptLayer, coded_share
+from kvbench.methods.storage.coded import CodedStorage
 from kvbench.methods.turboquant.sequence import RotatedSequence, UniformSequence
 from kvbench.ops.rotation import Rotation
-from kvbench.prefill import LayerState
 from kvbench.utils.checked import NonNegative, checked
 
 
 @checked
-class TurboQuant(Storage):
+class TurboQuant(CodedStorage):
     """TurboQuant's quantiser of the smallest squared error (Zandieh et al. 2025, arXiv 2504.19874) for the tokens that
     a method keeps.
 
     A vector is stored as its length in float16 and its direction, rotated by a fixed orthogonal matrix, each channel
     rounded to the nearest of the 2^bits levels that are best for a normal number. Attention rotates queries and outputs
-    instead of the stored vectors. Tokens are quantised when they are appended. Rotation and levels belong to the model,
-    not to a cache.
+    instead of the stored vectors. Rotation and levels belong to the model, not to a cache.
 
     bits             bits of a key's channel.
     value_bits       bits of a value's channel; null: `bits`.
@@ -45,9 +39,6 @@ class TurboQuant(Storage):
     """
 
     short = values(raw_layers=1)
-    never_full = "quantised"
-
-    takes_ragged = True
 
     bits: Literal[2, 3, 4] = 4
     value_bits: Literal[2, 3, 4] | None = None
@@ -65,33 +56,24 @@ class TurboQuant(Storage):
         more = self.values == "uniform" or 3 in (self.bits, self.value_bits)
         return Launches(decode=86 if more else 70)
 
-    @by_head
-    def store(self, layer: LayerState, selection: Selection) -> LayerCache:
-        if not self._codes(layer.index, layer.num_layers):
-            return Dense().store(layer, selection)
-        if layer.keys.shape[2] % 8:
-            raise UserError(f"TurboQuant packs channels in eights, but this model has {layer.keys.shape[2]} per head")
-        keys, values = self._keys(selection.of(layer.keys)), self._values(selection.of(layer.values))
-        kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
-        return CodedLayer(keys, values, layer.n, kept)
+    def codes(self, index: int, num_layers: int) -> bool:
+        return self.raw_layers <= index < num_layers - self.raw_layers
+
+    def sequence(self, which: Literal["k", "v"], rows: Tensor) -> CodedSequence:
+        if which == "k" and rows.shape[2] % 8:
+            raise UserError(f"TurboQuant packs channels in eights, but this model has {rows.shape[2]} per head")
+        if which == "k":
+            return Float8Sequence(rows, "unit") if self.keys == "fp8" else self._rotated(rows, self.bits)
+        bits = self.value_bits or self.bits
+        return UniformSequence(rows, bits) if self.values == "uniform" else self._rotated(rows, bits)
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
-        if layer is not None and not self._codes(layer.index, layer.num_layers):
+        if layer is not None and not self.codes(layer.index, layer.num_layers):
             return 1.0
         number = 0 if layer is None else 16 / layer.head_dim  # a token's length, or its scale and minimum, in float16
         keys = 8 if self.keys == "fp8" else self.bits + number
         values = (self.value_bits or self.bits) + number * (2 if self.values == "uniform" else 1)
         return coded_share(keys, values, element_bytes, layer)
-
-    def _codes(self, index: int, num_layers: int) -> bool:
-        return self.raw_layers <= index < num_layers - self.raw_layers
-
-    def _keys(self, rows: Tensor) -> CodedSequence:
-        return Float8Sequence(rows, "unit") if self.keys == "fp8" else self._rotated(rows, self.bits)
-
-    def _values(self, rows: Tensor) -> CodedSequence:
-        bits = self.value_bits or self.bits
-        return UniformSequence(rows, bits) if self.values == "uniform" else self._rotated(rows, bits)
 
     def _rotated(self, rows: Tensor, bits: int) -> RotatedSequence:
         return RotatedSequence(rows, bits, self.rotation, self.seed, self.norm_correction)
