@@ -65,15 +65,15 @@ def verdicts(loads: "pd.DataFrame", baseline: str, margin: float) -> list[Verdic
     from kvbench.report.tables.serve_table import load_text
 
     rows = {(row["setting"], load_text(row["profile"], row["rate"])): row["repeats"] for _, row in loads.iterrows()}
-    made = []
+    judgements = []
     for (setting, load), repeats in rows.items():
         beside = rows.get((baseline, load))
         if setting == baseline or beside is None:
             continue
         for name, what in DECIDING.items():
             if over := ratio(repeats.get(name, []), beside.get(name, [])):
-                made.append(Verdict(setting, load, what, *over, verdict(over.low, over.high, margin)))
-    return made
+                judgements.append(Verdict(setting, load, what, *over, verdict(over.low, over.high, margin)))
+    return judgements
 
 
 def verdict(low: float, high: float, margin: float) -> str:
@@ -83,16 +83,16 @@ def verdict(low: float, high: float, margin: float) -> str:
     return BROKEN if low > 1 + margin else UNDECIDED
 
 
-def judged(made: Sequence[Verdict], margin: float, pass_undecided: bool) -> int:
+def judged(judgements: Sequence[Verdict], margin: float, pass_undecided: bool) -> int:
     """Print the latencies that do not keep the margin or are undecided. Returns the exit code."""
-    for latency in made:
+    for latency in judgements:
         interval = "no interval" if latency.low != latency.low else f"{latency.low:.2f} to {latency.high:.2f}"
         place = f"{latency.setting}, {latency.load}: {latency.what} × {latency.ratio:.2f} ({interval})"
         if latency.verdict == BROKEN:
             print_line(f"the latency margin of {margin:g} is not kept by {place}")
         elif latency.verdict == UNDECIDED:
             print_line(f"undecided, which is not passed: {place}")
-    codes = {CODES[latency.verdict] for latency in made if latency.verdict != UNDECIDED or not pass_undecided}
+    codes = {CODES[latency.verdict] for latency in judgements if latency.verdict != UNDECIDED or not pass_undecided}
     return worst(*codes)
 
 
@@ -104,8 +104,8 @@ def latencies(folders: Sequence[Path], baseline: str, margin: float, pass_undeci
         raise UserError("--latency-margin needs a run of benchmark=serve among the runs")
     records = loads_of(folders)
     label = named(baseline.rpartition(": ")[2], list(records["setting"].unique()))  # without the run of its answers
-    if not (made := verdicts(records, label, margin)):
+    if not (judgements := verdicts(records, label, margin)):
         raise UserError(f"no other setting has a load of {label!r}")
-    kept = sum(latency.verdict == WITHIN for latency in made)
-    print_line(f"latencies within {margin:g} of {label}'s: {kept} of {len(made)}")
-    return judged(made, margin, pass_undecided)
+    kept = sum(latency.verdict == WITHIN for latency in judgements)
+    print_line(f"latencies within {margin:g} of {label}'s: {kept} of {len(judgements)}")
+    return judged(judgements, margin, pass_undecided)

@@ -71,10 +71,10 @@ class Rounds:
                     yield failure(self.run, sample, self.setting, str(error))
                     continue
                 if number + 1 == self.benchmark.repeats:
-                    made = record(self.run, sample, self.setting, repeats[sample.id])
+                    measured = record(self.run, sample, self.setting, repeats[sample.id])
                     with unbroken():
-                        self.store.append(made)
-                    yield made
+                        self.store.append(measured)
+                    yield measured
 
     def repeat(self, sample: Sample, number: int, before: int) -> Repeat:
         """Measure one load; `before` is the number of loads that the server had before. Raises NotMeasured."""

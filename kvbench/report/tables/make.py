@@ -52,13 +52,13 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     values = published(experiment.published) if experiment.published else NO_VALUES
     cells = pd.concat([compare(of_model, shown, experiment, values) for of_model in models], ignore_index=True)
     marks = errata_marks(cells, values, experiment.published)
-    made = document(
+    paper = document(
         experiment, models, missing, shown, cells, tables(cells, shown, marks, experiment.ratios), marks.texts
     )
-    texts = {".md": markdown(made), ".tex": latex(made), ".csv": _csv(cells, marks, experiment, models)}
+    texts = {".md": markdown(paper), ".tex": latex(paper), ".csv": _csv(cells, marks, experiment, models)}
     target = Path(folder or Path(cfgs[0].output_dir) / "tables")
     paths = _write(target, _file_name(experiment, models), texts)
-    show(made, out)
+    show(paper, out)
     for path in paths:
         print_line(f"{'table':<8} {path}")
     return paths

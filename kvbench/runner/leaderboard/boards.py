@@ -57,8 +57,8 @@ def boards(submissions: Sequence[Submission]) -> list[Board]:
             keys[key] = properties
             parts.setdefault(key, []).append(records.assign(submission=number))
     facts = dict(zip(keys, facts_of(list(keys.values())), strict=True))
-    made = [_board(keys[key], facts[key], pd.concat(frames, ignore_index=True)) for key, frames in parts.items()]
-    return sorted(made, key=lambda board: board.title)
+    all_boards = [_board(keys[key], facts[key], pd.concat(frames, ignore_index=True)) for key, frames in parts.items()]
+    return sorted(all_boards, key=lambda board: board.title)
 
 
 def identity(record: pd.Series, manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,18 +60,18 @@ def write(folders: Sequence[Path], out: Path, targets: Sequence[float] = TARGETS
     from kvbench.utils.files import write_atomically
 
     submissions, apart = read_submissions(folders)
-    made = boards(submissions)
+    all_boards = boards(submissions)
     names = [submission.name for submission in submissions]
     links = [link(submission.folder, out) for submission in submissions]
-    tables = [overview(made, targets)]
-    for board in made:
+    tables = [overview(all_boards, targets)]
+    for board in all_boards:
         tables += [at_equal_bytes(board, targets, links, names), all_settings(board, links, names)]
     tables.append(who_ran_what(submissions, links))
     if apart:
         tables.append(set_apart(apart, [link(entry.folder, out) for entry in apart]))
     columns = "model benchmark facts label kind submission r_bytes measure score low high samples units whole".split()
     rows = []
-    for board in made:
+    for board in all_boards:
         settings = board.settings.assign(submission=board.settings["submission"].map(dict(enumerate(names))))
         rows.append(settings.assign(model=board.model, benchmark=board.benchmark, facts=board.facts)[columns])
     frame = pd.concat(rows) if rows else pd.DataFrame(columns=columns)

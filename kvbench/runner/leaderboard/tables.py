@@ -41,7 +41,7 @@ def ranked(board: Board, target: float) -> pd.DataFrame:
     return within(complete.assign(entry=entry), target, "entry")
 
 
-def overview(made: Sequence[Board], targets: Sequence[float]) -> Table:
+def overview(all_boards: Sequence[Board], targets: Sequence[float]) -> Table:
     """Models × benchmarks × bytes: the methods of the best rank, FullKV left out."""
     header = ["model", "benchmark", "protocol", *(f"r_bytes ≤ {target:g}" for target in targets)]
     rows = [
@@ -49,7 +49,7 @@ def overview(made: Sequence[Board], targets: Sequence[float]) -> Table:
             *(Cell(board.model), Cell(board.benchmark, f"#{anchor(board.title)}"), Cell(board.facts)),
             *(Cell(leaders(board, target)) for target in targets),
         ]
-        for board in made
+        for board in all_boards
     ]
     return Table("Overview", header, rows, "The methods of the best rank within each target of bytes, FullKV aside.")
 

@@ -39,7 +39,7 @@ def _key(record: Mapping[str, Any], manifest: Mapping[str, Any], identity: str) 
 def runs_agree(folder: Folder) -> Check:
     """Manifests agree with their configuration, with each other, and with the number of their records."""
     findings = Findings()
-    made = Counter(record["run"] for record in folder.records)
+    counts = Counter(record["run"] for record in folder.records)
     identities = {digest(identity_of(manifest)) for manifest in folder.manifests.values()}
     if len(identities) > 1:
         findings.wrong.append(f"the runs of this folder are of {len(identities)} different models, data or protocols")
@@ -48,7 +48,7 @@ def runs_agree(folder: Folder) -> Check:
     for run, manifest in folder.manifests.items():
         for compare in (configured, _requested, _timed):
             findings.collect(f"run {run}", compare, manifest)
-        findings.collect(f"run {run}", _counted, manifest, made[run])
+        findings.collect(f"run {run}", _counted, manifest, counts[run])
     for record, manifest in folder.with_manifests():
         findings.collect(named(record), _of_run, record, manifest)
     return findings.judged("manifests", "manifests against configuration, records and each other")
@@ -93,7 +93,7 @@ def _requested(manifest: Mapping[str, Any]) -> Iterator[Note]:
             yield missing("its methods have other versions here, or none are named")
 
 
-def _counted(manifest: Mapping[str, Any], made: int) -> Iterator[Note]:
+def _counted(manifest: Mapping[str, Any], count: int) -> Iterator[Note]:
     finished = manifest.get("status") == "finished"
     names = ("records", "wanted", "there") if finished else ("wanted", "there")
     if unsaid := [name for name in names if not isinstance(manifest.get(name), int)]:
@@ -102,8 +102,8 @@ def _counted(manifest: Mapping[str, Any], made: int) -> Iterator[Note]:
     claimed, wanted, existing = manifest.get("records"), manifest["wanted"], manifest["there"]
     if not isinstance(claimed, int):
         return  # completeness says that it did not finish
-    if claimed != made:
-        yield wrong(f"made {claimed} records, but {made} name it")
+    if claimed != count:
+        yield wrong(f"made {claimed} records, but {count} name it")
     if existing + claimed > wanted:
         yield wrong(f"{existing} records and {claimed} more are over the {wanted} that it wanted")
     if finished and existing + claimed < wanted:

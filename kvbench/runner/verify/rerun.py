@@ -48,10 +48,10 @@ def _made_again(folder: Folder, materials: Materials, places: Places, names: Seq
     wrong, missing, equal, compared = [], [], 0, 0
     try:
         with use_kernels(how_of(manifest).kernels), out_of_memory("making answers again"):
-            made = answers(run, samples, "answers made again")
+            repeated = answers(run, samples, "answers made again")
             contested: dict[str, list[dict[str, Any]]] = {}
             for record in drawn:
-                again = made.get((record["sample"], setting_hash(record)))
+                again = repeated.get((record["sample"], setting_hash(record)))
                 if again is None:
                     missing.append(f"{named(record)}: it could not be made again")
                     continue
@@ -67,7 +67,9 @@ def _made_again(folder: Folder, materials: Materials, places: Places, names: Seq
                 variants = rounded_otherwise(run, sample, [chosen[setting_hash(record)] for record in differ])
                 for record in differ:
                     place = (sample.id, setting_hash(record))
-                    judged = judge(record, made[place], [records[place] for records in variants if place in records])
+                    judged = judge(
+                        record, repeated[place], [records[place] for records in variants if place in records]
+                    )
                     wrong += [f"{named(record)}: {line}" for line in judged.wrong]
                     missing += [f"{named(record)}: {line}, which rounding can change" for line in judged.open]
     except UserError as error:

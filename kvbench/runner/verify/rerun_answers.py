@@ -34,8 +34,8 @@ def answers(run: MethodRun, samples: Sequence[Sample], part: str) -> Records:
     failures: list[Failure] = []
     with tempfile.TemporaryDirectory(prefix="kvbench-verify-") as folder, Store(Path(folder)) as store:
         estimate = estimate_of(run, samples, store.done, part)
-        made = list(with_progress(evaluate(run, samples, store), run, samples, store, failures, estimate))
-    return {(record["sample"], setting_hash(record)): record for record in made}
+        records = list(with_progress(evaluate(run, samples, store), run, samples, store, failures, estimate))
+    return {(record["sample"], setting_hash(record)): record for record in records}
 
 
 def rounded_otherwise(run: MethodRun, sample: Sample, settings: Sequence[Setting]) -> list[Records]:

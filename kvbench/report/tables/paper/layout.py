@@ -60,14 +60,14 @@ def tables(
     """
     cells = _emphasised(cells)
     main = columns[0] if len(columns) == 1 else next((column for column in columns if column.name == AVERAGE), None)
-    made = []
+    shown_tables = []
     if main is not None:
-        made.append(_main_column(cells, main, marks, ratios))
+        shown_tables.append(_main_column(cells, main, marks, ratios))
     if len(columns) > 1:
-        made.append(_all_columns(cells, columns, ratios))
+        shown_tables.append(_all_columns(cells, columns, ratios))
         if cells["value_index"].notna().any():
-            made.append(_published(cells, columns, marks))
-    return made
+            shown_tables.append(_published(cells, columns, marks))
+    return shown_tables
 
 
 def _emphasised(cells: pd.DataFrame) -> pd.DataFrame:

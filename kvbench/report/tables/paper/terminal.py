@@ -43,15 +43,15 @@ def _widths(table: PaperTable) -> list[int]:
 
 def _rich(table: PaperTable, columns: Sequence[int]) -> Table:
     """Some columns of a table."""
-    made = plain_table()
+    grid = plain_table()
     for i in columns:
-        made.add_column(_text(table.header[i]), justify="left" if i < table.labels else "right", no_wrap=True)
+        grid.add_column(_text(table.header[i]), justify="left" if i < table.labels else "right", no_wrap=True)
     for group in table.groups:
-        made.add_row(Text(group.heading.text + raised(group.heading.marks), style="italic"), end_section=False)
+        grid.add_row(Text(group.heading.text + raised(group.heading.marks), style="italic"), end_section=False)
         for section in group.sections:
             for i, row in enumerate(section):
-                made.add_row(*(_text(row[column]) for column in columns), end_section=i == len(section) - 1)
-    return made
+                grid.add_row(*(_text(row[column]) for column in columns), end_section=i == len(section) - 1)
+    return grid
 
 
 def _text(cell: Cell) -> Text:
