@@ -70,6 +70,7 @@ RUNS = {
     r"^method=pyramidkv budget=128": TINY_NIAH,
     r"method\._target_=my_method": TINY_NIAH,
     r"^method=adakv ~method\.adakv\.scoring": TINY_NIAH,
+    r"storage=smoothed_keys": TINY_NIAH,
     r"^method=\[full,snapkv\] ratio=0\.5$": TINY_NIAH,
     r"^benchmark\.lengths=\[512\] benchmark\.depths": [*TINY_NIAH, "limit=1"],
     r"^benchmark=jsonl": ["limit=1", "benchmark.max_new_tokens=4"],
