@@ -224,6 +224,7 @@ def record(
         "peak_device_bytes": max(filter(None, device_peaks), default=None),
         "prefill_seconds": compressed.prefill_seconds,
         "compress_seconds": compressed.compress_seconds,
+        **present(second_pass_seconds=compressed.second_pass_seconds or None),
         **asdict(figures),
         **present(triggers=max(reductions(caches), default=None)),
         "decode_steps": output.steps,

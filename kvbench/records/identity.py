@@ -55,3 +55,8 @@ def setting_hash(record: Mapping[str, Any]) -> str:
 def prefill_of(record: Mapping[str, Any]) -> float | None:
     """The identity of the prefill that records share: its seconds, to the last digit."""
     return record.get("prefill_seconds") or None
+
+
+def second_pass_of(record: Mapping[str, Any]) -> float | None:
+    """The identity of the second pass over the context that records share: its seconds, to the last digit."""
+    return record.get("second_pass_seconds") or None

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvbench.records.identity import prefill_of
+from kvbench.records.identity import prefill_of, second_pass_of
 from kvbench.utils.text import duration
 
 # A setting dominates above this share of the time, and above so many times its even share.
@@ -16,15 +16,15 @@ class TimeSpent:
     """Seconds of prefill, compression and decoding of all records so far; a shared pass counts once."""
 
     def __init__(self) -> None:
-        self.passes: set[float] = set()  # counted passes, see `prefill_of`
+        self.passes: set[float] = set()  # counted passes, see `prefill_of` and `second_pass_of`
         self.seconds = {"prefill": 0.0, "compression": 0.0, "decoding": 0.0}
 
     def add(self, record: Mapping[str, Any]) -> None:
-        prefill = prefill_of(record)
-        if prefill and prefill not in self.passes:
-            self.passes.add(prefill)
-            self.seconds["prefill"] += prefill
-        self.seconds["compression"] += record.get("compress_seconds") or 0.0
+        for part, shared in (("prefill", prefill_of(record)), ("compression", second_pass_of(record))):
+            if shared and shared not in self.passes:
+                self.passes.add(shared)
+                self.seconds[part] += shared
+        self.seconds["compression"] += _compression(record)
         self.seconds["decoding"] += _decoding(record)
 
     def line(self, elapsed: float) -> str:
@@ -39,9 +39,9 @@ class TimeSpent:
 def dominant(records: Sequence[Mapping[str, Any]]) -> tuple[str, float] | None:
     """The setting that dominates the time of these records, and its share of the time; None: no setting does.
 
-    `records` are all of one sample. Settings that share a prefill pass or decode as one batch share its time equally.
+    `records` are all of one sample. Settings that share a pass or decode as one batch share its time equally.
     """
-    passes: Counter[float | None] = Counter(map(prefill_of, records))
+    passes: Counter[float | None] = Counter(shared for record in records for shared in _shared(record))
     seconds = {record["setting"]: _seconds(record, passes) for record in records}
     total = sum(seconds.values())
     if not total:
@@ -52,9 +52,18 @@ def dominant(records: Sequence[Mapping[str, Any]]) -> tuple[str, float] | None:
 
 
 def _seconds(record: Mapping[str, Any], passes: Mapping[float | None, int]) -> float:
-    prefill = prefill_of(record)
-    alone: float = (record.get("compress_seconds") or 0.0) + _decoding(record)
-    return (prefill or 0.0) / passes[prefill] + alone
+    shared = sum((seconds or 0.0) / passes[seconds] for seconds in _shared(record))
+    return shared + _compression(record) + _decoding(record)
+
+
+def _shared(record: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    return prefill_of(record), second_pass_of(record)
+
+
+def _compression(record: Mapping[str, Any]) -> float:
+    """A record's part of the time without the pass that it shares."""
+    seconds: float = (record.get("compress_seconds") or 0.0) - (second_pass_of(record) or 0.0)
+    return seconds
 
 
 def _decoding(record: Mapping[str, Any]) -> float:

@@ -119,6 +119,14 @@ def test_the_parts_of_a_run_are_shares_of_its_time():
     assert spent.line(59.0) == "" and TimeSpent().line(100.0) == ""
 
 
+def test_a_second_pass_of_several_settings_counts_once():
+    """As KVzip's at several ratios: each record's compression includes the whole pass."""
+    spent = TimeSpent()
+    for name in "abcd":
+        spent.add(of(name, 32.0, decode=0.0, prefill=20.0) | {"second_pass_seconds": 30.0})
+    assert spent.line(100.0) == "2 min: prefill 20%, compression 38%, decoding 0%, all else 42%"
+
+
 def test_records_of_other_samples_change_nothing_and_at_the_end_nothing_is_left(clock):
     one = estimate(clock, ("a", 1, 1))
     assert not one.made({"sample": "of another shard"})
@@ -169,6 +177,14 @@ def test_a_setting_that_takes_most_of_the_time_is_found_with_its_share():
     name, share = dominant(slow)
     assert name == "slow" and share == pytest.approx(94.2 / 100)
     assert dominant(slow[3:]) is None  # of two settings one always takes more
+
+
+def test_settings_that_share_a_second_pass_share_its_time():
+    alone = [of(name, 1.0) for name in "abc"]
+    several = [of(name, 41.0) | {"second_pass_seconds": 40.0} for name in ("d 0.1", "d 0.2", "d 0.3", "d 0.4")]
+    assert dominant([*alone, *several]) is None
+    name, share = dominant([*alone, several[0]])
+    assert name == "d 0.1" and share == pytest.approx((41 + 1 + 0.25) / (44 + 4 + 1))
 
 
 def test_a_pass_of_its_own_is_a_settings_own_time():

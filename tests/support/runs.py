@@ -17,7 +17,15 @@ from kvbench.runner import outputs
 from kvbench.runner import run as command
 
 # Fields that differ from run to run.
-TIMES = ["prefill_seconds", "compress_seconds", "question_seconds", "decode_seconds", "run", "decode_batch"]
+TIMES = [
+    "prefill_seconds",
+    "compress_seconds",
+    "second_pass_seconds",
+    "question_seconds",
+    "decode_seconds",
+    "run",
+    "decode_batch",
+]
 
 
 def compose(*overrides: str) -> Configuration:

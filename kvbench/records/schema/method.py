@@ -68,6 +68,12 @@ class MethodRecord(Decoding, Ratios, OfSetting):
     peak_device_bytes: Count | None = field("the GPU allocator's peak, model included; null on a CPU", "bytes")
     prefill_seconds: Number = field("prefill with the observations that the pass's settings need", "s")
     compress_seconds: Number = field("compression of the prompt", "s")
+    second_pass_seconds: Number = field(
+        "of compress_seconds, reading the context again: one pass for all records with the same number; missing if it "
+        "was read once",
+        "s",
+        optional=True,
+    )
     close_call: Count | None = field(
         "first generated token whose choice rounding could change; null if none",
         "token index",
