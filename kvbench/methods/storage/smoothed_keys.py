@@ -33,9 +33,12 @@ class SmoothedKeys(CodedStorage):
 
     @property
     def launches(self) -> Launches:
-        """Three more of a decoded token: its difference, q·m and the sum."""
+        """Four more of a decoded token: its difference, m in float32, q·m and the sum."""
         inner = self.storage.launches
-        return inner._replace(decode=inner.decode + 3)
+        return inner._replace(decode=inner.decode + 4)
+
+    def most_share(self, tokens: int) -> float:
+        return self.storage.most_share(tokens) + 0.5 / tokens  # the mean is as large as one token's keys
 
     def codes(self, index: int, num_layers: int) -> bool:
         return self.storage.codes(index, num_layers)
