@@ -123,5 +123,9 @@ def test_what_is_not_finite_stays_in_its_token():
     assert read[0, 2:].isnan().all()
 
 
-def test_of_no_rows_the_mean_is_zero():
-    assert not mean_of(torch.empty(2, 0, 4)).any()
+@pytest.mark.parametrize("storage", STORAGES, ids=repr)
+def test_of_one_row_or_none_the_mean_is_zero_and_later_tokens_are_finite(storage):
+    assert not mean_of(torch.empty(2, 0, 4)).any() and not mean_of(torch.ones(2, 1, 4)).any()
+    codes = SmoothedKeys(storage).sequence("k", torch.randn(2, 1, 32))
+    codes.append(torch.randn(2, 3, 32))
+    assert codes.read().isfinite().all()

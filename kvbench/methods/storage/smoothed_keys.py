@@ -85,6 +85,8 @@ class CentredSequence(CodedSequence):
 
 def mean_of(rows: Tensor) -> Tensor:
     """The mean of rows [heads, len, head_dim] in their dtype, [heads, 1, head_dim]; numbers that are not finite count
-    as 0, so that they stay in their tokens."""
-    finite = rows.nan_to_num(0.0, 0.0, 0.0)
-    return (finite.sum(dim=1, keepdim=True, dtype=torch.float32) / max(rows.shape[1], 1)).to(rows.dtype)
+    as 0, so that they stay in their tokens. It is 0 for fewer than two rows: a single token less itself is no row from
+    which a storage could take the scale of later tokens."""
+    total = rows.nan_to_num(0.0, 0.0, 0.0).sum(dim=1, keepdim=True, dtype=torch.float32)
+    count = rows.shape[1]
+    return (total / count if count > 1 else torch.zeros_like(total)).to(rows.dtype)
