@@ -52,7 +52,7 @@ def _possible(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterato
     if negative := [name for name in names if record[name] < 0]:
         yield wrong(f"{negative[0]} is negative")
         return
-    if record.get("second_pass_seconds", 0.0) > record["compress_seconds"]:
+    if (record.get("second_pass_seconds") or 0.0) > record["compress_seconds"]:
         yield wrong("second_pass_seconds is more than compress_seconds, of which it is a part")
     device, element = str(manifest.get("device")), ELEMENT.get(str(manifest.get("dtype")))
     machines = max(len((manifest.get("hardware") or {}).get("gpus") or []), 1)
