@@ -41,7 +41,7 @@ def dominant(records: Sequence[Mapping[str, Any]]) -> tuple[str, float] | None:
 
     `records` are all of one sample. Settings that share a pass or decode as one batch share its time equally.
     """
-    passes: Counter[float | None] = Counter(shared for record in records for shared in _shared(record))
+    passes: Counter[float] = Counter(shared for record in records for shared in _shared(record))
     seconds = {record["setting"]: _seconds(record, passes) for record in records}
     total = sum(seconds.values())
     if not total:
@@ -51,13 +51,14 @@ def dominant(records: Sequence[Mapping[str, Any]]) -> tuple[str, float] | None:
     return (setting, share) if share > max(SHARE, TIMES / len(seconds)) else None
 
 
-def _seconds(record: Mapping[str, Any], passes: Mapping[float | None, int]) -> float:
-    shared = sum((seconds or 0.0) / passes[seconds] for seconds in _shared(record))
+def _seconds(record: Mapping[str, Any], passes: Mapping[float, int]) -> float:
+    shared = sum(seconds / passes[seconds] for seconds in _shared(record))
     return shared + _compression(record) + _decoding(record)
 
 
-def _shared(record: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    return prefill_of(record), second_pass_of(record)
+def _shared(record: Mapping[str, Any]) -> list[float]:
+    """The passes that a record may share with others."""
+    return [seconds for seconds in (prefill_of(record), second_pass_of(record)) if seconds]
 
 
 def _compression(record: Mapping[str, Any]) -> float:
