@@ -15,6 +15,9 @@ from tests.golden.files import findings, recorded
 from tests.support.config import NAMES
 from tests.support.paths import ROOT
 
+# Draws of noise: two are tried daily, and all of them nightly.
+DAILY, NIGHTLY = methods.DISTURBANCES[:2], methods.DISTURBANCES[2:]
+DRAWS = [*DAILY, *(pytest.param(draw, marks=pytest.mark.slow) for draw in NIGHTLY)]
 NOT_SCORES = {"aggregate", "backends", "math_equality", "versions"}  # means; imports; Math-Verify, of math_answers
 
 
@@ -41,9 +44,10 @@ def test_all_that_is_recorded_is_there():
 
 
 @pytest.mark.heavy
-def test_choices_of_presets_are_beyond_a_margin():
+@pytest.mark.parametrize("disturbance", DRAWS)
+def test_choices_of_presets_are_beyond_a_margin(disturbance):
     """Other kernels' rounding is less than this noise: it must decide nothing that is recorded."""
-    with methods.disturbed():
+    with methods.disturbed(disturbance):
         found = {name: checked(methods, name) for name in NAMES}
     assert {name: what for name, what in found.items() if what} == {}
 

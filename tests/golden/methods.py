@@ -1,8 +1,8 @@
 """What every preset of conf/method makes of one prompt on a tiny model.
 
-No token is there twice, so no two scores tie, and every choice in a preset's prompt is beyond a margin: noise of 1e-6
-in the model's weights changes none, and rounding is less. tests/data/golden/seeds.json has the seeds of prompts for
-presets whose choices in the first one, of seed 0, are not. Numbers are compared with a tolerance.
+No token is there twice, so no two scores tie, and every choice in a preset's prompt is beyond a margin: none of eight
+draws of noise of 1e-6 in the model's weights changes it, and rounding is less. tests/data/golden/seeds.json has the
+seeds of prompts for presets whose choices in the first one, of seed 0, are not. Numbers are compared with a tolerance.
 """
 
 import copy
@@ -23,6 +23,7 @@ from tests.support.every_method import HEAD_DIM, LAYERS, observed, setting, step
 from tests.support.tiny import tiny_model
 
 N, RATIO, TOKENS, MOST_SEEDS = 90, 0.5, 4, 1000
+DISTURBANCES = range(5, 13)  # seeds of the noise: a single draw leaves more than half of the close choices as they are
 
 
 @cache
@@ -37,7 +38,7 @@ def shared_pass(plan: PrefillPlan, seed: int) -> SharedPass:
 
 
 @contextmanager
-def disturbed(noise: float = 1e-6, seed: int = 5) -> Iterator[None]:
+def disturbed(seed: int, noise: float = 1e-6) -> Iterator[None]:
     """Within the block every weight of the model is multiplied by 1 + `noise` times a normal number."""
     before = {name: value.clone() for name, value in model().state_dict().items()}
     generator = torch.Generator().manual_seed(seed)
@@ -56,10 +57,15 @@ def find_seed(name: str) -> int:
     """The first seed of a prompt in which noise decides nothing of what is recorded of a preset."""
     for seed in range(MOST_SEEDS):
         plain = result(name, seed)
-        with disturbed():
-            if not differences(plain, result(name, seed)):
-                return seed
+        if not any(changed(name, seed, plain, disturbance) for disturbance in DISTURBANCES):
+            return seed
     raise ValueError(f"{name}: rounding decides a choice in each of {MOST_SEEDS} prompts")
+
+
+def changed(name: str, seed: int, plain: dict, disturbance: int) -> list[str]:
+    """What a draw of noise changes of a preset's `plain` result."""
+    with disturbed(disturbance):
+        return differences(plain, result(name, seed))
 
 
 def result(name: str, seed: int | None = None) -> dict:
