@@ -60,12 +60,12 @@ class TurboQuant(CodedStorage):
         return self.raw_layers <= index < num_layers - self.raw_layers
 
     def sequence(self, which: Literal["k", "v"], rows: Tensor) -> CodedSequence:
-        if which == "k" and rows.shape[2] % 8:
+        if which == "v":
+            bits = self.value_bits or self.bits
+            return UniformSequence(rows, bits) if self.values == "uniform" else self._rotated(rows, bits)
+        if rows.shape[2] % 8:
             raise UserError(f"TurboQuant packs channels in eights, but this model has {rows.shape[2]} per head")
-        if which == "k":
-            return Float8Sequence(rows, "unit") if self.keys == "fp8" else self._rotated(rows, self.bits)
-        bits = self.value_bits or self.bits
-        return UniformSequence(rows, bits) if self.values == "uniform" else self._rotated(rows, bits)
+        return Float8Sequence(rows, "unit") if self.keys == "fp8" else self._rotated(rows, self.bits)
 
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         if layer is not None and not self.codes(layer.index, layer.num_layers):
