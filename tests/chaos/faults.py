@@ -13,10 +13,11 @@ from pathlib import Path
 import torch
 
 from tests.chaos.commands import SIGNALS, Ended, Violation, files, run
+from tests.support.runs import SECONDS
 from tests.support.tiny import tiny_config
 
 # Fields in which two runs of one record differ.
-VOLATILE = "run prefill_seconds compress_seconds second_pass_seconds decode_seconds question_seconds checksum".split()
+VOLATILE = (*SECONDS, "run", "checksum")
 # And those in which it may differ where a run was resumed: fewer settings of a sample are left to decode together.
 RESUMED = ("decode_batch",)
 

@@ -12,20 +12,14 @@ from omegaconf import OmegaConf
 from kvbench.configuration import Configuration
 from kvbench.configuration.conf import CONF
 from kvbench.records import load
+from kvbench.records.schema.method import MethodRecord
 from kvbench.records.store import RECORDS, read_records
 from kvbench.runner import outputs
 from kvbench.runner import run as command
 
 # Fields that differ from run to run.
-TIMES = [
-    "prefill_seconds",
-    "compress_seconds",
-    "second_pass_seconds",
-    "question_seconds",
-    "decode_seconds",
-    "run",
-    "decode_batch",
-]
+SECONDS = [name for name in MethodRecord.model_fields if name.endswith("_seconds")]
+TIMES = [*SECONDS, "run", "decode_batch"]
 
 
 def compose(*overrides: str) -> Configuration:
