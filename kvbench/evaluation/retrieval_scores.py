@@ -68,8 +68,7 @@ def layer_scores(layer: LayerState, rows: int, needle: Tensor) -> Tensor:
     """The score of each query head [num_attention_heads] from the last `rows` queries of a layer."""
     group, needle = layer.num_attention_heads // layer.num_key_value_heads, needle.to(layer.keys.device)
     keys = layer.keys.float().repeat_interleave(group, dim=0)
-    assert layer.queries is not None, "Needs.window asks for them"
-    logits = layer.queries[:, -rows:].float() @ keys.mT * plain(layer.scaling)  # [heads, rows, n]
+    logits = layer.last_queries(rows).float() @ keys.mT * plain(layer.scaling)  # [heads, rows, n]
     capped_(logits, layer.scaling)
     seen = torch.ones(rows, layer.n, dtype=torch.bool, device=keys.device).tril(layer.n - rows)
     attention = weights(logits.masked_fill(~seen, float("-inf")), layer.scaling)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,6 +61,14 @@ class Held:
         return new
 
 
+class Left(NamedTuple):
+    """The tokens of a layer that are left of the prompt so far."""
+
+    keys: Tensor
+    values: Tensor  # both [1, num_key_value_heads, left, head_dim]
+    positions: Tensor  # [num_key_value_heads, left] in the prompt
+
+
 class EvictingLayer(AttendingLayer):
     """One layer's tokens that are left of the prompt so far, with their observations."""
 
@@ -78,11 +87,17 @@ class EvictingLayer(AttendingLayer):
         self.rope: Rope | None = None  # of the layer
         self.index, self.num_layers, self.window = index, num_layers, window
         self.keys: Tensor | None = None
-        self.values: Tensor | None = None  # both [1, num_key_value_heads, left, head_dim]
-        self.positions: Tensor | None = None  # [num_key_value_heads, left] in the prompt
+        self.values: Tensor | None = None
+        self.positions: Tensor | None = None
         self.queries: Tensor | None = None  # [num_attention_heads, window, head_dim], the last ones
         self.sums: Tensor | None = None  # [num_attention_heads, left]
         self.state: LayerState | None = None
+
+    @property
+    def left(self) -> Left:
+        """The tokens, after the first `append`."""
+        assert self.keys is not None and self.values is not None and self.positions is not None, "`append` comes first"
+        return Left(self.keys, self.values, self.positions)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         _, heads, count, _ = keys.shape
@@ -122,18 +137,17 @@ class EvictingLayer(AttendingLayer):
             last = query[0] if self.queries is None else torch.cat([self.queries, query[0]], dim=1)
             self.queries = last[:, -self.needs.window :].clone()
         if self.needs.column_sums:
-            assert self.keys is not None, "attention follows an `append`"
-            sums = torch.zeros(query.shape[1], self.keys.shape[2], device=query.device)
+            keys = self.left.keys
+            sums = torch.zeros(query.shape[1], keys.shape[2], device=query.device)
             if self.sums is not None:
                 sums[:, : self.sums.shape[1]] = self.sums
-            start = self.keys.shape[2] - query.shape[2]
-            self.sums = column_sums(query[0], self.keys[0], scaling, start, sums=sums).sums
+            start = keys.shape[2] - query.shape[2]
+            self.sums = column_sums(query[0], keys[0], scaling, start, sums=sums).sums
 
     def state_of(self, scaling: Scaling, num_attention_heads: int) -> LayerState:
-        assert self.keys is not None and self.values is not None, "attention follows an `append`"
         return LayerState(
-            self.keys[0],
-            self.values[0],
+            self.left.keys[0],
+            self.left.values[0],
             scaling,
             num_attention_heads,
             self.rope,
@@ -146,12 +160,12 @@ class EvictingLayer(AttendingLayer):
 
     def drop(self, kept: Tensor) -> None:
         """Drop all tokens except the tokens at kept [1 or num_key_value_heads, k]."""
-        assert self.keys is not None and self.values is not None and self.positions is not None, "there are tokens"
-        kept = kept.expand(len(self.positions), -1)
-        self.positions = self.positions.gather(1, kept)
+        keys, values, positions = self.left
+        kept = kept.expand(len(positions), -1)
+        self.positions = positions.gather(1, kept)
         rows = kept[None, ..., None]
         self.keys, self.values = (
-            self.held.replace(x, x.gather(2, rows.expand(-1, -1, -1, x.shape[3]))) for x in (self.keys, self.values)
+            self.held.replace(x, x.gather(2, rows.expand(-1, -1, -1, x.shape[3]))) for x in (keys, values)
         )
         if self.sums is not None:
             self.sums = self.sums.gather(1, kept.repeat_interleave(len(self.sums) // len(kept), dim=0))

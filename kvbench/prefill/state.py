@@ -141,7 +141,7 @@ class LayerState:
             raise UserError(
                 f"{LATENTS}: a storage that weighs channels or values by the queries of heads cannot hold them"
             )
-        assert self.queries is not None, "a method that reads queries requests them with Needs.window"
+        assert self.queries is not None, "what reads queries requests them with Needs.window"
         return self.queries[:, -window:].contiguous()
 
     def window_votes(self, window: int) -> Tensor:

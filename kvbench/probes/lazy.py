@@ -43,11 +43,9 @@ class LazyMass(Probe):
 
     def observe(self, layer: LayerState, prompt: int) -> Tensor:
         end = prompt + self.answered  # tokens that the last query sees
-        assert layer.queries is not None, "Needs.window asks for them"
-        queries = layer.queries[:, :end] if self.answered else layer.queries
-        queries = queries[:, -1 if self.answered else -self.w_last :].contiguous()
+        queries = layer.last_queries(ALL)[:, end - 1 : end] if self.answered else layer.last_queries(self.w_last)
         chosen = sinks_and_recent(end, self.sinks, self.window, layer.keys.device)[0]
-        return attention_mass(queries, layer.keys[:, :end], layer.scaling, chosen).mean(dim=-1).clamp(0, 1)
+        return attention_mass(queries.contiguous(), layer.keys[:, :end], layer.scaling, chosen).mean(dim=-1).clamp(0, 1)
 
 
 @checked

@@ -71,7 +71,7 @@ class Rounds:
                     yield failure(self.run, sample, self.setting, str(error))
                     continue
                 if number + 1 == self.benchmark.repeats:
-                    measured = record(self.run, sample, self.setting, repeats[sample.id])
+                    measured = record(self.run, self.benchmark, sample, self.setting, repeats[sample.id])
                     with unbroken():
                         self.store.append(measured)
                     yield measured

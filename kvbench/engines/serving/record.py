@@ -26,8 +26,9 @@ class Repeat(NamedTuple):
     load_average: float  # of the measuring machine, before the load
 
 
-def record(run: EngineRun, sample: Sample, setting: EngineSetting, repeats: Sequence[Repeat]) -> dict[str, Any]:
-    assert isinstance(run.benchmark, Serve), "servers are loaded by benchmark=serve"
+def record(
+    run: EngineRun, benchmark: Serve, sample: Sample, setting: EngineSetting, repeats: Sequence[Repeat]
+) -> dict[str, Any]:
     measured = [repeat.measured for repeat in repeats]
     every = {name: [result.figures[name] for result in measured if name in result.figures] for name in FIGURES}
     every = {name: values for name, values in every.items() if len(values) == len(measured)}
@@ -39,9 +40,9 @@ def record(run: EngineRun, sample: Sample, setting: EngineSetting, repeats: Sequ
         "scores": {},
         "tool": measured[0].tool,
         "requested": {
-            name: getattr(run.benchmark, name) for name in ("requests", "warmup", "new_tokens", "fresh", "seconds")
+            name: getattr(benchmark, name) for name in ("requests", "warmup", "new_tokens", "fresh", "seconds")
         },
-        "limits": run.benchmark.limits,
+        "limits": benchmark.limits,
         "answered": sum(result.answered for result in measured),
         "failed": sum(result.failed for result in measured),
         "unfinished": sum(result.unfinished for result in measured),

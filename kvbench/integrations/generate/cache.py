@@ -47,20 +47,25 @@ class CompressingLayer(AttendingLayer):
         return self.inner is not None and self.inner.absorbs
 
     def keep_latents(self, latents: Latents) -> None:
-        self._begun(latents.latent).keep_latents(latents)
+        self._layer_for(latents.latent).keep_latents(latents)
 
-    def _begun(self, new: Tensor) -> AttendingLayer:
+    def _layer_for(self, new: Tensor) -> AttendingLayer:
         """The layer that takes new tokens [1, heads, t, …]; the first ones are the prompt."""
         if new.shape[0] != 1:
             raise UserError(f"a batch of {new.shape[0]} sequences: a CompressedCache holds one (no beams, no batch)")
         if self.inner is None:
             self.cache.begin(new.shape[2])
-        assert self.inner is not None, "`begin` set it"
+        return self.layer
+
+    @property
+    def layer(self) -> AttendingLayer:
+        """The layer that holds tokens, after the first `append`."""
+        assert self.inner is not None, "`append` comes first"
         return self.inner
 
     @torch.no_grad()
     def append(self, keys: Tensor, values: Tensor) -> None:
-        t, inner = keys.shape[2], self._begun(keys)
+        t, inner = keys.shape[2], self._layer_for(keys)
         if self.cache.compressed and t > 1:
             check_continues(self.cache.config, "generate reads further tokens at once")
         if self.cache.compressed and t > 1 and not inner.takes_blocks:
@@ -75,18 +80,16 @@ class CompressingLayer(AttendingLayer):
 
     @torch.no_grad()
     def attend(self, query: Tensor, scaling: float) -> Tensor:
-        assert self.inner is not None, "`append` comes first"
         if self.waiting:
             (keys, values), self.waiting = self.waiting, None
-            return attend_one_by_one(self.inner, keys, values, query, scaling)
-        out = self.inner.attend(query, scaling)
+            return attend_one_by_one(self.layer, keys, values, query, scaling)
+        out = self.layer.attend(query, scaling)
         self.cache.attended()
         return out
 
     @torch.no_grad()
     def reread(self, query: Tensor, scaling: float) -> Tensor:
-        assert self.inner is not None, "`append` comes first"
-        out = self.inner.reread(query, scaling)
+        out = self.layer.reread(query, scaling)
         self.cache.attended()
         return out
 
