@@ -148,10 +148,10 @@ class SharedPass:
         again = sum(part.seconds for part in second)
         seconds = time.perf_counter() - started + again
         live = [x for layer in self.state.layers for x in layer.tensors()]
-        live += stored(self.state.others.values())
+        live += stored(self.state.fixed_layers.values())
         peak = max(self.state.peak_bytes, storage_bytes(live + stored(caches)), *(part.peak_bytes for part in second))
         device = max([self.prefill_peak or 0, *(part.device_peak for part in second)]) or None
-        full, logits = self.state.nbytes + self.state.other_bytes, self.state.logits
+        full, logits = self.state.nbytes + self.state.fixed_bytes, self.state.logits
         element = self.model.dtype.itemsize
         return Compressed(caches, logits, full, element, self.seconds, seconds, Beside(live), peak, device, again)
 
@@ -184,17 +184,17 @@ class StreamedPass:
         stream.finish()
         wait_for(self.model)
         stream.seconds += time.perf_counter() - started
-        windows = [layer for layer in state.others.values() if isinstance(layer, WindowLayer)]
+        windows = [layer for layer in state.fixed_layers.values() if isinstance(layer, WindowLayer)]
         largest = max((layer.token_bytes * layer.seen for layer in windows), default=0)  # before the prompt is cut
         return Compressed(
             state.whole(stream.layers.caches),
             state.logits,
-            stream.full_bytes + state.other_bytes,
+            stream.full_bytes + state.fixed_bytes,
             self.model.dtype.itemsize,
             seconds,
             stream.seconds,
             Beside(),
-            max(stream.peak_bytes, largest) + state.other_bytes,
+            max(stream.peak_bytes, largest) + state.fixed_bytes,
             device_peak(self.model),
         )
 

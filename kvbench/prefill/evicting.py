@@ -192,7 +192,7 @@ def evicting_prefill(
     for ids in input_ids[None].to(model.device).split(plan.chunk, dim=1):
         logits = layers.read(model, ids)
     state = layers.state(logits, [])
-    state.peak_bytes = held.most + state.other_bytes
+    state.peak_bytes = held.most + state.fixed_bytes
     if release is not None:
         for layer in state.layers:
             release(layer)

@@ -143,7 +143,7 @@ class CaptureLayer(AttendingLayer):
 
 
 class PromptLayers:
-    """The cache layers of one pass over a prompt of n tokens: capturing layers, and others, which no method compresses.
+    """The cache layers of one pass over a prompt of n tokens: capturing layers, and `fixed_layers`.
 
     `make(index, num_layers, window)` makes the capturing layer `index` of the `num_layers` that methods compress;
     `window` is the layer's sliding window, which the prompt does not exceed.
@@ -161,12 +161,12 @@ class PromptLayers:
             kind = self.kinds[place]
             layer.readers, layer.latent, layer.rope = kind.readers, kind.latent, ropes[place]
         # a second pass begins at the context's end, from which a window must look back past the prompt's last tokens
-        self.others = {
+        self.fixed_layers = {
             place: layer_of(kind, whole=bool(needs.reconstructions))
             for place, kind in enumerate(self.kinds)
             if not kind.compressed
         }
-        self.all: list[Any] = interleaved(self.captures, self.others)
+        self.all: list[Any] = interleaved(self.captures, self.fixed_layers)
         if needs.value_output_norm:
             for layer, weight in zip(self.captures, output_projections(model, self.places), strict=True):
                 layer.projection = weight
@@ -186,9 +186,10 @@ class PromptLayers:
         if similarities and states:  # released layers have no states
             for state, similarity in zip(states, similarities, strict=True):
                 state.hidden_similarity = similarity
-        others = {place: trimmed(layer) for place, layer in self.others.items()}
+        fixed = {place: trimmed(layer) for place, layer in self.fixed_layers.items()}
         latent = any(kind.latent for kind in self.kinds)
-        return PrefillState(states, logits, others=others, readers=[kind.readers for kind in self.kinds], latent=latent)
+        readers = [kind.readers for kind in self.kinds]
+        return PrefillState(states, logits, fixed_layers=fixed, readers=readers, latent=latent)
 
 
 def layer_of(kind: LayerKind, whole: bool) -> StoredLayer:

@@ -125,8 +125,8 @@ def reconstruct(
     n = len(input_ids)
     start, end = frame.span(n)
     prefix = min(start or how.sinks, end)
-    others = others_at(model, input_ids, state, end)
-    places = [at for at in range(len(state.readers)) if at not in others]
+    fixed = fixed_layers_at(model, input_ids, state, end)
+    places = [at for at in range(len(state.readers)) if at not in fixed]
     readers = [state.readers[at] for at in places]
     scores = [torch.full((x.num_key_value_heads, n), float("inf"), device=x.keys.device) for x in state.layers]
     held = 0
@@ -138,7 +138,7 @@ def reconstruct(
                 RereadLayer(layer, end, prefix, chunk, row, how.group, count, weighing)
                 for layer, row, count, weighing in zip(state.layers, scores, readers, weighings, strict=True)
             ]
-            all_layers = interleaved(layers, copy.deepcopy(others))
+            all_layers = interleaved(layers, copy.deepcopy(fixed))
             ids = ids[None].to(model.device)
             model(
                 input_ids=ids,
@@ -150,19 +150,20 @@ def reconstruct(
             held = max(held, *(layer.held for layer in layers))
     for layer, row in zip(state.layers, scores, strict=True):
         layer.reconstruction[how] = ContextScores(row, n - (end - prefix))
-    other_bytes = sum(storage_bytes(layer.tensors()) for layer in state.others.values())
-    return state.nbytes + other_bytes + held
+    fixed_bytes = sum(storage_bytes(layer.tensors()) for layer in state.fixed_layers.values())
+    return state.nbytes + fixed_bytes + held
 
 
-def others_at(model: PreTrainedModel, input_ids: Tensor, state: PrefillState, end: int) -> dict[int, StoredLayer]:
+def fixed_layers_at(model: PreTrainedModel, input_ids: Tensor, state: PrefillState, end: int) -> dict[int, StoredLayer]:
     """The layers that no method compresses, in their state after the first `end` of the input_ids [n].
 
     A sliding window is cut. A state of fixed size cannot go back: if the prompt goes on after the context, the model
     reads the context once more to compute it.
     """
-    if end < len(input_ids) and any(isinstance(layer, LinearState) for layer in state.others.values()):
-        return prefill(model, input_ids[:end], Needs(), release=lambda layer: None).others
-    return {at: layer.cut(end) if isinstance(layer, WindowLayer) else layer for at, layer in state.others.items()}
+    if end < len(input_ids) and any(isinstance(layer, LinearState) for layer in state.fixed_layers.values()):
+        return prefill(model, input_ids[:end], Needs(), release=lambda layer: None).fixed_layers
+    layers = state.fixed_layers.items()
+    return {at: layer.cut(end) if isinstance(layer, WindowLayer) else layer for at, layer in layers}
 
 
 def request_ids(how: Reconstruction, frame: ContextFrame, input_ids: Tensor, start: int, prefix: int) -> list[int]:

@@ -172,8 +172,9 @@ class PrefillState:
     layers: list[LayerState]  # the compressed layers; empty if they were released during the pass
     logits: Tensor  # [vocab_size] of the last prompt position, which give the first new token
     peak_bytes: int = 0  # of the pass, if the pass compressed
-    # all other layers by their number in the model: sliding windows, states of fixed size, layers that store nothing
-    others: dict[int, StoredLayer] = field(default_factory=dict)
+    # the layers that no method compresses by their number in the model: sliding windows, states of fixed size, layers
+    # that store nothing
+    fixed_layers: dict[int, StoredLayer] = field(default_factory=dict)
     readers: Sequence[int] = ()  # of each layer of the model: how many later ones attend to its keys and values
     latent: bool = False  # whether the model stores latents in compressed layers
 
@@ -187,25 +188,25 @@ class PrefillState:
         return sum(layer.nbytes for layer in self.layers)
 
     @property
-    def other_bytes(self) -> int:
-        """Bytes of `others`, under FullKV and every method."""
-        return fixed_bytes(self.others.values())
+    def fixed_bytes(self) -> int:
+        """Bytes of `fixed_layers`, under FullKV and every method."""
+        return fixed_bytes(self.fixed_layers.values())
 
     def settle(self) -> None:
-        """Drop the part of `others` that only a second pass over the context needs."""
-        self.others = {place: settled(layer) for place, layer in self.others.items()}
+        """Drop the part of `fixed_layers` that only a second pass over the context needs."""
+        self.fixed_layers = {place: settled(layer) for place, layer in self.fixed_layers.items()}
 
     def whole(self, caches: Sequence[LayerCache]) -> list[StoredLayer]:
-        """The caches of all layers: a method's caches of `layers`, and copies of `others`."""
-        return self.placed(caches, copy.deepcopy(self.others))
+        """The caches of all layers: a method's caches of `layers`, and copies of `fixed_layers`."""
+        return self.placed(caches, copy.deepcopy(self.fixed_layers))
 
-    def placed(self, caches: Sequence[LayerCache], others: Mapping[int, StoredLayer]) -> list[StoredLayer]:
+    def placed(self, caches: Sequence[LayerCache], fixed_layers: Mapping[int, StoredLayer]) -> list[StoredLayer]:
         """The caches of all layers, each with the number of its readers.
 
         Raises UserError if the model stores latents and a cache does not.
         """
         attending = [LatentCache(cache) for cache in caches] if self.latent else caches
-        placed: list[StoredLayer] = interleaved(attending, others)
+        placed: list[StoredLayer] = interleaved(attending, fixed_layers)
         for cache, readers in zip(placed, self.readers, strict=False):
             if isinstance(cache, AttendingLayer):
                 cache.readers = readers
@@ -217,10 +218,11 @@ def settled(layer: StoredLayer) -> StoredLayer:
     return layer.cut(layer.seen) if isinstance(layer, WindowLayer) and layer.whole else layer
 
 
-def interleaved(layers: Sequence[Any], others: Mapping[int, Any]) -> list[Any]:
-    """`layers` and `others`, which are known by their number in the model, in the order of the model."""
+def interleaved(layers: Sequence[Any], fixed_layers: Mapping[int, Any]) -> list[Any]:
+    """`layers` and `fixed_layers`, which are known by their number in the model, in the order of the model."""
     remaining = iter(layers)
-    return [others[place] if place in others else next(remaining) for place in range(len(layers) + len(others))]
+    places = range(len(layers) + len(fixed_layers))
+    return [fixed_layers[place] if place in fixed_layers else next(remaining) for place in places]
 
 
 # Receives the state of each layer as soon as its attention is computed. The state is freed unless it keeps it.

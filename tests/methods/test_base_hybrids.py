@@ -58,7 +58,7 @@ def test_a_preset_compresses_the_layers_that_keep_all_tokens(family, name):
     check_bytes([cache for cache in compressed.caches if isinstance(cache, LayerCache | LinearState)])
     assert compressed.window_bytes == compressed.fixed_bytes == OTHERS[family]
     assert compressed.full_bytes == LAYERS * N * TOKEN + OTHERS[family]
-    before = [tensor.clone() for cache in shared_pass(family).state.others.values() for tensor in cache.tensors()]
+    before = [tensor.clone() for cache in shared_pass(family).state.fixed_layers.values() for tensor in cache.tensors()]
     cache = batched([compressed.caches])
     (output,) = decode(model(family), cache, compressed.logits[None], STEPS, frozenset())
     assert len(output.tokens) == STEPS and output.not_finite is None
@@ -68,7 +68,7 @@ def test_a_preset_compresses_the_layers_that_keep_all_tokens(family, name):
     seen = {cache.get_seq_length() for cache in compressed.caches if isinstance(cache, AttendingLayer)}
     seen |= {layer.get_seq_length() for layer in cache.attending}
     assert N + STEPS - 1 + 5 in seen
-    after = [tensor for cache in shared_pass(family).state.others.values() for tensor in cache.tensors()]
+    after = [tensor for cache in shared_pass(family).state.fixed_layers.values() for tensor in cache.tensors()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
@@ -136,6 +136,6 @@ def test_the_worked_example_of_qwen3_next():
 def test_a_state_has_the_dtypes_that_the_model_gives_it():
     """The delta rule's is in float32 in 16-bit models, the convolution's in the model's dtype."""
     source = SharedPass(hybrid_model("qwen3_next").to(torch.bfloat16), prompt(9), FullPrefill(), Needs())
-    state = source.state.others[0]
+    state = source.state.fixed_layers[0]
     assert (state.conv_states[0].dtype, state.recurrent_states[0].dtype) == (torch.bfloat16, torch.float32)
     assert state.filled_bytes == 4 * 8 * 8 * 4 + 4 * (2 * 8 + 2 * 8 + 4 * 8) * 2

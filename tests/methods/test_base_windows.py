@@ -48,12 +48,12 @@ def test_a_preset_compresses_the_layers_of_full_attention(name):
     assert sum(cache.nbytes for cache in windows) == compressed.window_bytes == LAYERS * (WINDOW - 1) * TOKEN
     assert compressed.full_bytes == LAYERS * N * TOKEN + compressed.window_bytes
     check_bytes(compressed.caches)
-    before = [cache.k.view.clone() for cache in shared_pass().state.others.values()]
+    before = [cache.k.view.clone() for cache in shared_pass().state.fixed_layers.values()]
     output = generate(model(), compressed.caches, compressed.logits, STEPS, frozenset())
     assert len(output.tokens) == STEPS and output.not_finite is None
     check_kept(one, layers, N, budget, LAYERS * N * TOKEN)
     assert [cache.get_seq_length() for cache in compressed.caches] == [N + STEPS - 1] * 2 * LAYERS
-    assert all(torch.equal(a, b.k.view) for a, b in zip(before, shared_pass().state.others.values(), strict=True))
+    assert all(torch.equal(a, b.k.view) for a, b in zip(before, shared_pass().state.fixed_layers.values(), strict=True))
 
 
 @pytest.mark.parametrize("name", PRUNED)

@@ -108,12 +108,12 @@ def test_layers_with_a_sliding_window_keep_it():
     model, ids = sliding_model("gemma3"), prompt(N)
     state = plan(16).run(model, ids, Needs())
     whole = ChunkedPrefill(16).run(model, ids, Needs())
-    assert list(state.others) == list(whole.others) and [layer.n for layer in state.layers] == [BUDGET] * 2
-    for place, layer in state.others.items():
-        assert layer.filled_bytes == whole.others[place].filled_bytes
-    first = (state.others[0].k.view, whole.others[0].k.view)  # below the layers that drop tokens
+    assert list(state.fixed_layers) == list(whole.fixed_layers) and [layer.n for layer in state.layers] == [BUDGET] * 2
+    for place, layer in state.fixed_layers.items():
+        assert layer.filled_bytes == whole.fixed_layers[place].filled_bytes
+    first = (state.fixed_layers[0].k.view, whole.fixed_layers[0].k.view)  # below the layers that drop tokens
     torch.testing.assert_close(*first, rtol=1e-4, atol=1e-4)
-    assert state.peak_bytes > state.other_bytes + sum(2 * layer.keys.nbytes for layer in state.layers)
+    assert state.peak_bytes > state.fixed_bytes + sum(2 * layer.keys.nbytes for layer in state.layers)
 
 
 def test_a_release_gets_each_layer_when_the_prompt_has_been_read():

@@ -163,7 +163,7 @@ class CompressedCache(Cache):
         that attends.
         """
         if self._compressed is None and self._placed is not None:
-            full = self._full_bytes + self._state.other_bytes
+            full = self._full_bytes + self._state.fixed_bytes
             self._compressed = Compressed(
                 self._placed, self._state.logits, full, self._element_bytes, 0.0, 0.0, Beside(), 0, None
             )
@@ -198,7 +198,7 @@ class CompressedCache(Cache):
             if isinstance(layer, CompressingLayer):
                 layer.inner = self._prompt.all[index]
             else:
-                self._prompt.others[index] = layer
+                self._prompt.fixed_layers[index] = layer
         self._unread = sum(kind.attends for kind in self._prompt.kinds)
 
     def attended(self) -> None:
@@ -220,7 +220,7 @@ class CompressedCache(Cache):
                 layer.context = self._span
             caches, full = self.setting.method.compress(state, as_given(self._budget)), state.nbytes
         self._state, self._full_bytes = replace(state, layers=[]), full
-        self._placed = state.placed(caches, state.others)
+        self._placed = state.placed(caches, state.fixed_layers)
         for layer, cache in zip(self.layers, self._placed, strict=True):
             if isinstance(layer, CompressingLayer) and isinstance(cache, LayerCache):
                 layer.inner = cache

@@ -37,5 +37,5 @@ def of_class(model_type: str, device: str) -> dict:
         "tokens": answer.tokens,
         "cpu_tokens": expected.tokens,
         "close_call": expected.close_call,
-        **({} if state_on_device.others else repeated(model, caches, state_on_device.logits)),
+        **({} if state_on_device.fixed_layers else repeated(model, caches, state_on_device.logits)),
     }
