@@ -37,6 +37,7 @@ def pytest_configure(config):
         from tests.support.shared_compositions import share_compositions
 
         share_compositions()
+        config.pluginmanager.import_plugin("tests.support.unrendered")
         config.pluginmanager.import_plugin("tests.support.fixtures")
 
 

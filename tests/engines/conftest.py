@@ -9,7 +9,6 @@ import pytest
 
 from kvbench.engines import http
 from tests.support import fake_worker
-from tests.support.unrendered import render_nothing
 
 PROSE = """
 A lighthouse keeper wrote down the weather every morning for forty years. On most days he wrote that the sea
@@ -19,11 +18,6 @@ had also noted the height of the tide, the number of ships that passed, and the 
 saw. The notes turned out to be the longest record of the coast that anyone had kept, and they showed that the
 winters had become shorter and the storms stronger than before.
 """.lstrip()
-
-
-@pytest.fixture(autouse=True)
-def unrendered(monkeypatch):
-    render_nothing(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

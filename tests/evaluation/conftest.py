@@ -6,13 +6,6 @@ from kvbench.models import LoadedModel, ModelSpec
 from kvbench.models import load as load_model
 from kvbench.runner import run as main
 from tests.support.tiny import tiny_model
-from tests.support.unrendered import render_nothing
-
-
-@pytest.fixture(autouse=True)
-def unrendered(monkeypatch):
-    """A module's own run is made before, and its figures are rendered."""
-    render_nothing(monkeypatch)
 
 
 @pytest.fixture(scope="session")

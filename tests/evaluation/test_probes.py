@@ -27,6 +27,7 @@ from tests.methods.test_greedy_cover import LargestFloat
 from tests.support.probes import PROBING, N, seen
 from tests.support.runs import compose, reported, run
 from tests.support.tiny import prompt, random_layer, tiny_model
+from tests.support.unrendered import rendering
 
 pytestmark = pytest.mark.heavy
 
@@ -113,9 +114,9 @@ EVERY = "probe=[key_similarity,attention_sparsity,lazy_mass,lazy_tokens,attentio
 
 @pytest.fixture(scope="module")
 def probed(tiny_folder, tmp_path_factory) -> Path:
-    return reported(
-        *arguments(tiny_folder, tmp_path_factory.mktemp("probed"), EVERY, "probe.attention_map.layers=[0,2]")
-    )
+    folder = tmp_path_factory.mktemp("probed")
+    with rendering():
+        return reported(*arguments(tiny_folder, folder, EVERY, "probe.attention_map.layers=[0,2]"))
 
 
 def test_a_run_makes_a_record_per_sample_and_probe(probed):

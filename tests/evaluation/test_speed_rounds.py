@@ -14,13 +14,15 @@ from kvbench.report.figures import style
 from kvbench.runner import run as main
 from tests.support.runs import compose
 from tests.support.speed_runs import TINY, run, turn
+from tests.support.unrendered import rendering
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("loaded_once")]
 
 
 @pytest.fixture(scope="module")
 def ran(loaded_once, tmp_path_factory):
-    return run(tmp_path_factory.mktemp("speed"))
+    with rendering():
+        return run(tmp_path_factory.mktemp("speed"))
 
 
 def stored(folder):

@@ -12,6 +12,7 @@ from kvbench.models import LoadedModel, ModelSpec, load
 from tests.support.command import command_line
 from tests.support.runs import arguments, reported
 from tests.support.tiny import keep_first_tokens, tiny_config
+from tests.support.unrendered import rendering
 
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -81,4 +82,5 @@ def saved_tiny(embedded, folder: Path, **shape) -> Path:
 @pytest.fixture(scope="session")
 def undisturbed(tiny_folder, tmp_path_factory) -> Path:
     """The folder of a finished run of `arguments`. Copy it before changing it."""
-    return reported(*arguments(tiny_folder, tmp_path_factory.mktemp("whole")))
+    with rendering():
+        return reported(*arguments(tiny_folder, tmp_path_factory.mktemp("whole")))

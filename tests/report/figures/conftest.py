@@ -6,13 +6,6 @@ import pytest
 
 from tests.support.figure_records import BYTES, FIG5, somehow
 from tests.support.made_runs import make_runs
-from tests.support.unrendered import render_nothing
-
-
-@pytest.fixture
-def unrendered(monkeypatch):
-    """For tests of what is drawn and where it is written."""
-    render_nothing(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ def points(name, *differences):
 def test_curves_margin_and_front_are_drawn():
     frontiers = {name: frontier(points(name, *d), 0.04) for name, d in {"a": (0, 0, -0.4), "b": (-0.1, -0.2)}.items()}
     figure = frontier_figure(frontiers, 0.8, "score", "caption")
+    figure.draw_without_rendering()
     axis, bars = [axis for part in figure.subfigs for axis in part.axes]
     lines = {line.get_label(): line for line in axis.lines}
     assert lines["a"].get_ydata().tolist() == pytest.approx([0.8, 0.8, 0.4])

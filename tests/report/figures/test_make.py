@@ -17,7 +17,7 @@ from tests.support.runs import run
 pytestmark = pytest.mark.heavy
 
 
-def test_the_command_draws_every_model(unrendered, figure5, tmp_path):
+def test_the_command_draws_every_model(figure5, tmp_path):
     written = make([FIG5], [str(figure5)], str(tmp_path / "first"))
     names = {path.name for path in written}
     models = ("llama2-7b-chat", "llama3-8b", "mistral-7b-v0.2")
@@ -26,7 +26,7 @@ def test_the_command_draws_every_model(unrendered, figure5, tmp_path):
 
 
 @pytest.mark.heavy
-def test_the_same_records_are_drawn_the_same_way(figure5, tmp_path):
+def test_the_same_records_are_drawn_the_same_way(rendered, figure5, tmp_path):
     first, again = (
         make([FIG5, "model=llama3-8b"], [str(figure5)], str(tmp_path / name)) for name in ("first", "again")
     )
@@ -61,7 +61,7 @@ def test_missing_records_are_reported(tmp_path):
     assert "some records are missing: simlayerkv_paper 2 of 3" in texts(figures["memory"])
 
 
-def test_hidden_questions_and_other_drawings_of_the_same_records(unrendered, figure5, tmp_path):
+def test_hidden_questions_and_other_drawings_of_the_same_records(figure5, tmp_path):
     shown = (FIG5, "model=llama3-8b", "experiment.show=memory", "experiment.x=null")
     assert list(dict(drawn(part_of(figure5, *shown)))) == ["memory"]
     hidden = (FIG5, "model=llama3-8b", "question=hidden")
@@ -99,7 +99,7 @@ def test_folders_that_are_none_are_reported(figure5, tmp_path):
         make([FIG5, "model=llama3-8b"], [str(figure5)], str(tmp_path / "file" / "below"))
 
 
-def test_the_command_line_prints_what_it_wrote(unrendered, figure5, tmp_path, capsys, monkeypatch):
+def test_the_command_line_prints_what_it_wrote(figure5, tmp_path, capsys, monkeypatch):
     assert kvbench("figure", FIG5, "model=llama3-8b", f"runs={figure5}", f"out={tmp_path}") == 0
     assert str(tmp_path / "spindlekv_fig5-llama3-8b-curve.pdf") in capsys.readouterr().out
     assert kvbench("figure", "--help") == 0
@@ -122,7 +122,7 @@ def toy(folder: Path, out: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.heavy
-def test_a_run_of_needles_becomes_its_figure(unrendered, tiny_folder, tmp_path):
+def test_a_run_of_needles_becomes_its_figure(tiny_folder, tmp_path):
     more = ["benchmark.needle_file=null", "benchmark.max_new_tokens=2", "method=[full,pyramidkv_paper]", "budget=96"]
     overrides = ["+experiment=pyramidkv_fig8", *toy(tiny_folder, tmp_path, *more)]
     run(*overrides)
@@ -138,7 +138,7 @@ def test_a_run_of_needles_becomes_its_figure(unrendered, tiny_folder, tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_run_of_speed_becomes_its_figure(unrendered, tiny_folder, tmp_path):
+def test_a_run_of_speed_becomes_its_figure(tiny_folder, tmp_path):
     more = ["benchmark.lengths=[64]", "benchmark.new_tokens=[4]", "benchmark.batches=[1]", "benchmark.repeats=1"]
     overrides = [
         "+experiment=simlayerkv_throughput",
@@ -158,7 +158,7 @@ def test_a_run_of_speed_becomes_its_figure(unrendered, tiny_folder, tmp_path):
         make(overrides)
 
 
-def test_a_run_of_probes_becomes_its_figure_and_no_table(unrendered, tiny_folder, tmp_path):
+def test_a_run_of_probes_becomes_its_figure_and_no_table(tiny_folder, tmp_path):
     rows = f"benchmark.data_dir={DATA / 'longbench'}"
     small = "benchmark.tasks=2wikimqa", rows, "benchmark.max_length=300", "model=smollm2-135m"
     common = *small, f"model.path={tiny_folder}", "model.shape=null", f"output_dir={tmp_path}"

@@ -14,7 +14,7 @@ from kvbench.report.figures.style import SCALE, bar_styles, line_styles, new_fig
 from tests.support.figure_records import CAPTION, method_records
 from tests.support.names import HOSTILE, SPECIAL
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("rendered")]
 
 
 def test_lines_and_bars_differ_without_colour():

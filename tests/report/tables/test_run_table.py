@@ -219,7 +219,7 @@ def test_settings_that_a_terminal_has_no_room_for_come_in_a_table_below():
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("count, lengths, depths", [(1, 1, 1), (2, 2, 3), (9, 2, 5), (3, 40, 21)])
-def test_heatmaps_of_any_number_of_settings_are_drawn(tmp_path, count, lengths, depths):
+def test_heatmaps_of_any_number_of_settings_are_drawn(rendered, tmp_path, count, lengths, depths):
     frame = records(
         ["full", *(f"m{i} 0.2" for i in range(count - 1))], range(1000, 1000 + lengths), np.linspace(0, 100, depths)
     )
