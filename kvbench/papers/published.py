@@ -24,13 +24,15 @@ def items(folder: Path = PUBLISHED) -> list[str]:
     return sorted((name for name in names if name != ERRATA), key=_natural)
 
 
-def published(item: str, folder: Path = PUBLISHED) -> pd.DataFrame:
-    """One row per printed value of `item`, in the paper's order; columns COLUMNS and `printed`.
+def published(item: str | None, folder: Path = PUBLISHED) -> pd.DataFrame:
+    """One row per printed value of `item`, in the paper's order; columns COLUMNS and `printed`. None has no values.
 
     `printed` is the value's text, `value` the value as a number (nan if it is illegible), `budget` in tokens per layer
     and head (integer or missing), `ratio` a fraction of FullKV (nan without one). All other columns are text, empty if
     they do not apply. Raises UserError for an unknown item or a damaged file.
     """
+    if item is None:
+        return pd.DataFrame(columns=[*COLUMNS, "printed"])
     if item not in items(folder):
         raise unknown("published item", item, items(folder))
     values = _read(folder / f"{item}.csv", COLUMNS)
@@ -44,12 +46,11 @@ def published(item: str, folder: Path = PUBLISHED) -> pd.DataFrame:
     return values
 
 
-def errata(item: str, folder: Path = PUBLISHED) -> pd.DataFrame:
+def errata(item: str | None, folder: Path = PUBLISHED) -> pd.DataFrame:
     """The known errors of `item`: one row per erratum, all text; `concerns` selects the values of an erratum."""
-    values = published(item, folder)
     every = _read(folder / f"{ERRATA}.csv", ERRATA_COLUMNS)
-    of_item = (every["paper"] == values["paper"].iloc[0]) & (every["item"] == values["item"].iloc[0])
-    return every[of_item].reset_index(drop=True)
+    sources = published(item, folder)[["paper", "item"]].drop_duplicates()
+    return every.merge(sources, on=["paper", "item"])[ERRATA_COLUMNS]
 
 
 def concerns(erratum: pd.Series, values: pd.DataFrame) -> pd.Series:

@@ -97,7 +97,7 @@ def published_points(
     Only values printed for a ratio or a budget have a place on an axis.
     """
     axis = "budget" if x == "budget" else "ratio"
-    if experiment.published is None or x not in AXES:
+    if x not in AXES:
         return PublishedPoints(pd.DataFrame(columns=PUBLISHED_COLUMNS))
     values = published(experiment.published)
     model = next((name for name in (of_model.model, *experiment.models) if name in set(values["model"])), None)

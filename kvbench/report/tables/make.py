@@ -13,7 +13,7 @@ from kvbench.papers.command_line import configurations
 from kvbench.papers.cost import cost_text
 from kvbench.papers.deviations import as_published
 from kvbench.papers.experiment import named_by
-from kvbench.papers.published import COLUMNS, published
+from kvbench.papers.published import published
 from kvbench.papers.records import ModelRecords, select
 from kvbench.papers.runs import no_records, searched_folders
 from kvbench.report.tables.paper.cells import compare
@@ -27,8 +27,6 @@ from kvbench.report.tables.published_table import published_tables
 from kvbench.utils.console import out, print_line
 from kvbench.utils.csv_files import csv_text
 from kvbench.utils.files import folder_name, write_atomically
-
-NO_VALUES = pd.DataFrame(columns=[*COLUMNS, "printed"])
 
 
 def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None = None) -> list[Path]:
@@ -49,7 +47,7 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
         raise no_records(experiment, cfgs[0], overrides, folders)
     file = as_published(experiment.name, models[0].model) or models[0].cfg
     shown = columns(experiment.columns, models[0].cfg.benchmark, file.benchmark)
-    values = published(experiment.published) if experiment.published else NO_VALUES
+    values = published(experiment.published)
     cells = pd.concat([compare(of_model, shown, experiment, values) for of_model in models], ignore_index=True)
     marks = errata_marks(cells, values, experiment.published)
     paper = document(

@@ -18,7 +18,6 @@ def published_tables(experiment: Experiment, models: Sequence[str] = ()) -> list
 
     Raises UserError where the paper prints none of these models. The experiment has published values.
     """
-    assert experiment.published is not None, "an experiment without published values has no such table"
     values = published(experiment.published)
     printed = list(dict.fromkeys(values["model"]))
     shown = [model for model in printed if not models or model in models]

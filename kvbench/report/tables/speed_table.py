@@ -148,7 +148,6 @@ def published_table(compared: pd.DataFrame, used: pd.DataFrame, experiment: Expe
 
 def write_published(compared: pd.DataFrame, used: pd.DataFrame, experiment: Experiment, folder: Path) -> list[Path]:
     """published.csv with every digit; published.md with the errata and our choices where the paper leaves one."""
-    assert experiment.published is not None, "an experiment without published values is not compared"
     texts, _ = footnotes(used, errata(experiment.published))
     notes = [f"- {text}" for text in [*experiment.chosen, *(f"The paper: {text}" for text in texts)]]
     table = replace(published_table(compared, used, experiment), notes=["\n".join(notes)])

@@ -44,7 +44,7 @@ class ErrataMarks:
 def errata_marks(cells: pd.DataFrame, values: pd.DataFrame, item: str | None) -> ErrataMarks:
     """The footnotes that concern the published `values` of `item` with which `cells` are compared."""
     shown = cells[cells["value_index"].notna()]
-    if item is None or shown.empty:
+    if shown.empty:
         return ErrataMarks()
     indices = sorted(set(shown["value_index"]))
     texts, numbers = footnotes(values.loc[indices], errata(item))
