@@ -6,13 +6,15 @@ reports. Each is a process of its own, whose largest resident memory stands besi
 prompt twice: the second time counts.
 
 A measurement is kept in runs/speed_qwen as soon as it is made, so a stopped run goes on where it was; tables and what
-made them go to results/speed (--out names another folder). --lengths and --settings choose measurements, --tables only
-makes the tables. It needs idle cores, and xllamacpp in .venv-xllamacpp for llama.cpp (results/engines/served).
+made them go to results/speed (--out names another folder). Each machine has a folder of its own, which its CPU names:
+times of two machines say nothing of their settings. --lengths and --settings choose measurements, --tables only makes
+the tables. It needs idle cores, and xllamacpp in .venv-xllamacpp for llama.cpp (results/engines/served).
 """
 
 import argparse
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +58,19 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["length"], names.index(row["setting"])))
 
 
+def folder_of(machine: dict[str, Any]) -> str:
+    """The name of a machine's folder."""
+    return re.sub(r"[^a-z0-9]+", "-", machine["hardware"]["cpu"].lower()).strip("-")
+
+
 def measure(options: argparse.Namespace) -> None:
     """Every measurement that is chosen and not there, the short lengths first."""
-    options.runs.mkdir(parents=True, exist_ok=True)
+    folder = options.runs / folder_of(provenance())
+    folder.mkdir(parents=True, exist_ok=True)
     for length in sorted(options.lengths):
         point = Point(length - options.new_tokens, options.new_tokens, options.threads)
         for setting in options.settings:
-            path = options.runs / f"{length}-{setting.replace(' ', '-')}.json"
+            path = folder / f"{length}-{setting.replace(' ', '-')}.json"
             if path.is_file():
                 continue
             load = os.getloadavg()[0]
@@ -83,11 +91,15 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    """table.md, table.csv, speed.json and the figure of all that has been measured."""
-    rows = rows_of(options.runs)
-    if not rows:
+    """table.md, table.csv, speed.json and the figure of each machine's measurements."""
+    machines = [rows for folder in sorted(options.runs.glob("*/")) if (rows := rows_of(folder))]
+    if not machines:
         raise SystemExit(f"{options.runs} has no measurement")
-    out = options.out / f"{MODEL.name}-cpu"
+    for rows in machines:
+        write_tables(rows, options.out / f"{MODEL.name}-cpu" / folder_of(rows[0]))
+
+
+def write_tables(rows: list[dict[str, Any]], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame(rows)
     frame.reindex(columns=[*COLUMNS]).to_csv(out / "table.csv", index=False, float_format="%.6g")
