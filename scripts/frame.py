@@ -5,6 +5,7 @@ kvbench is imported only where a result is told, as steps of `scripts/compare` r
 
 import argparse
 import json
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -56,6 +57,11 @@ def provenance() -> dict[str, object]:
     from kvbench.utils.environment import git_commit, hardware, now
 
     return {"command": command(), "made": now(), "git": git_commit(), "hardware": hardware()}
+
+
+def folder_name(machine: str) -> str:
+    """The name of a processor or GPU as that of the folder of its results."""
+    return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")
 
 
 def write(result: dict[str, object], path: Path, indent: int = 2) -> None:

@@ -61,7 +61,7 @@ class Held:
         return new
 
 
-class Left(NamedTuple):
+class Tokens(NamedTuple):
     """The tokens of a layer that are left of the prompt so far."""
 
     keys: Tensor
@@ -94,10 +94,10 @@ class EvictingLayer(AttendingLayer):
         self.state: LayerState | None = None
 
     @property
-    def left(self) -> Left:
-        """The tokens, after the first `append`."""
+    def tokens(self) -> Tokens:
+        """The tokens that are left, after the first `append`."""
         assert self.keys is not None and self.values is not None and self.positions is not None, "`append` comes first"
-        return Left(self.keys, self.values, self.positions)
+        return Tokens(self.keys, self.values, self.positions)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         _, heads, count, _ = keys.shape
@@ -137,7 +137,7 @@ class EvictingLayer(AttendingLayer):
             last = query[0] if self.queries is None else torch.cat([self.queries, query[0]], dim=1)
             self.queries = last[:, -self.needs.window :].clone()
         if self.needs.column_sums:
-            keys = self.left.keys
+            keys = self.tokens.keys
             sums = torch.zeros(query.shape[1], keys.shape[2], device=query.device)
             if self.sums is not None:
                 sums[:, : self.sums.shape[1]] = self.sums
@@ -146,8 +146,8 @@ class EvictingLayer(AttendingLayer):
 
     def state_of(self, scaling: Scaling, num_attention_heads: int) -> LayerState:
         return LayerState(
-            self.left.keys[0],
-            self.left.values[0],
+            self.tokens.keys[0],
+            self.tokens.values[0],
             scaling,
             num_attention_heads,
             self.rope,
@@ -160,7 +160,7 @@ class EvictingLayer(AttendingLayer):
 
     def drop(self, kept: Tensor) -> None:
         """Drop all tokens except the tokens at kept [1 or num_key_value_heads, k]."""
-        keys, values, positions = self.left
+        keys, values, positions = self.tokens
         kept = kept.expand(len(positions), -1)
         self.positions = positions.gather(1, kept)
         rows = kept[None, ..., None]

@@ -150,8 +150,8 @@ def reconstruct(
             held = max(held, *(layer.held for layer in layers))
     for layer, row in zip(state.layers, scores, strict=True):
         layer.reconstruction[how] = ContextScores(row, n - (end - prefix))
-    fixed_bytes = sum(storage_bytes(layer.tensors()) for layer in state.fixed_layers.values())
-    return state.nbytes + fixed_bytes + held
+    beside = sum(storage_bytes(layer.tensors()) for layer in state.fixed_layers.values())
+    return state.nbytes + beside + held
 
 
 def fixed_layers_at(model: PreTrainedModel, input_ids: Tensor, state: PrefillState, end: int) -> dict[int, StoredLayer]:

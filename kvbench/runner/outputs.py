@@ -118,7 +118,7 @@ def report_speed(run: AnyRun, folder: Path, paper: Experiment | None) -> Outputs
     written = write_speeds(frame, folder, caption, footnotes)
     written += write_latex(speed_table(frame, caption, footnotes), folder / "table.tex")
     written += run_figures.speed(records, folder / "speed", caption)
-    if paper is not None and paper.published is not None:
+    if paper is not None:
         compared, used = compare_speed(frame, paper, records["model"].iloc[0])
         if len(compared):
             written += write_published(compared, used, paper, folder)

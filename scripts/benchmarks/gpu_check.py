@@ -29,7 +29,6 @@ Exit code 0: all is as it should be; 1: something failed, see the list; 3: nothi
 
 import argparse
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -42,7 +41,7 @@ from scripts.benchmarks.gpu import judge, report
 from scripts.benchmarks.gpu.processes import Row, Rows
 from scripts.benchmarks.gpu.rows import WORK, Check, Stage, stages_of
 from scripts.benchmarks.gpu.stages import Clock
-from scripts.frame import script_parser
+from scripts.frame import folder_name, script_parser
 from tests.support.config import NAMES
 
 MINUTES = 9.5
@@ -118,10 +117,6 @@ def machine_of(check: Check, out: Path, clock: Clock) -> dict:
     asked = Rows(out / "rows", {"asked": now()}, clock)
     asked.run([Row("machine", f"{WORK}machine", (check,), 120)])
     return asked.found["machine"]
-
-
-def folder_name(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 if __name__ == "__main__":

@@ -14,15 +14,15 @@ the tables. It needs idle cores, and xllamacpp in .venv-xllamacpp for llama.cpp 
 import argparse
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from kvbench.report.tables.text_table import TextTable
+from kvbench.utils.environment import hardware
 from kvbench.utils.files import write_atomically
-from scripts.frame import provenance, script_parser, until_stopped, write
+from scripts.frame import folder_name, provenance, script_parser, until_stopped, write
 from scripts.results.served_servers import ROOT
 from scripts.results.speed_figure import draw
 from scripts.results.speed_prompt import MODEL
@@ -58,14 +58,9 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["length"], names.index(row["setting"])))
 
 
-def folder_of(machine: dict[str, Any]) -> str:
-    """The name of a machine's folder."""
-    return re.sub(r"[^a-z0-9]+", "-", machine["hardware"]["cpu"].lower()).strip("-")
-
-
 def measure(options: argparse.Namespace) -> None:
     """Every measurement that is chosen and not there, the short lengths first."""
-    folder = options.runs / folder_of(provenance())
+    folder = options.runs / folder_name(hardware()["cpu"])
     folder.mkdir(parents=True, exist_ok=True)
     for length in sorted(options.lengths):
         point = Point(length - options.new_tokens, options.new_tokens, options.threads)
@@ -96,7 +91,7 @@ def report(options: argparse.Namespace) -> None:
     if not machines:
         raise SystemExit(f"{options.runs} has no measurement")
     for rows in machines:
-        write_tables(rows, options.out / f"{MODEL.name}-cpu" / folder_of(rows[0]))
+        write_tables(rows, options.out / f"{MODEL.name}-cpu" / folder_name(rows[0]["hardware"]["cpu"]))
 
 
 def write_tables(rows: list[dict[str, Any]], out: Path) -> None:

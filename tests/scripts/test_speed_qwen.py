@@ -3,6 +3,7 @@
 import json
 import sys
 
+from scripts.frame import folder_name
 from scripts.results import speed_qwen
 from tests.support.paths import ROOT
 
@@ -15,7 +16,7 @@ def test_each_machine_has_tables_of_its_own_which_are_those_of_the_results(tmp_p
     for name, path in machines.items():
         (tmp_path / "runs" / name).mkdir(parents=True)
         for row in json.loads(path.read_text("utf-8"))["rows"]:
-            assert speed_qwen.folder_of(row) == name
+            assert folder_name(row["hardware"]["cpu"]) == name
             (tmp_path / "runs" / name / f"{row['length']}-{row['setting']}.json").write_text(json.dumps(row))
     words = ["speed_qwen.py", "--tables", f"--runs={tmp_path / 'runs'}", f"--out={tmp_path / 'out'}"]
     monkeypatch.setattr(sys, "argv", words)
