@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -61,12 +60,32 @@ class Held:
         return new
 
 
-class Tokens(NamedTuple):
-    """The tokens of a layer that are left of the prompt so far."""
+@dataclass
+class Tokens:
+    """The tokens of a layer that are left of the prompt so far.
+
+    Keys and values are replaced one after the other, so that only one of them exists twice at a time.
+    """
 
     keys: Tensor
     values: Tensor  # both [1, num_key_value_heads, left, head_dim]
     positions: Tensor  # [num_key_value_heads, left] in the prompt
+
+    def append(self, new: "Tokens", held: Held) -> None:
+        self.keys = held.replace(self.keys, torch.cat([self.keys, new.keys], dim=2))
+        self.values = held.replace(self.values, torch.cat([self.values, new.values], dim=2))
+        self.positions = torch.cat([self.positions, new.positions], dim=1)
+
+    def keep(self, kept: Tensor, held: Held) -> None:
+        """Drop all tokens except the tokens at kept [num_key_value_heads, k]."""
+        self.keys = held.replace(self.keys, taken(self.keys, kept))
+        self.values = held.replace(self.values, taken(self.values, kept))
+        self.positions = self.positions.gather(1, kept)
+
+
+def taken(x: Tensor, kept: Tensor) -> Tensor:
+    """The tokens at kept [num_key_value_heads, k] of x [1, num_key_value_heads, n, head_dim]."""
+    return x.gather(2, kept[None, ..., None].expand(-1, -1, -1, x.shape[3]))
 
 
 class EvictingLayer(AttendingLayer):
@@ -86,9 +105,7 @@ class EvictingLayer(AttendingLayer):
         self.keep, self.needs, self.held = keep, needs, held
         self.rope: Rope | None = None  # of the layer
         self.index, self.num_layers, self.window = index, num_layers, window
-        self.keys: Tensor | None = None
-        self.values: Tensor | None = None
-        self.positions: Tensor | None = None
+        self.left: Tokens | None = None
         self.queries: Tensor | None = None  # [num_attention_heads, window, head_dim], the last ones
         self.sums: Tensor | None = None  # [num_attention_heads, left]
         self.state: LayerState | None = None
@@ -96,40 +113,44 @@ class EvictingLayer(AttendingLayer):
     @property
     def tokens(self) -> Tokens:
         """The tokens that are left, after the first `append`."""
-        assert self.keys is not None and self.values is not None and self.positions is not None, "`append` comes first"
-        return Tokens(self.keys, self.values, self.positions)
+        assert self.left is not None, "`append` comes first"
+        return self.left
 
     def append(self, keys: Tensor, values: Tensor) -> None:
+        self.state = None  # it holds the tensors that are replaced
         _, heads, count, _ = keys.shape
-        new = torch.arange(self.seen, self.seen + count, device=keys.device).expand(heads, -1)
-        self.positions = new if self.positions is None else torch.cat([self.positions, new], dim=1)
-        self.keys, self.values = (
-            self.held.replace(old, x.contiguous() if old is None else torch.cat([old, x], dim=2))
-            for old, x in ((self.keys, keys), (self.values, values))
-        )
+        positions = torch.arange(self.seen, self.seen + count, device=keys.device).expand(heads, -1)
+        if self.left is None:
+            keys, values = (self.held.replace(None, x.contiguous()) for x in (keys, values))
+            self.left = Tokens(keys, values, positions)
+        else:
+            self.left.append(Tokens(keys, values, positions), self.held)
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
-        out = dense_attention(query, self.keys, self.values, scaling)
+        out = dense_attention(query, self.tokens.keys, self.tokens.values, scaling)
         self.observe(query, scaling)
         self.state = self.state_of(scaling, query.shape[1])
         if not self.unread:
-            self.reduce(self.state)
+            self.reduce()
         return out
 
     def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
-        out = dense_attention(query, self.keys, self.values, scaling)
+        out = dense_attention(query, self.tokens.keys, self.tokens.values, scaling)
         if self.was_read():
-            assert self.state is not None, "readers come after `attend`"
-            self.reduce(self.state)
+            self.reduce()
         return out
 
-    def reduce(self, state: LayerState) -> None:
+    def reduce(self) -> None:
         """Drop the tokens that `keep` does not keep; every layer has attended to them by now."""
+        state, self.state = self.state, None
+        assert state is not None, "readers come after `attend`"
+        scaling, num_attention_heads = state.scaling, state.num_attention_heads
         kept = self.keep(state)
+        del state  # it holds the tensors that are replaced
         if kept is not None:
             self.drop(kept)
-        self.state = self.state_of(state.scaling, state.num_attention_heads)
-        self.state.prompt, self.state.positions = self.seen, self.positions
+        self.state = self.state_of(scaling, num_attention_heads)
+        self.state.prompt, self.state.positions = self.seen, self.tokens.positions
 
     def observe(self, query: Tensor, scaling: Scaling) -> None:
         """Make the needed observations of query [1, num_attention_heads, q, head_dim]."""
@@ -160,13 +181,8 @@ class EvictingLayer(AttendingLayer):
 
     def drop(self, kept: Tensor) -> None:
         """Drop all tokens except the tokens at kept [1 or num_key_value_heads, k]."""
-        keys, values, positions = self.tokens
-        kept = kept.expand(len(positions), -1)
-        self.positions = positions.gather(1, kept)
-        rows = kept[None, ..., None]
-        self.keys, self.values = (
-            self.held.replace(x, x.gather(2, rows.expand(-1, -1, -1, x.shape[3]))) for x in (keys, values)
-        )
+        kept = kept.expand(len(self.tokens.positions), -1)
+        self.tokens.keep(kept, self.held)
         if self.sums is not None:
             self.sums = self.sums.gather(1, kept.repeat_interleave(len(self.sums) // len(kept), dim=0))
 

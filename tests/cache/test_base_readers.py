@@ -72,9 +72,9 @@ def test_a_prompts_chunk_is_evicted_once_the_last_reader_has_attended():
     layer.readers = 1
     layer.update(vectors(20), vectors(20))
     out = layer.attend(vectors(20, heads=6), SCALING)
-    assert layer.keys.shape[2] == 20
+    assert layer.tokens.keys.shape[2] == 20
     torch.testing.assert_close(layer.reread(vectors(20, heads=6), SCALING), out)
-    assert layer.keys.shape[2] == 3 and layer.state.n == 3 and layer.state.seen == 20
+    assert layer.tokens.keys.shape[2] == 3 and layer.state.n == 3 and layer.state.seen == 20
 
 
 def test_a_prompts_layer_is_released_once_the_last_reader_has_attended():

@@ -1,5 +1,7 @@
 """A prefill that drops tokens after each chunk: transformers with a cache cut by hand, and the bytes held."""
 
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -102,6 +104,29 @@ def test_last_queries_and_the_attention_of_all_are_those_of_the_tokens_that_are_
         more, _ = column_sums(queries[:, 20 : 22 if q == 2 else 25][:, -q:], state.keys[:, :end], scaling, end - q)
         left = F.pad(left, (0, q)) + more
     torch.testing.assert_close(state.column_sums, left)
+
+
+class WatchedHeld(Held):
+    """Notes how many of the replaced tensors are alive when the next one is made."""
+
+    def __init__(self):
+        super().__init__()
+        self.replaced, self.alive = [], []
+
+    def replace(self, old, new):
+        self.alive.append(sum(memory() is not None for memory in self.replaced))
+        if old is not None:
+            self.replaced.append(weakref.ref(old.untyped_storage()))
+        return super().replace(old, new)
+
+
+def test_keys_are_free_before_values_are_replaced_as_the_peak_counts_them():
+    held, query = WatchedHeld(), torch.ones(1, 6, 20, 8)
+    layer = EvictingLayer(lambda state: torch.arange(15)[None], Needs(5, True), held)
+    for _ in range(3):
+        layer.update(torch.randn(1, 2, 20, 8), torch.randn(1, 2, 20, 8))
+        layer.attend(query, 0.3)
+    assert len(held.replaced) == 10 and held.alive == [0] * 12
 
 
 def test_layers_with_a_sliding_window_keep_it():

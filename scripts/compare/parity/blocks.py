@@ -82,4 +82,4 @@ def chunked(method: ChunkedEviction, layer: Layer, budget: int) -> Tensor:
         new = slice(start, start + method.chunk)
         left.update(layer.keys[None, :, new], layer.keys[None, :, new])
         left.attend(layer.queries[None, :, new], layer.keys.shape[2] ** -0.5)
-    return left.positions
+    return left.tokens.positions
