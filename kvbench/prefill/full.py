@@ -110,8 +110,8 @@ class CaptureLayer(AttendingLayer):
             self.blocks.setdefault(blocks, BlockSums(blocks, n)).add(query[0], self.keys[0], start)
 
     def add_sums(self, state: LayerState) -> None:
-        """Add the moments and sums over the prompt's queries to the state."""
-        state.query_moments = self.moments
+        """Hand the moments and sums over the prompt's queries to the state, which frees them with the layer."""
+        state.query_moments, self.moments = self.moments, {}
         state.block_sums = {blocks: sums.total() for blocks, sums in self.blocks.items()}
         self.blocks = {}
 
