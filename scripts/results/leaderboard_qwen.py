@@ -4,7 +4,7 @@ run     makes the records under --runs (default runs/leaderboard_qwen). A stoppe
         --limit adds samples. --models, --parts and --methods divide it, list names the parts in the order of their
         value, and --shard 0 --shards 2 makes one half: on two cores two processes of one thread each
         (OMP_NUM_THREADS=1) take less than one of two threads.
-report  writes tables, figures and what made them to results/leaderboard.
+report  writes tables, figures and what made them to results/leaderboard; of --parts alone, in a folder of their name.
 
 Each needle lies in a text of its own, so that all samples are independent. RULER's tasks are those that FullKV solves
 at 0.5 or better in ten samples: the part ruler_full finds them out, and has to be complete before ruler_4k, whose long
@@ -147,9 +147,10 @@ def solved(runs: Path) -> list[str]:
     return sorted(scores[scores >= SOLVED].index)
 
 
-def board(model: str) -> Board:
-    """The parts of a model that are compared."""
-    measures = {name: part.measure for name, part in PARTS[model].items() if name != DECIDING}
+def board(model: str, chosen: Collection[str] | None = None) -> Board:
+    """The parts of a model that are compared, or those of them that are chosen."""
+    measures = {name: part.measure for name, part in PARTS[model].items() if name in (chosen or PARTS[model])}
+    measures.pop(DECIDING, None)
     return Board(f"{model}, bfloat16, window {WINDOW}", measures)
 
 
@@ -158,7 +159,7 @@ def main() -> None:
     parser = script_parser(__doc__)
     parser.add_argument("do", choices=["run", "report", "list"])
     parser.add_argument("--models", nargs="+", choices=PARTS, default=[*PARTS], help="default: all")
-    parser.add_argument("--parts", nargs="+", choices=names, help="of run; default: all, in this order")
+    parser.add_argument("--parts", nargs="+", choices=names, help="default: all, in this order")
     parser.add_argument("--methods", nargs="+", choices=[*FIXED, *EVICTION, *OTHER], help="of run; default: all")
     parser.add_argument("--limit", type=int, help="samples of each part or task, at most the part's own")
     parser.add_argument("--shard", type=int, default=0)
@@ -176,9 +177,8 @@ def main() -> None:
                     cfg = configuration(model, name, options.limit, options.runs, options.methods)
                     command.run(cfg.changed(shard=options.shard, shards=options.shards))
         if options.do == "report":
-            report(
-                options.runs / model, ROOT / "results/leaderboard" / FOLDERS.get(model, model), TARGETS, board(model)
-            )
+            target = ROOT / "results/leaderboard" / FOLDERS.get(model, model) / "_".join(options.parts or ())
+            report(options.runs / model, target, TARGETS, board(model, options.parts))
 
 
 if __name__ == "__main__":

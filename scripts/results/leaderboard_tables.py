@@ -85,6 +85,16 @@ def table(parts: Mapping[str, pd.DataFrame], target: float, title: str) -> TextT
     return TextTable(header, rows, title)
 
 
+def by_task(records: pd.DataFrame, methods: pd.DataFrame, title: str) -> TextTable:
+    """The mean `value` of the records (`complete`) in each task, of the settings in `methods` (`within`)."""
+    means = records.groupby(["setting", "task"])["value"].mean().unstack().loc[methods["setting"]]
+    order = means.mean(axis=1).sort_values(ascending=False, kind="stable").index
+    method_of = {setting: method for method, setting in methods["setting"].items()}
+    rows = [[method_of[name], *(f"{score:.2f}" for score in means.loc[name])] for name in order]
+    counts = records.groupby("task")["sample"].nunique()
+    return TextTable(["method", *(f"{task} ({counts[task]})" for task in means.columns)], rows, title)
+
+
 def cells(methods: pd.DataFrame, method: str) -> list[str]:
     if method not in methods.index:
         return [MISSING] * 3
@@ -146,14 +156,21 @@ def report(runs: Path, target: Path, targets: Sequence[float], board: Board) -> 
     names = begun(runs, board)
     if not names:
         raise UserError(f"{runs} has no records of {', '.join(board.measures)}: the script's run makes them")
-    parts = {part: settings_of(load(runs / part), board.measures[part], board.size) for part in names}
+    records = {part: load(runs / part) for part in names}
+    parts = {part: settings_of(records[part], board.measures[part], board.size) for part in names}
     counts = ", ".join(f"{part.replace('_', ' ')} {int(settings['samples'].max())}" for part, settings in parts.items())
     caption = f"{board.heading}; samples: {counts}; each method's setting with the most bytes within the target"
+    targets = [share for share in targets if any(len(within(settings, share)) > 1 for settings in parts.values())]
     target.mkdir(parents=True, exist_ok=True)
     pd.concat(parts, names=["part"]).reset_index("part").round(4).to_csv(target / "leaderboard.csv", index=False)
     tables = [table(parts, share, f"## r_bytes up to {share:g}") for share in targets]
     if any(len(enough(settings)) for settings in parts.values()):
         tables.append(least_bytes(parts))
+    for part in names:
+        if records[part]["task"].nunique() > 1:
+            title = f"## {part.replace('_', ' ')}: tasks (samples), r_bytes up to"
+            values = complete(records[part], board.measures[part])
+            tables += [by_task(values, within(parts[part], share), f"{title} {share:g}") for share in targets]
     most = max(targets)
     others = {part: above(settings, most) for part, settings in parts.items()}
     if any(len(methods) for methods in others.values()):

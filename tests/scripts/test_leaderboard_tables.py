@@ -3,7 +3,19 @@
 import pandas as pd
 
 from kvbench.runner.leaderboard.ranks import above, within
-from scripts.results.leaderboard_tables import enough, figure, least_bytes, settings_of, table
+from scripts.results import leaderboard_tables
+from scripts.results.leaderboard_tables import (
+    FACTS,
+    Board,
+    by_task,
+    complete,
+    enough,
+    figure,
+    least_bytes,
+    report,
+    settings_of,
+    table,
+)
 from tests.support.figure_records import texts
 
 SCORES = {"full": [1, 1, 1, 1], "good": [1, 1, 1, 1], "close": [1, 0.9, 1, 0.9], "bad": [0, 0, 0, 0]}
@@ -16,7 +28,7 @@ def records(
     for method, size in sizes:
         for number, score in enumerate(SCORES.get(method, [0.5] * 4) * times):
             row = {"sample": str(number), "unit": f"text {number}", "method": method, "setting": f"{method} {size}"}
-            rows.append(row | {"r_bytes": size, "scores": {"digits": score}})
+            rows.append(row | {"task": "needles", "r_bytes": size, "scores": {"digits": score}})
     return pd.DataFrame(rows)
 
 
@@ -60,3 +72,32 @@ def test_the_least_bytes_are_of_settings_that_lose_little_on_the_same_samples():
     assert enough(settings_of(records(sizes), "digits")).empty  # four samples show no loss below 0.1
     made = least_bytes({"visible_4k": settings, "hidden_4k": settings_of(records(sizes[:1]), "digits")})
     assert [row[:2] for row in made.rows] == [["good", "0.200"], ["close", "0.210"]] and made.rows[0][3] == "–"
+
+
+def test_tasks_have_their_means_and_counts_and_methods_go_by_the_mean_over_tasks():
+    some = records().assign(task=["needles", "needles", "needles", "words"] * 6)
+    made = by_task(complete(some, "digits"), within(settings_of(some, "digits"), 0.2), "title")
+    assert made.header == ["method", "needles (3)", "words (1)"]
+    # 1, 0.9, 1 and 0.9
+    assert made.rows == [
+        ["full", *["1.00"] * 2],
+        ["good", *["1.00"] * 2],
+        ["close", "0.97", "0.90"],
+        ["bad", *["0.00"] * 2],
+    ]
+
+
+def test_a_report_has_tables_of_targets_that_a_method_meets_and_of_tasks_where_there_are_several(monkeypatch, tmp_path):
+    runs = {"needles": records(), "ruler": records().assign(task=["one", "two"] * 12)}
+    for name in runs:
+        (tmp_path / "runs" / name / "x").mkdir(parents=True)
+        (tmp_path / "runs" / name / "x" / "records.jsonl").write_text("{}")
+    monkeypatch.setattr(leaderboard_tables, "load", lambda folder: runs[folder.name].assign(model="tiny"))
+    monkeypatch.setattr(leaderboard_tables, "manifests", lambda *folders: pd.DataFrame([dict.fromkeys(FACTS, "x")]))
+    report(tmp_path / "runs", tmp_path / "made", (0.01, 0.2), Board("tiny", dict.fromkeys(runs, "digits")))
+    headings = [line for line in (tmp_path / "made/leaderboard.md").read_text().splitlines() if line.startswith("#")]
+    assert headings == [
+        "## r_bytes up to 0.2",
+        "## ruler: tasks (samples), r_bytes up to 0.2",
+        "## Methods that need more than 0.2, ranked among themselves",
+    ]
