@@ -8,13 +8,16 @@ bounded scores hold for ten units as for a thousand (`python -m scripts.benchmar
   the upper bound (Learned-Miller and Thomas 2019, https://arxiv.org/abs/1905.06208, count one unit). Strata share them.
 - The weights of n units have the shape (n - 2) / n each, so that the variance of a mean is unbiased.
 
+A unit may have values in several strata, such as a text about which each task asks: it has one weight in all of them,
+of the shape that the smallest of these strata gives. Strata that share units share the unseen ones, too.
+
 Weights do not depend on values. So no end falls when a value rises, and no end leaves the bounds.
 
 Values that are unbounded on a side, such as divergences, have no unseen units. Deviations are then stretched as
 Student's t is wider than the normal distribution; where values do not vary there is no interval.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 from math import inf, isfinite, nan, sqrt
 from typing import NamedTuple
@@ -54,7 +57,8 @@ def clustered(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """The interval of the mean over strata of their means; values with one label in `clusters` were drawn together.
+    """The interval of the mean over strata of their means; values with one label in `clusters` were drawn together, in
+    whichever strata they are.
 
     clusters[i] labels the values of strata[i]. (nan, nan) where a stratum has fewer than two clusters, or where values
     without two finite bounds do not vary. Two equal bounds are the value, which is known by definition.
@@ -92,7 +96,8 @@ def paired_interval(
     """The interval of the mean of a - b; a[i] and b[i] are of one sample.
 
     strata    a label for each sample (its task): the mean is the mean over strata of their means.
-    clusters  a label for each sample (its context): samples with the same label were drawn together.
+    clusters  a label for each sample (its context): samples with the same label were drawn together, also those of
+              several strata.
     bounds    of a, and of b unless `bounds_of_b` are given.
 
     (nan, nan) where a stratum has fewer than two samples, or fewer than two clusters.
@@ -136,20 +141,39 @@ def equal_pairs_needed(margin: float, confidence: float = 0.95) -> int | None:
 
 
 class _Units(NamedTuple):
-    """The units of a stratum: for each, the sum and the number of its values."""
+    """The units of a stratum: for each, its label, and the sum and the number of its values."""
 
+    labels: list[str]
     sums: np.ndarray
     counts: np.ndarray
 
 
 def _units(values: np.ndarray, labels: Sequence[Hashable]) -> _Units:
-    _, members = np.unique([str(label) for label in labels], return_inverse=True)
-    return _Units(np.bincount(members, weights=values), np.bincount(members))
+    names, members = np.unique([str(label) for label in labels], return_inverse=True)
+    return _Units(names.tolist(), np.bincount(members, weights=values), np.bincount(members))
+
+
+Members = tuple[tuple[int, ...], ...]  # for each stratum, the numbers of its units
+
+
+def _members(strata: Sequence[_Units]) -> Members:
+    """Units that are numbered in the order in which strata have them, so that alike strata share their weights."""
+    numbers: dict[str, int] = {}
+    return tuple(tuple(numbers.setdefault(label, len(numbers)) for label in stratum.labels) for stratum in strata)
+
+
+def _groups(members: Members) -> list[int]:
+    """For each stratum the first one with which it shares units, directly or through others."""
+    groups, first = list(range(len(members))), dict[int, int]()
+    for i, units in enumerate(members):
+        for joined in {groups[first.setdefault(unit, i)] for unit in units}:
+            groups = [min(joined, groups[i]) if group in (joined, groups[i]) else group for group in groups]
+    return groups
 
 
 def _means(strata: Sequence[_Units], bound: float, seed: int) -> np.ndarray:
     """RESAMPLES means over strata of the weighted means of their units, with unseen units at `bound`."""
-    weights = _weights(tuple(len(stratum.counts) for stratum in strata), seed)
+    weights = _weights(_members(strata), seed)
     means = np.zeros(RESAMPLES)
     for stratum, seen, unseen in zip(strata, *weights, strict=True):
         more = unseen * stratum.counts.mean()
@@ -165,15 +189,37 @@ class _Weights(NamedTuple):
 
 
 @lru_cache(maxsize=2)
-def _weights(units: tuple[int, ...], seed: int) -> _Weights:
-    """The weights of strata with these numbers of units.
+def _weights(members: Members, seed: int) -> _Weights:
+    """The weights of strata with these units.
 
     A unit weighs most in the smallest stratum, and the unseen units may lie there: in every stratum they have the
     effect that they would have in the smallest one.
     """
     rng = np.random.default_rng(seed)
-    unseen = [_unseen(rng, UNSEEN / len(units)) * (n / min(units)) for n in units]
-    return _Weights([rng.standard_gamma(_total(n) / n, (RESAMPLES, n)) for n in units], unseen)
+    sizes, groups = [len(units) for units in members], _groups(members)
+    unseen = {group: _unseen(rng, UNSEEN / len(set(groups))) for group in dict.fromkeys(groups)}
+    shapes = [_total(n) / n for n in sizes]
+    smallest: dict[int, float] = {}
+    for units, shape in zip(members, shapes, strict=True):
+        smallest |= {unit: min(shape, smallest.get(unit, shape)) for unit in units}
+    seen = list(
+        _drawn(members, lambda new: rng.standard_gamma([smallest[unit] for unit in new], (RESAMPLES, len(new))))
+    )
+    for i, shape in enumerate(shapes):
+        scale = np.array([shape / smallest[unit] for unit in members[i]])
+        if (scale != 1).any():  # the weights of a stratum add up to what its unseen units are measured by
+            seen[i] = seen[i] * scale
+    return _Weights(seen, [unseen[group] * (n / min(sizes)) for group, n in zip(groups, sizes, strict=True)])
+
+
+def _drawn(members: Members, draw: Callable[[Sequence[int]], np.ndarray]) -> Iterator[np.ndarray]:
+    """The weights of each stratum's units [RESAMPLES, units]; `draw` makes those of units that no earlier one has."""
+    known: dict[int, np.ndarray] = {}
+    for units in members:
+        new = [unit for unit in units if unit not in known]
+        weights = draw(new)
+        known.update(zip(new, weights.T, strict=True))
+        yield weights if len(new) == len(units) else np.stack([known[unit] for unit in units], axis=1)
 
 
 def _total(units: int) -> float:
@@ -190,11 +236,16 @@ def _unseen(rng: np.random.Generator, shape: float) -> np.ndarray:
 def _unbounded_means(strata: Sequence[_Units], seed: int) -> np.ndarray:
     """RESAMPLES means over strata of the weighted means of their units, for unbounded values."""
     rng = np.random.default_rng(seed)
+    members = _members(strata)
+    groups = _groups(members)
+    students: dict[int, np.ndarray] = {}
     total = np.zeros(RESAMPLES)
-    for sums, counts in strata:
-        units = len(counts)
-        weights = rng.standard_exponential((RESAMPLES, units))
+    drawn = _drawn(members, lambda new: rng.standard_exponential((RESAMPLES, len(new))))
+    for group, (_, sums, counts), weights in zip(groups, strata, drawn, strict=True):
         means = (weights @ sums) / (weights @ counts)
-        student = np.sqrt((units - 1) / rng.chisquare(units - 1, RESAMPLES))
-        total += means.mean() + (means - means.mean()) * student * sqrt((units + 1) / (units - 1))
+        if group not in students:
+            freedom = min(len(units) for units, of in zip(members, groups, strict=True) if of == group) - 1
+            students[group] = np.sqrt(freedom / rng.chisquare(freedom, RESAMPLES))
+        stretch = students[group] * sqrt((len(counts) + 1) / (len(counts) - 1))
+        total += means.mean() + (means - means.mean()) * stretch
     return total / len(strata)

@@ -49,19 +49,21 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 def standard_error(differences: np.ndarray, strata: np.ndarray, units: np.ndarray) -> float:
     """The standard error of the mean over strata of the mean difference, for samples that are drawn in units.
 
-    strata and units label each difference with an integer. nan where a stratum has fewer than two units.
+    strata and units label each difference with an integer; a unit may have differences in several strata. nan where a
+    stratum has fewer than two units.
     """
     labels = np.unique(strata)
-    variance = 0.0
+    _, numbers = np.unique(units, return_inverse=True)
+    residuals = np.zeros(numbers.max() + 1)  # of each unit, over all strata
     for label in labels:
         mask = strata == label
-        _, members = np.unique(units[mask], return_inverse=True)
-        sums, counts = np.bincount(members, weights=differences[mask]), np.bincount(members)
-        if len(sums) < 2:
+        sums, counts = (np.bincount(numbers[mask], weights, len(residuals)) for weights in (differences[mask], None))
+        present = (counts > 0).sum()
+        if present < 2:
             return float("nan")
-        residuals = sums - counts * sums.sum() / counts.sum()
-        variance += len(sums) / (len(sums) - 1) * (residuals**2).sum() / counts.sum() ** 2
-    return float(np.sqrt(variance)) / len(labels)
+        total = counts.sum()
+        residuals += np.sqrt(present / (present - 1)) * (sums - counts * sums.sum() / total) / total
+    return float(np.sqrt((residuals**2).sum())) / len(labels)
 
 
 def units_needed(error: float, units: int, size: float, alpha: float = 0.05) -> int | None:

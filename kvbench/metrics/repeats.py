@@ -24,5 +24,5 @@ def ratio(values: Sequence[float], baseline: Sequence[float]) -> Ratio | None:
     if not values or not baseline or min(*values, *baseline) <= 0:
         return None
     a, b = [log(value) for value in values], [-log(value) for value in baseline]
-    low, high = clustered([a, b], [range(len(a)), range(len(b))], None)
+    low, high = clustered([a, b], [range(len(a)), range(len(a), len(a) + len(b))], None)
     return Ratio(exp(fmean(a) + fmean(b)), exp(2 * low), exp(2 * high))

@@ -2,9 +2,10 @@
 
 python -m scripts.benchmarks.measure_interval_coverage [--out results/benchmarks]
 
-Means are of one task, over four tasks, and of texts with one to five questions each. Paired differences are of settings
-that differ in 0.5 to 30 % of the answers: of one task, over four tasks that change unequally, and of texts with one to
-five questions, which change together.
+Means are of one task, over four tasks, of texts with one to five questions each, and over four tasks about the same
+texts. Paired differences are of settings that differ in 0.5 to 30 % of the answers: of one task, over four tasks that
+change unequally, of texts with one to five questions, which change together, and over four tasks about the same texts,
+of which a text changes all or none.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,7 +81,13 @@ def of_task(rng: Random, task: int, units: int) -> np.ndarray:
 
 
 def tasks(draw: Draw, units: int, rng: Random) -> Interval:
-    return clustered([draw(rng, of_task(rng, task, units)) for task in range(TASKS)], [range(units)] * TASKS)
+    labels = np.arange(TASKS * units).reshape(TASKS, units).tolist()
+    return clustered([draw(rng, of_task(rng, task, units)) for task in range(TASKS)], labels)
+
+
+def tasks_of_texts(draw: Draw, units: int, rng: Random) -> Interval:
+    """A text has one score in all tasks."""
+    return clustered([draw(rng, rng.random(units))] * TASKS, [range(units)] * TASKS)
 
 
 def texts(draw: Draw, units: int, rng: Random) -> Interval:
@@ -113,6 +120,12 @@ def tasks_in_pairs(change: Change, share: float, units: int, rng: Random) -> Int
     return beside(np.where(changed, change(rng, TASKS * units), 0.0), strata=strata)
 
 
+def tasks_of_texts_in_pairs(change: Change, share: float, units: int, rng: Random) -> Interval:
+    changed = np.where(rng.random(units) < share, change(rng, units), 0.0)
+    strata = np.repeat(np.arange(TASKS), units).tolist()
+    return beside(np.tile(changed, TASKS), list(range(units)) * TASKS, strata)
+
+
 def beside(
     differences: np.ndarray, labels: Sequence[int] | None = None, strata: Sequence[int] | None = None
 ) -> Interval:
@@ -136,6 +149,7 @@ def cases() -> Iterator[Case]:
             ("mean", truth, mean),
             (f"mean over {TASKS} tasks", of_tasks, tasks),
             (f"mean, texts with 1 to {MOST} questions", truth, texts),
+            (f"mean over {TASKS} tasks about the same texts", truth, tasks_of_texts),
         ):
             yield Case(title, kind, known, partial(statistic, draw))
     for kind, change in DIFFERENCES.items():
@@ -145,6 +159,7 @@ def cases() -> Iterator[Case]:
                 ("paired difference", pairs),
                 (f"paired difference over {TASKS} tasks", tasks_in_pairs),
                 (f"paired difference, texts with 1 to {MOST} questions", texts_in_pairs),
+                (f"paired difference over {TASKS} tasks about the same texts", tasks_of_texts_in_pairs),
             ):
                 yield Case(title, f"{kind}, {share:.1%} changed", share * size, partial(difference, change, share))
 

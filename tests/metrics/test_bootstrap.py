@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kvbench.metrics.aggregate import bounds
 from kvbench.metrics.bootstrap import (
     OF_DIFFERENCES,
+    OF_SCORES,
     UNSEEN,
     Interval,
     clustered,
@@ -46,7 +47,7 @@ def test_strata_are_drawn_apart_and_count_alike():
     """The spread of a mean of two tasks' means, whose units are of many and of few."""
     rng = np.random.default_rng(1)
     strata = [rng.normal(0, 1, 400), rng.normal(5, 3, 100)]
-    low, high = clustered(strata, [range(400), range(100)], None)
+    low, high = clustered(strata, [range(400), range(400, 500)], None)
     spread = math.sqrt(sum(of.var(ddof=1) / len(of) for of in strata)) / 2
     assert high - low == pytest.approx(2 * 1.96 * spread, rel=0.1)
     assert (low + high) / 2 == pytest.approx(np.mean([of.mean() for of in strata]), abs=0.3 * spread)
@@ -57,7 +58,7 @@ def test_a_pairs_interval_is_that_of_its_differences():
     a, b = rng.random(20), rng.random(20)
     tasks = ["qasper"] * 12 + ["trec"] * 8
     for of_pairs, of_differences in ((None, None), (Interval(0, 1), OF_DIFFERENCES), (Interval(0, math.inf), None)):
-        expected = clustered([(a - b)[:12], (a - b)[12:]], [range(12), range(8)], of_differences)
+        expected = clustered([(a - b)[:12], (a - b)[12:]], [range(12), range(12, 20)], of_differences)
         assert paired_interval(a, b, tasks, bounds=of_pairs) == expected
 
 
@@ -107,6 +108,29 @@ def test_values_that_come_together_widen_the_interval_as_if_they_were_one():
     assert high - low > 1.8 * np.subtract(*interval(answers)[::-1])
 
 
+@pytest.mark.parametrize("bounds", [OF_SCORES, None])
+def test_tasks_about_the_same_texts_say_no_more_than_one_of_them_if_they_agree(bounds):
+    scores = np.random.default_rng(8).random(20)
+    once = clustered([scores], [range(20)], bounds)
+    assert clustered([scores] * 5, [range(20)] * 5, bounds) == pytest.approx(once)
+    apart = clustered([scores] * 5, np.arange(100).reshape(5, 20).tolist(), bounds)
+    assert apart.high - apart.low < 0.6 * (once.high - once.low)
+    # and if they differ, what a text lacks in one task it may have in another
+    opposite = clustered([scores, scores.max() + scores.min() - scores], [range(20)] * 2, None)
+    assert opposite.high - opposite.low < 1e-9
+
+
+@pytest.mark.parametrize("bounds", [OF_SCORES, None])
+def test_tasks_that_share_some_of_their_texts_lie_between(bounds):
+    random = np.random.default_rng(9)
+    strata, width = [random.random(30), random.random(40)], []
+    for shared in (0, 15, 30):
+        ends = [clustered(strata, [range(30), range(30 - shared, 70 - shared)], bounds, seed=seed) for seed in range(5)]
+        width.append(np.mean([end.high - end.low for end in ends]))
+        assert all(0 < end.low < 0.5 < end.high < 1 for end in ends)
+    assert max(width) < 1.5 * min(width)  # these scores do not depend on the text, so that it matters little
+
+
 def test_one_cluster_of_a_stratum_tells_nothing():
     assert all(math.isnan(end) for end in clustered([[1, 0], [1, 0]], [["a", "b"], ["a", "a"]]))
 
@@ -136,6 +160,7 @@ def simulated() -> dict[str, Case]:
         ("mean, found or not, 95% found", 50),
         ("mean, ROUGE", 10),
         ("mean over 4 tasks, found or not, 98% found", 10),
+        ("mean over 4 tasks about the same texts, found or not, 90% found", 20),
         ("mean, texts with 1 to 5 questions, F1", 20),
         ("paired difference, always -0.3, 0.5% changed", 200),
         ("paired difference, F1, 1.0% changed", 200),

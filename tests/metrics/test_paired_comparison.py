@@ -53,6 +53,8 @@ def test_the_standard_error_is_that_of_the_mean_and_grows_with_shared_units():
     assert together == pytest.approx(alone)
     tasks = standard_error(np.tile(differences, 2), np.repeat([0, 1], 6), np.arange(12))
     assert tasks == pytest.approx(alone / np.sqrt(2))
+    same_texts = standard_error(np.tile(differences, 2), np.repeat([0, 1], 6), np.tile(np.arange(6), 2))
+    assert same_texts == pytest.approx(alone)
     assert np.isnan(standard_error(differences, one, one))
     assert standard_error(np.array([1.0, 0.0]), one[:2], np.arange(2)) == pytest.approx(0.5)  # two units are enough
 

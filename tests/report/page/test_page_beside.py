@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from kvbench.metrics.bootstrap import paired_interval
+from kvbench.metrics.bootstrap import OF_SCORES, paired_interval
 from kvbench.report.page.command import main
 from tests.support.page import HOSTILE, Page, grid_run, hidden_run, keys
 
@@ -83,6 +83,15 @@ def test_a_tasks_difference_counts_once_and_samples_of_a_context_are_drawn_toget
     assert page.js(f"pairedInterval([{contexts}], false)") == pytest.approx(
         paired_interval(there, here, bounds=None), abs=0.04
     )
+    texts = [[{"here": a, "there": b, "context": i}] for i, (a, b) in enumerate(zip(here, there, strict=True))]
+    labels = [*range(12)] * 2
+    for bounded, bounds in (("true", OF_SCORES), ("false", None)):  # two tasks about the same texts
+        assert page.js(f"pairedInterval([{texts}, {texts}], {bounded})") == pytest.approx(
+            paired_interval(there * 2, here * 2, [0] * 12 + [1] * 12, labels, bounds), abs=0.04
+        )
+        some = paired_interval(there * 2, here * 2, [0] * 12 + [1] * 12, [*range(12), *range(6, 18)], bounds)
+        later = [[{**pair, "context": pair["context"] + 6}] for (pair,) in texts]
+        assert page.js(f"pairedInterval([{texts}, {later}], {bounded})") == pytest.approx(some, abs=0.04)
     assert page.js("pairedInterval([[[{here: 0, there: 1}, {here: 0, there: 0}]]])") == [None, None]
     ties = f"[{', '.join(['[{here: 0.5, there: 0.5}]'] * 30)}]"
     assert page.js(f"pairedInterval([{ties}])") == pytest.approx(paired_interval([0.5] * 30, [0.5] * 30), abs=0.02)

@@ -5,7 +5,7 @@ const UNSEEN = 2 / 3;
 
 /**
  * The 95 % interval of the mean over tasks of there - here; tasks are lists of contexts, which are lists of samples.
- * The samples of a context are drawn together. [null, null] where a task has fewer than two contexts, or where values
+ * The samples of a context are drawn together, also those of several tasks. [null, null] where a task has fewer than two contexts, or where values
  * without bounds do not vary.
  * bounded  scores lie in 0 to 1, so that differences lie in -1 to 1
  */
@@ -13,7 +13,13 @@ function pairedInterval(tasks, bounded = true) {
   if (tasks.some((contexts) => contexts.length < 2)) return [null, null];
   const scores = tasks.flat(2).flatMap(({ here, there }) => [here, there]);
   const inside = bounded && scores.every((score) => score >= 0 && score <= 1);
+  const numbers = new Map(); // of contexts; samples without a context are alone
+  const numberOf = (context = Symbol()) => {
+    if (!numbers.has(context)) numbers.set(context, numbers.size);
+    return numbers.get(context);
+  };
   const units = tasks.map((contexts) => ({
+    numbers: contexts.map(([{ context }]) => numberOf(context)),
     sums: contexts.map((samples) => samples.reduce((total, { here, there }) => total + there - here, 0)),
     counts: contexts.map(({ length }) => length),
   }));
@@ -31,7 +37,7 @@ function quantile(means, side) {
 
 /** DRAWS means over tasks of weighted units, with unseen ones at `bound`. */
 function boundedMeans(tasks, bound) {
-  const { weights, unseen } = unitWeights(tasks.map(({ counts }) => counts.length));
+  const { weights, unseen } = unitWeights(tasks.map(({ numbers }) => numbers));
   return Array.from({ length: DRAWS }, (_, draw) =>
     mean(
       tasks.map(({ sums, counts }, task) => {
@@ -50,45 +56,80 @@ function boundedMeans(tasks, bound) {
 
 let lastWeights = { key: "" }; // most pairs of settings are over the same units
 
-/** For tasks of so many units: DRAWS weights of each unit, and of what was not seen. */
-function unitWeights(units) {
-  const key = units.join();
+/** For tasks of units with these numbers: DRAWS weights of each unit, and of what was not seen. */
+function unitWeights(members) {
+  const key = members.join(";");
   if (key !== lastWeights.key) {
     const random = randomNumbers(1);
-    const weights = units.map((n) =>
-      Float64Array.from({ length: DRAWS * n }, () => gamma(random, Math.max(n - 2, 1) / n)),
-    );
-    const fewest = Math.min(...units);
-    const unseen = units.map((n) =>
-      Float64Array.from({ length: DRAWS }, () => (gamma(random, UNSEEN / units.length) * n) / fewest),
-    );
+    const sizes = members.map((units) => units.length);
+    const shapes = sizes.map((n) => Math.max(n - 2, 1) / n);
+    const smallest = new Map(); // the shape of a unit: that of the smallest of its tasks
+    members.forEach((units, task) => {
+      for (const unit of units) smallest.set(unit, Math.min(shapes[task], smallest.get(unit) ?? shapes[task]));
+    });
+    const drawn = new Map();
+    for (const [unit, shape] of smallest) drawn.set(unit, draws(() => gamma(random, shape)));
+    const weights = members.map((units, task) => {
+      const all = new Float64Array(DRAWS * units.length);
+      units.forEach((unit, i) => {
+        const scale = shapes[task] / smallest.get(unit);
+        drawn.get(unit).forEach((weight, draw) => (all[draw * units.length + i] = weight * scale));
+      });
+      return all;
+    });
+    const groups = groupsOf(members);
+    const number = new Set(groups).size;
+    const ofGroup = new Map([...new Set(groups)].map((group) => [group, draws(() => gamma(random, UNSEEN / number))]));
+    const unseen = sizes.map((n, task) => ofGroup.get(groups[task]).map((weight) => (weight * n) / Math.min(...sizes)));
     lastWeights = { key, weights, unseen };
   }
   return lastWeights;
 }
 
+function draws(draw) {
+  return Float64Array.from({ length: DRAWS }, draw);
+}
+
+/** For each task the first one with which it shares units, directly or through others. */
+function groupsOf(members) {
+  let groups = members.map((_, task) => task);
+  const first = new Map();
+  members.forEach((units, task) => {
+    for (const unit of units) {
+      if (!first.has(unit)) first.set(unit, task);
+      const [low, high] = [groups[first.get(unit)], groups[task]].sort((a, b) => a - b);
+      if (low < high) groups = groups.map((group) => (group === high ? low : group));
+    }
+  });
+  return groups;
+}
+
 /** DRAWS means over tasks of weighted units whose values have no bounds. */
 function unboundedMeans(tasks) {
   const random = randomNumbers(1);
-  const drawn = tasks.map(({ sums, counts }) => {
-    const units = counts.length;
-    const means = Array.from({ length: DRAWS }, () => {
+  const groups = groupsOf(tasks.map(({ numbers }) => numbers));
+  const [drawn, students] = [new Map(), new Map()];
+  const means = tasks.map(({ numbers, sums, counts }, task) => {
+    for (const unit of numbers) if (!drawn.has(unit)) drawn.set(unit, draws(() => exponential(random)));
+    const weights = numbers.map((unit) => drawn.get(unit));
+    const ofTask = draws((_, draw) => {
       let [total, size] = [0, 0];
-      for (let i = 0; i < units; i++) {
-        const weight = exponential(random);
-        total += weight * sums[i];
-        size += weight * counts[i];
-      }
+      weights.forEach((weight, i) => {
+        total += weight[draw] * sums[i];
+        size += weight[draw] * counts[i];
+      });
       return total / size;
     });
-    const centre = mean(means);
-    const stretch = Math.sqrt((units + 1) / (units - 1));
-    return means.map((value) => {
-      const student = Math.sqrt((units - 1) / (2 * gamma(random, (units - 1) / 2))); // of chi square
-      return centre + (value - centre) * stretch * student;
-    });
+    if (!students.has(groups[task])) {
+      const fewest = Math.min(...tasks.filter((_, other) => groups[other] === groups[task]).map(({ counts }) => counts.length));
+      // of chi square
+      students.set(groups[task], draws(() => Math.sqrt((fewest - 1) / (2 * gamma(random, (fewest - 1) / 2)))));
+    }
+    const centre = mean(ofTask);
+    const stretch = Math.sqrt((counts.length + 1) / (counts.length - 1));
+    return ofTask.map((value, draw) => centre + (value - centre) * stretch * students.get(groups[task])[draw]);
   });
-  return Array.from({ length: DRAWS }, (_, i) => mean(drawn.map((means) => means[i])));
+  return draws((_, draw) => mean(means.map((ofTask) => ofTask[draw])));
 }
 
 /** Numbers in (0, 1), the same ones for the same seed: a multiplicative generator modulo 2^31 - 1 (Lehmer). */
