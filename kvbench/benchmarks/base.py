@@ -28,6 +28,11 @@ def at_most(samples: int) -> Iterator[None]:
         _remaining.reset(before)
 
 
+def text_unit(text: str) -> str:
+    """The `unit` of samples about this text, by its hash."""
+    return f"text {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How an answer's tokens are sampled: one random number per token, which depends on `seed` alone."""

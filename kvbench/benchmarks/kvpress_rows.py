@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kvbench.benchmarks.base import Sample
+from kvbench.benchmarks.base import Sample, text_unit
 from kvbench.utils.jsonl import FieldType
 
 FIELDS: dict[str, FieldType | tuple[FieldType, ...]] = {
@@ -31,5 +31,6 @@ def sample_of(row: dict[str, Any], name: str, answers: list[str], **meta: Any) -
         question=row["question"],
         question_apart=True,
         prefix=row["answer_prefix"],
+        unit=text_unit(row["context"]),
         meta={"task": row["task"], **meta, "origin": "kvpress"},
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.base import Benchmark, Sample, text_unit
 from kvbench.benchmarks.published_data import DataSet, given_or_fetched, select
 from kvbench.benchmarks.python_texts import proven
 from kvbench.benchmarks.truncation import TEMPLATE_ROOM, PromptText, without_middle
@@ -96,6 +96,7 @@ class LongBenchV2(Benchmark):
             answers=(row["answer"],),
             max_new_tokens=NEW_TOKENS,
             question=cut.question,
+            unit=text_unit(row["context"]),
             meta={"task": self.name, **about, "cut": cut.text != uncut.text},
         )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import BeforeValidator
 
-from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.base import Benchmark, Sample, text_unit
 from kvbench.errors import UserError
 from kvbench.metrics import answers as metrics
 from kvbench.metrics.aggregate import breakdown
@@ -198,6 +198,7 @@ class OwnPrompts(Benchmark):
             history=history,
             chat=self.chat,
             spans=tuple(row.spans.items()),
+            unit="" if row.context is None else text_unit(row.context),
             meta=question.meta | meta,
         )
 

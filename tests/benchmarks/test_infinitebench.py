@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from kvbench.benchmarks import InfiniteBench
+from kvbench.benchmarks.base import text_unit
 from kvbench.benchmarks.infinitebench import prompts
 from kvbench.benchmarks.infinitebench.tasks import GROUPS, SETS, TASKS
 from kvbench.benchmarks.python_texts import sha256
@@ -60,7 +61,7 @@ def test_prompts_are_the_templates_with_the_rows_fields(made, embedded):
     largest = "What is the largest number in the following list?"
     assert by_task["math_find"].prompt == f"{largest}\n\n{find['context']}\n\n{find['input']}"
     assert by_task["code_run"].prompt == f"There is func_6351.\n\n{run['context']}\n\nWhat is func_6351(2)?"
-    assert by_task["code_run"].answers == ("4",)
+    assert by_task["code_run"].answers == ("4",) and by_task["code_run"].unit == text_unit(run["context"])
     assert json.loads(by_task["math_calc"].answers[0])[:3] == [79, 59, 73]
     assert [task for task, sample in by_task.items() if not sample.question] == ["code_run", "math_calc", "math_find"]
 

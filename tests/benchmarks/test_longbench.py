@@ -8,6 +8,7 @@ from itertools import chain
 import pytest
 
 from kvbench.benchmarks import LongBench
+from kvbench.benchmarks.base import text_unit
 from kvbench.benchmarks.longbench import templates
 from kvbench.benchmarks.longbench.prompt import build
 from kvbench.benchmarks.longbench.tasks import ENGLISH, GROUPS, LONGBENCH_E, SETS, TASKS, select
@@ -198,6 +199,12 @@ def test_the_question_is_everything_after_the_context(embedded):
         assert sample.question.startswith(tail.partition("{input}")[0])
         assert sample.question.endswith(tail.partition("{input}")[2])
         assert sample.prompt.endswith(sample.question)
+
+
+def test_rows_about_one_context_are_one_unit_of_intervals(embedded):
+    made = benchmark()
+    units = [sample.unit for sample in made.samples(embedded.tokenizer)]
+    assert units == [text_unit(row["context"]) for task in THERE for row in made.rows[task]]
 
 
 class Wordwise:

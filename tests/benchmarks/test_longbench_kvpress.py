@@ -5,6 +5,7 @@ import json
 import pandas as pd
 import pytest
 
+from kvbench.benchmarks.base import text_unit
 from kvbench.benchmarks.longbench_kvpress import KVPressLongBench
 from kvbench.errors import UserError
 from kvbench.evaluation.prompts import tokenise
@@ -65,7 +66,7 @@ def test_samples_are_the_rows(made, write):
     for sample, row in zip(samples, ROWS.values(), strict=True):
         assert (sample.prompt, sample.question) == (row["context"] + row["question"], row["question"])
         assert (sample.prefix, sample.answers) == (row["answer_prefix"], tuple(row["answers"]))
-        assert sample.max_new_tokens == row["max_new_tokens"]
+        assert (sample.max_new_tokens, sample.unit) == (row["max_new_tokens"], text_unit(row["context"]))
         assert sample.chat and sample.question_apart and not sample.stop_at_newline
     assert samples[1].meta["all_classes"] == ["Person", "Height"] and "all_classes" not in samples[0].meta
 

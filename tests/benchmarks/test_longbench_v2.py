@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from kvbench.benchmarks import LongBenchV2, longbench_v2
+from kvbench.benchmarks.base import text_unit
 from kvbench.benchmarks.python_texts import sha256
 from kvbench.errors import UserError
 from tests.support.needs import official
@@ -34,6 +35,7 @@ def test_a_sample_is_the_template_with_the_rows_fields_stripped(made, embedded):
     assert first.question == first.prompt.removeprefix(f"Text:\n{context}")
     assert first.prompt.endswith("(D) D of the four\nAnswer")
     assert (first.id, first.answers, first.max_new_tokens, first.chat) == (row["_id"], (row["answer"],), 128, True)
+    assert first.unit == text_unit(row["context"])
     assert first.meta == {
         "task": "longbench_v2",
         **{key: row[key] for key in ("domain", "sub_domain", "difficulty", "length")},

@@ -17,6 +17,14 @@ def test_every_pass_key_has_its_digits_and_its_own_cell(embedded):
     samples = short("passkey", "digits=6", "seeds=2").samples(embedded.tokenizer)
     assert {len(sample.answers[0]) for sample in samples} == {6}
     assert len({sample.answers for sample in samples}) == len(samples) == 16
+    assert {sample.unit for sample in samples} == {""}  # sentences that all texts repeat
     grid = short("passkey")
     sample = grid.samples(embedded.tokenizer)[0]
     assert grid.score(sample, sample.answers[0]) == {"exact": 1, "digits": 1}
+
+
+def test_pass_keys_in_one_file_are_one_unit_of_intervals(embedded, tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"This is text {name}. " * 500)
+    samples = short("passkey", "seeds=3", f"haystack_dir={tmp_path}").samples(embedded.tokenizer)
+    assert {(sample.meta["seed"], sample.unit) for sample in samples} == {(0, "text 0"), (1, "text 1"), (2, "text 0")}

@@ -41,6 +41,7 @@ def test_there_is_a_sample_for_each_length_book_question_and_depth(made, embedde
         *("0101onehop_t1_onehop", "0101onehop_t2_onehop", "0202twohop_t1_twohop"),
     }
     assert samples[0].max_new_tokens == 192 and samples[0].meta["task"] == "100"
+    assert {sample.unit for sample in samples} == {"book rand_book_1", "book rand_book_2"}
 
 
 def test_a_prompt_has_the_needle_after_a_line_of_the_book_and_the_question_last(made, embedded):

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from kvbench.benchmarks import OwnPrompts
-from kvbench.benchmarks.base import data_hash
+from kvbench.benchmarks.base import data_hash, text_unit
 from kvbench.errors import UserError
 from kvbench.evaluation.check_samples import check_samples
 from kvbench.evaluation.prompts import together, tokenise
@@ -60,6 +60,13 @@ def test_questions_of_one_row_share_its_context_and_its_settings(written):
     assert {sample.max_new_tokens for sample in samples} == {5}
     assert {sample.meta["page"] for sample in samples} == {3}
     assert together(samples, "hidden") == [samples]
+
+
+def test_samples_about_one_context_are_one_unit_of_intervals_in_whichever_rows_they_are(written):
+    asked = {"context": "Ben lives in Rome.", "questions": [{"question": "Where?"}, {"question": "Who?"}]}
+    samples = written(asked, ROW, ROW | {"context": "Ann lives in Oslo."}, CHAT).samples(None)
+    ben, ann = text_unit("Ben lives in Rome."), text_unit("Ann lives in Oslo.")
+    assert [sample.unit for sample in samples] == [ben, ben, ben, ann, ""]
 
 
 def test_a_chat_is_rendered_message_by_message(written, embedded):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.base import Benchmark, Sample, text_unit
 from kvbench.benchmarks.infinitebench import prompts
 from kvbench.benchmarks.infinitebench.tasks import GROUPS, SETS, TASKS
 from kvbench.benchmarks.published_data import DataSet, select
@@ -97,6 +97,7 @@ class InfiniteBench(Benchmark):
                 max_new_tokens=task.max_new_tokens,
                 question=question if task.asked_last else "",
                 chat=self.templates == "gpt4",
+                unit=text_unit(row["context"]),
                 meta={"task": name, "group": task.group, "templates": self.templates, "cut": prompt != before},
             )
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.base import Benchmark, Sample, text_unit
 from kvbench.benchmarks.longbench import data, templates
 from kvbench.benchmarks.longbench.prompt import build
 from kvbench.benchmarks.longbench.tasks import AVERAGES, GROUPS, LONGBENCH_E, TASKS, Task, select
@@ -109,6 +109,7 @@ class LongBench(Benchmark):
                 chat=task.chat and official,
                 stop_at_newline=task.stop_at_newline and official,
                 single_stop=not official,
+                unit=text_unit(row["context"]),
                 meta=self._meta(task, row),
             )
 

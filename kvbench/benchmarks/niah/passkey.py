@@ -65,5 +65,6 @@ class PassKey(NeedleGrid):
                     max_new_tokens=self.max_new_tokens,
                     question=question,
                     prefix="The pass key is",
+                    unit=self.text_of(seed) if self.haystack_dir is not None else "",
                     meta={"task": self.name, "length": length, "depth": depth, "seed": seed},
                 )

@@ -140,6 +140,7 @@ class NoLiMa(Benchmark):
                     max_new_tokens=NEW_TOKENS,
                     question=template.partition("{haystack}")[2].format(question=question),
                     history=(("system", self.system),) if self.system else (),
+                    unit=f"book {book.path.stem}",
                     meta={
                         "task": str(length),
                         "length": length,
