@@ -13,6 +13,7 @@ from kvbench.records.load import refuse
 from kvbench.records.progress import unfinished
 from kvbench.report.page.labels import with_labels
 from kvbench.report.page.run_data import find_runs, without_outputs
+from kvbench.runner.compared_prompts import Run, check_same_prompts
 from kvbench.utils.console import warn
 
 
@@ -22,7 +23,7 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
     """
     folders = find_runs(runs)
     names = [folder.resolve().name for folder in folders]
-    frames, scored = [], []
+    frames, scored, compared = [], [], []
     for folder, name in zip(folders, names, strict=True):
         if reason := without_outputs(folder):
             raise UserError(f"{folder} {reason}")
@@ -32,6 +33,7 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
             warn(finding.message)
         if said := unfinished(folder):
             warn(f"{folder}: {said}")
+        compared.append(Run(folder, records))
         records, distances = with_distances(with_labels(records))
         scores_of = dict.fromkeys(
             measure for scores in records["scores"] for measure in scores if measure not in distances
@@ -45,6 +47,7 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
         raise unknown("metric", metric, shared)
     records = pd.concat(frames, ignore_index=True)
     _check_same_samples(records)
+    check_same_prompts(compared)
     return records, metric or next(iter(shared), None)
 
 

@@ -1,11 +1,13 @@
 """`kvbench compare`: settings of one or several runs beside a baseline, verdicts and exit codes."""
 
+import json
+
 import pytest
 
 from kvbench.records.same_answer import answer_hash
 from tests.support import records
 from tests.support.command import kvbench
-from tests.support.report_run import manifest, record, write_run
+from tests.support.report_run import manifest, record, sample_row, write_run
 
 
 @pytest.fixture(autouse=True)
@@ -238,3 +240,38 @@ def test_mistakes_are_one_line_with_what_is_allowed(capsys, tmp_path):
     assert "'s0' has other answers" in mistake(capsys, folder, other, "--baseline", "run: full")
     third = run(tmp_path / "third", lambda i: 1.0, benchmark="another")
     assert "several benchmarks share no samples" in mistake(capsys, folder, third, "--baseline", "run: full")
+
+
+def prompts(run, end="some text. What?"):
+    """`samples.jsonl` of a run's folder, with these ends of prompts."""
+    rows = [sample_row(f"s{i}", end) for i in range(40)]
+    (run / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return run
+
+
+def test_samples_of_one_name_with_other_prompts_are_no_pairs(capsys, tmp_path):
+    one = prompts(run(tmp_path / "one", lambda i: 1.0))
+    other = prompts(run(tmp_path / "other", lambda i: 1.0, data_sha256="ef" * 32), "another text. What?")
+    said = mistake(capsys, one, other, "--margin", 0.5)
+    assert f"the runs are not over the same samples: 's0' has other prompts in {one} and {other}" in said
+    prompts(other)  # of data that only begin alike
+    assert kvbench("compare", one, other, "--baseline", "one: full") == 0
+    assert "prompts" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more, end, warning",
+    [
+        ({"model": "another"}, "another text. What?", "prompts differ with the model, first 's0'"),
+        ({"model": "another"}, "some text. What?", None),
+        ({}, None, "not both have the prompts"),
+    ],
+)
+def test_prompts_that_may_differ_are_a_warning(more, end, warning, capsys, tmp_path):
+    one = prompts(run(tmp_path / "one", lambda i: 1.0))
+    other = run(tmp_path / "other", lambda i: 1.0, data_sha256="ef" * 32, **more)
+    if end is not None:
+        prompts(other, end)
+    assert kvbench("compare", one, other, "--baseline", "one: full") == 0
+    said = capsys.readouterr().err
+    assert said == "" if warning is None else said.count("\n") == 1 and warning in said

@@ -23,13 +23,18 @@ NETWORK = {"file", "ftp", "http", "https", "ws", "wss"}
 ONLY_IN_PROMPTS = "\x00\ud83d"  # a record cannot hold a lone surrogate
 
 
+def tale(sample):
+    """The end of a prompt."""
+    return f"a tale of {sample}. What?"
+
+
 def grid_run(folder):
     """Needles in 2 lengths × 3 depths, 20 of each: full finds all, snapkv 0.2 none below depth 100."""
     places = [(length, depth, i) for length in (1000, 2000) for depth in (0, 50, 100) for i in range(20)]
     rows, samples = [], []
     for length, depth, i in places:
         name = f"needle-{length}-{depth}-{i}"
-        samples.append(sample_row(name, f"a tale of {name}. What?", meta={"length": length, "depth": depth}))
+        samples.append(sample_row(name, tale(name), meta={"length": length, "depth": depth}))
         for setting in SETTINGS:
             found = {"full": 1.0, "snapkv 0.2": float(depth == 100), "snapkv 0.4": 0.5}.get(setting, float(i % 2))
             text = f"{setting} says {i}"
@@ -56,7 +61,7 @@ def hidden_run(folder):
     needle = f"The number is {HOSTILE}4711."
     samples = [
         sample_row(
-            row["sample"], f"{needle} What?", answers=[f"{HOSTILE}4711"], evidence=[{"at": 2500, "text": needle}]
+            row["sample"], tale(row["sample"]), answers=[f"{HOSTILE}4711"], evidence=[{"at": 2500, "text": needle}]
         )
         for row in rows[::3]
     ]

@@ -98,6 +98,17 @@ def test_a_tasks_difference_counts_once_and_samples_of_a_context_are_drawn_toget
     assert page.js(f"pairedInterval([{ties}], false)") == [None, None]
 
 
+@pytest.mark.parametrize(
+    "one, model, other, differ",
+    [("a", "m", "b", True), ("a", "m", "a", False), ("a", "another", "b", False), ("a", "m", "", False)],
+)
+def test_samples_of_one_name_with_other_prompts_are_no_pairs(opened, one, model, other, differ):
+    page = opened()
+    runs = [{"model": "m", "samples": {"end": [one]}}, {"model": model, "samples": {"end": [other]}}]
+    assert page.js(f"otherPrompt({runs[0]}, 0, {runs[1]}, 0)") == differ
+    assert page.js(f"otherPrompt({runs[0]}, 0, {runs[1]}, undefined)") is False
+
+
 def test_two_runs_do_not_stick_out_of_a_phone(opened):
     page = opened()
     size = {"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": False}

@@ -35,13 +35,20 @@ function signed(value) {
   return `${value > 0 ? "+" : ""}${fixed(value)}`;
 }
 
+/** Whether one name stands for two prompts of a model, such as rows of two files; packs have no prompts. */
+function otherPrompt(run, number, other, otherNumber) {
+  const [one, two] = [run.samples.end?.[number], other.samples.end?.[otherNumber]];
+  return run.model === other.model && Boolean(one && two) && one !== two;
+}
+
 /** Means over tasks of the samples that both runs have, their difference with its interval, and the number of samples. */
 function compared(run, other, { setting, beside }, metric) {
   const index = run.settings.indexOf(setting);
   const otherIndex = other.settings.indexOf(beside);
   const score = ({ records }, record) => (record < 0 ? null : records.scores[metric]?.[record]);
   const scored = run.samples.id.map((id, number) => {
-    const otherNumber = other.numberOf.get(id);
+    const named = other.numberOf.get(id);
+    const otherNumber = otherPrompt(run, number, other, named) ? undefined : named;
     return {
       task: run.samples["property task"]?.[number],
       context: run.samples.context?.[number] ?? id,
