@@ -33,7 +33,7 @@ class BatchCache(Cache):
         self.attending = [layer for layer in self.layers if isinstance(layer, BatchLayer)]
         self.states = [layer for layer in self.layers if isinstance(layer, LinearState)]
         self.sequences = [DecodeBytes(sum(cache.filled_bytes for cache in caches)) for caches in sequences]
-        self.ended: set[int] = set()  # rows of the batch whose sequence has ended
+        self.ended: set[int] = set()  # rows whose sequence has ended and whose later tokens are still in the caches
         # whether tokens are read one by one: a layer that reads an earlier layer's cache needs its state at each token
         self.token_by_token = not all(blocks) and any(layer.readers for layer in self.attending)
 
@@ -62,7 +62,6 @@ class BatchCache(Cache):
         for state in self.states:
             state.keep(rows)
         self.sequences = [self.sequences[row] for row in rows]
-        self.ended = {place for place, row in enumerate(rows) if row in self.ended}
 
     def make_room(self, tokens: int) -> None:
         """Make room for these tokens in all caches that can have room: see `BatchLayer.make_room`."""
@@ -131,12 +130,15 @@ class BatchCache(Cache):
 
     def take_back(self, tokens: Sequence[int]) -> None:
         """Remove the tokens that each sequence read after its end, before the host knew about it. Sequences of one
-        cache that lose different numbers of tokens cannot continue with it."""
+        cache that lose different numbers of tokens cannot continue with it. The next pass counts for all sequences
+        again: a conversation continues with a later turn."""
         for layer in self.attending:
             layer.take_back(tokens)
+        self.ended.clear()
 
     def end(self, row: int, passes: int) -> None:
-        """Note that a sequence ended `passes` passes ago: these and later passes do not count for it."""
+        """Note that a sequence ended `passes` passes ago: these and later passes do not count for it, until `take_back`
+        removes their tokens."""
         self.sequences[row].take_back(passes)
         self.ended.add(row)
 
