@@ -81,9 +81,13 @@ class Compressed:
         windows = self.window_bytes
         return ReserveRatio.from_layers(layers, self.stored_bytes(caches) - windows, self.full_bytes - windows)
 
-    def count(self, caches: Sequence[StoredLayer]) -> int:
-        """Peak bytes including what `caches` hold now: call it after decoding with them."""
-        return max(self.peak_bytes, held_bytes(caches) + self.live.bytes_without(stored(caches)))
+    def count(self, caches: Sequence[StoredLayer], decode_peak: int) -> int:
+        """Peak bytes including decoding with `caches`: call it afterwards.
+
+        decode_peak: most bytes that they held meanwhile, room for further tokens apart. They may have been cut since.
+        """
+        held = max(held_bytes(caches), decode_peak)
+        return max(self.peak_bytes, held + self.live.bytes_without(stored(caches)))
 
     @torch.inference_mode()
     def copies(self, count: int) -> Iterator[list[StoredLayer]]:

@@ -220,7 +220,7 @@ def record(
         **({"spans_kept": kept_shares(prompt.spans, layers, n)} if prompt.spans else {}),  # may be null
         "kept_positions": [layer.positions and layer.positions.text for layer in layers],
         "memory": run.memory,
-        "peak_cache_bytes": compressed.count(caches),
+        "peak_cache_bytes": compressed.count(caches, output.decode_bytes.peak),
         "peak_device_bytes": max(filter(None, device_peaks), default=None),
         "prefill_seconds": compressed.prefill_seconds,
         "compress_seconds": compressed.compress_seconds,

@@ -98,9 +98,10 @@ def test_tokens_made_while_decoding_count_towards_the_peak():
     model, n, budget = tiny_model(), 40, 20
     _, streamed = passes(model, prompt(n), SNAPKV, budget)
     outcome = streamed.compress(SNAPKV, budget)
-    before = outcome.count(outcome.caches)
-    generate(model, outcome.caches, outcome.logits, 130, frozenset())
-    assert before == outcome.peak_bytes < outcome.count(outcome.caches) == sum(cache.nbytes for cache in outcome.caches)
+    before = outcome.count(outcome.caches, 0)
+    answer = generate(model, outcome.caches, outcome.logits, 130, frozenset())
+    after = outcome.count(outcome.caches, answer.decode_bytes.peak)
+    assert before == outcome.peak_bytes < after == sum(cache.nbytes for cache in outcome.caches)
 
 
 class Watching(Eviction):
@@ -262,11 +263,11 @@ def test_the_prompts_keys_and_values_are_counted_while_settings_decode_and_held_
     full, snapkv = shared.compress(FullKV(), 90), shared.compress(SNAPKV, 20)
     (whole,) = {layer.keys.nbytes + layer.values.nbytes for layer in shared.state.layers}
     freed = [StorageWeakRef(layer.keys.untyped_storage()) for layer in shared.state.layers]
-    kept = snapkv.count(snapkv.caches)
+    kept = snapkv.count(snapkv.caches, 0)
     del shared
     assert not any(reference.expired() for reference in freed), "FullKV's caches lie in them"
-    counts = [full.count(full.caches), snapkv.count(snapkv.caches)]
+    counts = [full.count(full.caches, 0), snapkv.count(snapkv.caches, 0)]
     assert counts == [whole * len(freed), kept]
     generate(model, full.caches, full.logits, 3, frozenset())
     assert all(reference.expired() for reference in freed)
-    assert full.count(full.caches) > 2 * whole * len(freed)
+    assert full.count(full.caches, 0) > 2 * whole * len(freed)

@@ -10,7 +10,7 @@ from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed import rounds
 from kvbench.evaluation.speed.measure import measure
-from kvbench.methods import FullKV
+from kvbench.methods import DecodeCompression, Eviction, FullKV, KNorm
 from tests.support.speed_runs import setting
 from tests.support.tiny import prompt
 
@@ -62,6 +62,16 @@ def test_a_cache_that_waits_for_the_first_decoded_token_is_compressed_before_oth
     assert turn.footprint.kept == turn.footprint.full * 23 // 100
     assert turn.footprint.prefilled < turn.footprint.full
     assert turn.stacked_layers == 4
+
+
+def test_a_cache_that_is_cut_while_decoding_had_its_most_bytes_before(model):
+    """The whole prompt stays until the fifth pass, each token of which is 4 layers' K and V of 2 heads."""
+    when = DecodeCompression(every=5, prompt="whole")
+    chosen = Setting("late", Eviction(scoring=KNorm(), decode_compression=when), "{}", budget=20)
+    footprint = measure(model, prompt(100), chosen, 3, 12).footprint
+    most = 4 * 2 * 2 * 105 * 32 * 4
+    assert footprint.decoded < footprint.peak < most
+    assert footprint.peak_of(1) == most and footprint.peak_of(7) == 7 * most
 
 
 @dataclass

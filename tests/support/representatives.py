@@ -63,7 +63,7 @@ def journey(name: str) -> None:
         generate(model(), alone, compressed.logits, STEPS, frozenset())
         both = batched([first, second])
         decode(model(), both, read(model(), both, prompt(5, seed=1)), 4, frozenset())
-        compressed.stored_bytes(first), compressed.r_bytes_16(first), compressed.count(first)
+        compressed.stored_bytes(first), compressed.r_bytes_16(first), compressed.count(first, 0)
         if one.method.streams:
             StreamedPass(model(), prompt(n), plan).compress(one.method, budget)
     one = setting(name, budget=N + STEPS)

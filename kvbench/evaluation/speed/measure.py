@@ -38,10 +38,11 @@ class Footprint:
     on_gpus: Mapping[torch.device, int] = field(default_factory=dict)  # where `prefilled` lies
     states: int = 0  # of them, in states of fixed size
     windows: int = 0  # of the prompt, in layers that no method compresses: part of `full` and `kept`
+    decode_peak: int = 0  # most held while decoding, room for further tokens apart: a cache may be cut before its end
 
     def peak_of(self, batch: int) -> int:
         """Peak bytes of a batch: its last prompt is compressed beside the others, or all are decoded."""
-        return max((batch - 1) * self.prefilled + self.peak, batch * self.decoded)
+        return max((batch - 1) * self.prefilled + self.peak, batch * max(self.decoded, self.decode_peak))
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def measure(
         recording=recording_of(engine, model),
     )
     wait_for(model)
+    figures = decode_figures(compressed, copies[0], outputs[0].decode_bytes, len(ids))
     return Measurement(
         compressed.prefill_seconds,
         compressed.compress_seconds,
@@ -122,9 +124,10 @@ def measure(
             on_gpus,
             compressed.state_bytes,
             compressed.window_bytes,
+            figures.decode_bytes_peak,
         ),
         "stream" if method.streams else "shared",
-        decode_figures(compressed, copies[0], outputs[0].decode_bytes, len(ids)),
+        figures,
         outputs[0].engine,
         sum(layer.stacked for layer in cache.attending),
         max(filter(None, [compressed.device_peak, device_peak(model)]), default=None),
