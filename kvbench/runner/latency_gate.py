@@ -15,22 +15,38 @@ if TYPE_CHECKING:
 DECIDING = {"first_token_ms_mean": "first token", "inter_token_ms_mean": "time between tokens"}
 EPILOG = """\
 With --latency-margin L the runs of benchmark=serve among RUN have verdicts, too: the mean time to the first token and
-between tokens of each load, over the baseline's under the same load, with its 95 % interval over repeats:
+between tokens under each of the baseline's loads, over the baseline's, with its 95 % interval over repeats:
   within     the whole interval is at or below 1 + L
   broken     the whole interval is above 1 + L: the exit code is 1
-  undecided  the interval contains 1 + L, or a load was measured once: the exit code is 3 where nothing is broken
-             (--allow-undecided: 0)
+  undecided  the interval contains 1 + L, a load was measured once or not at all, or a larger share of its requests than
+             of the baseline's has no answer: the exit code is 3 where nothing is broken (--allow-undecided: 0)
 """
 
 
 class Verdict(NamedTuple):
     setting: str
     load: str
-    what: str  # a name of DECIDING
-    ratio: float
-    low: float  # nan without an interval
-    high: float
     verdict: str
+    why: str  # the latency with its ratio and interval, or what is missing
+
+
+class Unanswered(NamedTuple):
+    """The requests of a load that failed or were open at its end, and all of them."""
+
+    requests: int
+    every: int
+
+    @classmethod
+    def of(cls, record: "pd.Series") -> "Unanswered":
+        requests = record["failed"] + record["unfinished"]
+        return cls(requests, record["answered"] + requests)
+
+    @property
+    def share(self) -> float:
+        return self.requests / self.every if self.every else 1.0
+
+    def __str__(self) -> str:
+        return f"{self.requests} of {self.every}"
 
 
 class Runs(NamedTuple):
@@ -48,32 +64,61 @@ def split(runs: Sequence[Path]) -> Runs:
 
 
 def loads_of(folders: Sequence[Path]) -> "pd.DataFrame":
-    """The records of servers under load in these folders; prints a warning for each fault of their files."""
+    """The records of servers under load in these folders, each setting by its label in its folder; prints a warning for
+    each fault of their files and each folder that lacks records."""
+    import pandas as pd
+
     from kvbench.records import gather
     from kvbench.records.load import refuse
+    from kvbench.records.progress import unfinished
+    from kvbench.report.page.labels import with_labels
 
     records, findings = gather(*folders)
     refuse(findings)
     for finding in findings:
         warn(finding.message)
-    return records
+    for folder in folders:
+        if said := unfinished(folder):
+            warn(f"{folder}: {said}")
+    labelled = pd.concat([with_labels(group) for _, group in records.groupby("folder", sort=False)], ignore_index=True)
+    return labelled.assign(setting=labelled["label"])
 
 
 def verdicts(loads: "pd.DataFrame", baseline: str, margin: float) -> list[Verdict]:
-    """A verdict for each setting, load and latency that the baseline has, too; from records of kind `serve`."""
-    from kvbench.metrics.repeats import ratio
+    """A verdict on each latency of each other setting under each of the baseline's loads; from records of kind `serve`.
+
+    A latency that no record has was not measured, as the time between tokens of answers of one token.
+    """
     from kvbench.report.tables.serve_table import load_text
 
-    rows = {(row["setting"], load_text(row["profile"], row["rate"])): row["repeats"] for _, row in loads.iterrows()}
-    judgements = []
-    for (setting, load), repeats in rows.items():
-        beside = rows.get((baseline, load))
-        if setting == baseline or beside is None:
-            continue
-        for name, what in DECIDING.items():
-            if over := ratio(repeats.get(name, []), beside.get(name, [])):
-                judgements.append(Verdict(setting, load, what, *over, verdict(over.low, over.high, margin)))
-    return judgements
+    rows = {(row["setting"], load_text(row["profile"], row["rate"])): row for _, row in loads.iterrows()}
+    names = [name for name in DECIDING if any(row["repeats"].get(name) for row in rows.values())] or [*DECIDING]
+    return [
+        _judged(setting, load, rows.get((setting, load)), beside, name, margin)
+        for setting in dict.fromkeys(setting for setting, _ in rows if setting != baseline)
+        for (of, load), beside in rows.items()
+        if of == baseline
+        for name in names
+    ]
+
+
+def _judged(setting: str, load: str, row: "pd.Series | None", beside: "pd.Series", name: str, margin: float) -> Verdict:
+    """The verdict on one latency of a setting's record `row` beside the baseline's."""
+    from kvbench.metrics.repeats import ratio
+
+    if row is None:
+        return Verdict(setting, load, UNDECIDED, "there is no record of this load")
+    decided, latency = UNDECIDED, f"no {DECIDING[name]} to compare"
+    if over := ratio(row["repeats"].get(name, []), beside["repeats"].get(name, [])):
+        decided = verdict(over.low, over.high, margin)
+        interval = "no interval" if over.low != over.low else f"{over.low:.2f} to {over.high:.2f}"
+        latency = f"{DECIDING[name]} × {over.value:.2f} ({interval})"
+    lost, least = Unanswered.of(row), Unanswered.of(beside)
+    if lost.share <= least.share:
+        return Verdict(setting, load, decided, latency)
+    # latencies are of the answered requests alone, of which the slowest may be the first to fail
+    decided = UNDECIDED if decided == WITHIN else decided
+    return Verdict(setting, load, decided, f"{latency}; {lost} requests have no answer, {least} of {beside['setting']}")
 
 
 def verdict(low: float, high: float, margin: float) -> str:
@@ -85,13 +130,15 @@ def verdict(low: float, high: float, margin: float) -> str:
 
 def judged(judgements: Sequence[Verdict], margin: float, pass_undecided: bool) -> int:
     """Print the latencies that do not keep the margin or are undecided. Returns the exit code."""
+    lines = []
     for latency in judgements:
-        interval = "no interval" if latency.low != latency.low else f"{latency.low:.2f} to {latency.high:.2f}"
-        place = f"{latency.setting}, {latency.load}: {latency.what} × {latency.ratio:.2f} ({interval})"
+        place = f"{latency.setting}, {latency.load}: {latency.why}"
         if latency.verdict == BROKEN:
-            print_line(f"the latency margin of {margin:g} is not kept by {place}")
+            lines.append(f"the latency margin of {margin:g} is not kept by {place}")
         elif latency.verdict == UNDECIDED:
-            print_line(f"undecided, which is not passed: {place}")
+            lines.append(f"undecided, which is not passed: {place}")
+    for line in dict.fromkeys(lines):  # a load without a record is the same for each latency
+        print_line(line)
     codes = {CODES[latency.verdict] for latency in judgements if latency.verdict != UNDECIDED or not pass_undecided}
     return worst(*codes)
 
@@ -105,7 +152,7 @@ def latencies(folders: Sequence[Path], baseline: str, margin: float, pass_undeci
     records = loads_of(folders)
     label = named(baseline.rpartition(": ")[2], list(records["setting"].unique()))  # without the run of its answers
     if not (judgements := verdicts(records, label, margin)):
-        raise UserError(f"no other setting has a load of {label!r}")
+        raise UserError(f"no setting was loaded but {label!r}: there is none to compare with it")
     kept = sum(latency.verdict == WITHIN for latency in judgements)
     print_line(f"latencies within {margin:g} of {label}'s: {kept} of {len(judgements)}")
     return judged(judgements, margin, pass_undecided)

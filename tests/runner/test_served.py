@@ -91,6 +91,49 @@ def test_the_gate_needs_loads_and_a_number(runs):
             compare.main([*arguments, "--baseline", "f16"])
 
 
+def gated(folder, *records):
+    """The exit code of the gate with a margin of a tenth, over f16, which was loaded twice, and other records."""
+    f16 = [load_record("f16", rate, FIRST, TOKENS) for rate in (1.0, 32.0)]
+    write(folder / "loads", [*f16, load_record("fp8", 1.0, FIRST, TOKENS), *records])
+    return compare.main([str(folder), "--baseline", "f16", "--latency-margin", "0.1"])
+
+
+FIRST, TOKENS = [100.0, 101.0, 99.0], [50.0, 51.0, 49.0]
+
+
+@pytest.mark.parametrize(
+    "under_32, code, words",
+    [
+        ([], 3, "undecided, which is not passed: fp8, 32 at once: there is no record of this load"),
+        (
+            [load_record("fp8", 32.0, [], [], answered=0, failed=60)],
+            3,
+            "fp8, 32 at once: no first token to compare; 60 of 60 requests have no answer, 0 of 20 of f16",
+        ),
+        (
+            [load_record("fp8", 32.0, [50.0, 51.0, 49.0], TOKENS, answered=3, failed=50, unfinished=7)],
+            3,
+            "; 57 of 60 requests have no answer, 0 of 20 of f16",
+        ),
+        (
+            [load_record("fp8", 32.0, [500.0, 510.0, 490.0], TOKENS, answered=3, failed=57)],
+            1,
+            "the latency margin of 0.1 is not kept by fp8, 32 at once: first token × 5.00",
+        ),
+        ([load_record("fp8", 32.0, FIRST, TOKENS)], 0, "latencies within 0.1 of f16's: 2 of 2"),
+    ],
+)
+def test_a_server_that_failed_a_load_of_the_baseline_does_not_pass(tmp_path, capsys, under_32, code, words):
+    assert gated(tmp_path, *under_32) == code
+    assert words in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_folder_of_loads_that_lacks_records_is_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("kvbench.records.progress.unfinished", lambda folder: "unfinished: 3 of 4 records")
+    gated(tmp_path, load_record("fp8", 32.0, FIRST, TOKENS))
+    assert "unfinished: 3 of 4 records" in capsys.readouterr().err
+
+
 def test_one_repeat_is_undecided():
     nan = float("nan")
     assert latency_gate.verdict(nan, nan, 0.1) == "undecided"

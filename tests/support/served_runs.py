@@ -17,13 +17,17 @@ def engine_record(setting: str, number: int, score: float, equal: bool | None) -
     )
 
 
-def load_record(setting: str, rate: float, first: list[float], tokens: list[float], version: str = "") -> dict:
-    repeats = {"first_token_ms_mean": first, "first_token_ms_p50": first, "tokens_per_s": tokens}
+def load_record(
+    setting: str, rate: float, first: list[float], tokens: list[float], version: str = "", **changes: object
+) -> dict:
+    """Without latencies a load that failed."""
+    repeats = {"first_token_ms_mean": first, "first_token_ms_p50": first, "tokens_per_s": tokens} if first else {}
     return made_up.record(
         "serve",
         **{"benchmark": "serve", "sample": f"concurrent-{rate:g}", "setting": setting, "method": setting},
         **{"parameters": json.dumps({"flags": setting + version}), "profile": "concurrent", "rate": rate},
         **{"figures": {name: sum(values) / len(values) for name, values in repeats.items()}, "repeats": repeats},
+        **changes,
     )
 
 
