@@ -84,6 +84,14 @@ def loads_of(folders: Sequence[Path]) -> "pd.DataFrame":
     return labelled.assign(setting=labelled["label"])
 
 
+def check_alike(loads: "pd.DataFrame") -> None:
+    """Raise UserError where loads cannot be compared with each other."""
+    from kvbench.report.tables.alike_loads import why_apart
+
+    if reason := why_apart(loads):
+        raise UserError(f"{reason}: name only those that are to be compared")
+
+
 def verdicts(loads: "pd.DataFrame", baseline: str, margin: float) -> list[Verdict]:
     """A verdict on each latency of each other setting under each of the baseline's loads; from records of kind `serve`.
 
@@ -150,6 +158,7 @@ def latencies(folders: Sequence[Path], baseline: str, margin: float, pass_undeci
     if not folders:
         raise UserError("--latency-margin needs a run of benchmark=serve among the runs")
     records = loads_of(folders)
+    check_alike(records)
     label = named(baseline.rpartition(": ")[2], list(records["setting"].unique()))  # without the run of its answers
     if not (judgements := verdicts(records, label, margin)):
         raise UserError(f"no setting was loaded but {label!r}: there is none to compare with it")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvbench.errors import UserError
-from kvbench.runner.latency_gate import loads_of, split
+from kvbench.runner.latency_gate import check_alike, loads_of, split
 from kvbench.utils.arguments import Parser, number
 from kvbench.utils.console import out, print_line, warn
 
@@ -23,6 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse(arguments)
 
     # behind the parser: this brings pandas, which --help need not wait for
+    from kvbench.report.tables.alike_loads import other_model
     from kvbench.report.tables.served_table import MARGIN, differing, first_baseline, served, served_notes, served_table
     from kvbench.report.tables.text_table import write_table
     from kvbench.runner import run_figures
@@ -39,6 +40,9 @@ def main(arguments: Sequence[str]) -> int:
     if not loads:
         raise UserError("no run of benchmark=serve is among the runs, and no --report is given")
     together = _concat(loads)
+    check_alike(together)
+    if reason := other_model(records, together):
+        raise UserError(reason)
     baseline = named(options.baseline or first_baseline(records), list(records["setting"].unique()))
     if apart := differing(records, together):
         warn(f"{apart} answered and was loaded with other flags or another version: its rows are of two servers")

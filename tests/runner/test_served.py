@@ -6,7 +6,7 @@ from kvbench.errors import UserError
 from kvbench.report.tables.served_table import MARGIN
 from kvbench.runner import compare, latency_gate, served
 from tests.support.paths import DATA
-from tests.support.served_runs import load_record, served_runs, write
+from tests.support.served_runs import engine_record, load_record, served_runs, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:no manifest of run")
 
@@ -132,6 +132,35 @@ def test_a_folder_of_loads_that_lacks_records_is_said(tmp_path, capsys, monkeypa
     monkeypatch.setattr("kvbench.records.progress.unfinished", lambda folder: "unfinished: 3 of 4 records")
     gated(tmp_path, load_record("fp8", 32.0, FIRST, TOKENS))
     assert "unfinished: 3 of 4 records" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"model": "large"}, "the loads differ in model: 'tiny' or 'large': name only those"),
+        ({"prompts_of": "jsonl", "prompts_sha256": "cd" * 32}, "differ in prompts: 'jsonl abab.*' or 'jsonl cdcd"),
+        ({"requested": {"new_tokens": 256}}, "differ in new tokens: '128' or '256'"),
+        ({"processor": "another CPU"}, "differ in machine: 'a CPU' or 'another CPU'"),
+        ({}, "'f16' was loaded twice with 1 at once"),
+    ],
+)
+def test_loads_that_cannot_be_compared_are_refused_by_both_commands(tmp_path, changes, words):
+    alike = {"prompts_of": "jsonl", "prompts_sha256": "ab" * 32, "requested": {"new_tokens": 128}, "processor": "a CPU"}
+    write(tmp_path / "answers", [engine_record(of, number, 1.0, None) for of in ("f16", "q8_0") for number in range(3)])
+    for name, more in (("loads", alike), ("others", alike | changes)):
+        records = [load_record(of, 1.0, FIRST, TOKENS, **more) | {"key": name + of} for of in ("f16", "q8_0")]
+        write(tmp_path / name, records)
+    runs = [str(tmp_path / name) for name in ("answers", "loads", "others")]
+    gate = ["--baseline", "f16", "--latency-margin", "0.1"]
+    for command in (lambda: compare.main([*runs, *gate]), lambda: served.main(runs)):
+        with pytest.raises(UserError, match=words):
+            command()
+
+
+def test_answers_of_one_model_do_not_stand_beside_loads_of_another(runs):
+    write(runs / "large", [load_record("f16", 1.0, FIRST, TOKENS, model="large")])
+    with pytest.raises(UserError, match="f16 answered as tiny, and was loaded as large"):
+        served.main([str(runs / "answers"), str(runs / "large")])
 
 
 def test_one_repeat_is_undecided():

@@ -14,6 +14,7 @@ from kvbench.report.page.command_lines import command_lines
 from kvbench.report.page.labels import as_requested
 from kvbench.report.page.plain_table import plain_table
 from kvbench.report.page.run_tables import number
+from kvbench.report.tables.alike_loads import why_apart
 from kvbench.report.tables.serve_table import load_text, notes, serve_table, serving
 from kvbench.report.tables.served_table import differing, first_baseline, served, served_notes, served_table
 
@@ -69,6 +70,8 @@ def _joined(answers: pd.DataFrame, loads: pd.DataFrame, title: str) -> dict[str,
     notes = served_notes(frame, metric, baseline)
     if apart := differing(answers, loads):
         notes.append(f"{titled(apart)} answered and was loaded with other flags or another version")
+    if reason := why_apart(loads):
+        notes.append(f"{reason}; × baseline is over loads without this difference")
     title = f"{title} · {metric} of {answers['benchmark'].iloc[0]}"
     return plain_table(served_table(frame, metric, title, notes, repeated=True), frame["setting"].map(methods))
 

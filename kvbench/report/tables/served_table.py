@@ -7,6 +7,7 @@ import pandas as pd
 
 from kvbench.configuration.conf import titled
 from kvbench.metrics.repeats import ratio
+from kvbench.report.tables.alike_loads import same_load
 from kvbench.report.tables.differences import against, full_of, pairs
 from kvbench.report.tables.serve_table import capacity_notes, cell, columns_shown, serving
 from kvbench.report.tables.text_table import MISSING, TextTable, number
@@ -48,15 +49,15 @@ def quality(records: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
 def served(answers: pd.DataFrame, loads: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
     """`serving` of the records of loads, each row with the `quality` of its setting by the records of answers; a
     setting without loads has a row of quality alone. `over_baseline` is tokens a second over the baseline's at the same
-    load, with `_low` and `_high` over repeats."""
+    load of the same model, prompts and machine, with `_low` and `_high` over repeats."""
     frame = serving(loads).assign(**dict.fromkeys(OVER, float("nan")))
-    repeats = {
-        (record["setting"], row["load"]): record["repeats"].get("tokens_per_s", [])
-        for (_, record), (_, row) in zip(loads.iterrows(), frame.iterrows(), strict=True)
-    }
-    for place, row in frame.iterrows():
-        over = ratio(repeats[row["setting"], row["load"]], repeats.get((baseline, row["load"]), []))
-        if over is not None and row["setting"] != baseline:
+    of_baseline = loads[loads["setting"] == baseline]
+    for place, record in zip(frame.index, loads.to_dict("records"), strict=True):
+        reference = same_load(record, of_baseline)
+        if reference is None or record["setting"] == baseline:
+            continue
+        over = ratio(*(of["repeats"].get("tokens_per_s", []) for of in (record, reference)))
+        if over is not None:
             frame.loc[place, [*OVER]] = [*over]
     beside = quality(answers, metric, baseline)
     order = list(dict.fromkeys([*beside["setting"], *frame["setting"]]))

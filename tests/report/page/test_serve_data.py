@@ -47,6 +47,19 @@ def test_another_model_is_not_joined_and_other_flags_are_said(tmp_path):
     assert notes[-1] == "q8_0 answered and was loaded with other flags or another version"
 
 
+def test_loads_of_another_machine_are_not_compared(tmp_path):
+    answers, _ = served_runs(tmp_path)
+    made = [
+        load_record(setting, rate, [1.0, 1.0], [speed, speed], processor=f"CPU {rate:g}")
+        for setting, rate, speed in (("f16", 1.0, 10.0), ("q8_0", 1.0, 20.0), ("f16", 4.0, 40.0))
+    ]
+    moved = load_record("q8_0", 4.0, [1.0, 1.0], [8.0, 8.0], processor="CPU 1")
+    joined = read_serve(write(tmp_path / "moved", [*made, moved]), [answers])["tables"]["0"]
+    speeds = {row["cells"][0]: row["cells"][joined["header"].index("× baseline")] for row in joined["rows"]}
+    assert speeds["q8_0 · 1 at once"].startswith("2.00") and speeds["q8_0 · 4 at once"] == "–"
+    assert joined["notes"][-1].startswith("the loads differ in machine: 'CPU 1' or 'CPU 4'; × baseline is over loads")
+
+
 def test_the_plot_may_have_each_load_across(tmp_path):
     _, loads = served_runs(tmp_path)
     across = {one["text"]: one["of"] for one in read_serve(loads, [])["across"]}
