@@ -7,7 +7,7 @@ import pandas as pd
 from kvbench.benchmarks.speed import PLACE
 from kvbench.errors import UserError
 from kvbench.records import load
-from kvbench.report.tables.speed_table import speeds
+from kvbench.report.tables.speed_table import MEASURED_ON, speeds
 from kvbench.utils.text import count
 
 SETTING = ["setting", "parameters"]
@@ -43,8 +43,8 @@ def decoding(records: pd.DataFrame, scored: pd.DataFrame) -> tuple[pd.DataFrame,
             float(batch) if isinstance(batch, int) else 1e9,
         )
 
-    groups = dict(list(frame.groupby([*PLACE, "machine", "threads", "decode_engine"], sort=False)))
-    best = length, new_tokens, batch, machine, threads, engine = min(groups, key=rank)
+    groups = dict(list(frame.groupby([*PLACE, *MEASURED_ON, "decode_engine"], sort=False, dropna=False)))
+    best = length, new_tokens, batch, machine, threads, _, engine = min(groups, key=rank)
     graph = ", as a CUDA graph" if engine == "graph" else ""
     place = f"{new_tokens} tokens after {length:,}, batch {batch}, {machine}, {count(threads, 'thread')}{graph}"
     return groups[best].drop_duplicates("setting"), f"decoding: {place}"

@@ -30,10 +30,10 @@ from kvbench.report.tables.run_table import run_table, summarise, write_run_tabl
 from kvbench.report.tables.serve_table import notes as serving_notes
 from kvbench.report.tables.serve_table import serve_table, serving, write_serving
 from kvbench.report.tables.span_table import span_table
-from kvbench.report.tables.speed_table import notes, published_table, speed_table, speeds, write_published, write_speeds
+from kvbench.report.tables.speed_table import by_machine, notes, published_table, speed_table, speeds, write_published
 from kvbench.report.tables.task_table import of_one, rich_task_table, write_task_table
 from kvbench.report.tables.text_latex import text_latex
-from kvbench.report.tables.text_table import TextTable
+from kvbench.report.tables.text_table import TextTable, write_table
 from kvbench.runner import run_figures
 from kvbench.utils.console import out, print_line, warn
 from kvbench.utils.files import write_atomically
@@ -109,14 +109,17 @@ def report_probes(run: AnyRun, folder: Path) -> Outputs:
 
 
 def report_speed(run: AnyRun, folder: Path, paper: Experiment | None) -> Outputs:
-    """The table and bars of speed and memory; `paper` is the experiment whose published values stand beside ours."""
+    """The table of each machine and the bars of speed and memory; `paper` is the experiment whose published values
+    stand beside ours."""
     records, title = records_of(run, folder)
     caption = stamped(run, folder, run_caption(run, title))
     frame = speeds(records)
-    footnotes = notes(records, frame)
-    tables = [speed_table(frame, caption, footnotes, wide=False)]
-    written = write_speeds(frame, folder, caption, footnotes)
-    written += write_latex(speed_table(frame, caption, footnotes), folder / "table.tex")
+    measured = [(speeds(group), notes(group, speeds(group))) for group in by_machine(records)]
+    tables = [speed_table(times, caption, footnotes, wide=False) for times, footnotes in measured]
+    whole, *others = [speed_table(times, caption, footnotes) for times, footnotes in measured]
+    written = write_table(frame, whole, folder) + write_latex(whole, folder / "table.tex")
+    for table in others:
+        write_below(table, folder)
     written += run_figures.speed(records, folder / "speed", caption)
     if paper is not None:
         compared, used = compare_speed(frame, paper, records["model"].iloc[0])

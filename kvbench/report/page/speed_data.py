@@ -11,11 +11,8 @@ from kvbench.records.manifest import read_manifests
 from kvbench.report.page.command_lines import command_lines
 from kvbench.report.page.labels import as_requested
 from kvbench.report.page.plain_table import plain_table
-from kvbench.report.tables.speed_table import notes, speed_table, speeds
+from kvbench.report.tables.speed_table import by_machine, notes, speed_table, speeds
 from kvbench.utils.text import count
-
-# Times of different machines, threads or versions of torch stand in tables of their own.
-MEASURED_ON = ["machine", "threads", "torch"]
 
 
 def read_speed(folder: Path) -> dict[str, Any]:
@@ -23,11 +20,10 @@ def read_speed(folder: Path) -> dict[str, Any]:
     manifests = list(read_manifests(folder)[0].values())
     records = as_requested(load(folder), manifests)
     records = records.assign(setting=records["label"])
-    groups = records.groupby(MEASURED_ON, sort=False, dropna=False)
     return {
         "name": folder.resolve().name,
         "model": records["model"].iloc[0],
-        "tables": [_table(group.reset_index(drop=True)) for _, group in groups],
+        "tables": [_table(group) for group in by_machine(records)],
         "manifests": manifests,
         "commands": command_lines(manifests),
     }

@@ -14,6 +14,8 @@ from kvbench.report.tables.text_table import MISSING, TextTable, number, write_t
 from kvbench.utils.text import count
 
 BASELINE = "full"
+# Times of different machines, threads or versions of torch are not compared, and stand in tables of their own.
+MEASURED_ON = ["machine", "threads", "torch"]
 MIB = 2**20
 
 _FROM_RECORDS = (
@@ -24,12 +26,18 @@ _FROM_RECORDS = (
 ).split()
 
 
+def by_machine(records: pd.DataFrame) -> list[pd.DataFrame]:
+    """The records of each of MEASURED_ON, in order of appearance."""
+    groups = records.groupby(MEASURED_ON, sort=False, dropna=False)
+    return [group.reset_index(drop=True) for _, group in groups]
+
+
 def speeds(records: pd.DataFrame) -> pd.DataFrame:
     """One row per record, by place of the grid (PLACE), then by setting in order of appearance.
 
     requested is the ratio or budget; low and high are tokens/s of the slowest and the fastest repeat; over_full is
-    tokens/s over FullKV's at the same place and by the same decode_engine (nan without it), each at its largest batch
-    where that is the place's.
+    tokens/s over FullKV's at the same place, on the same machine and by the same decode_engine (nan without it), each
+    at its largest batch where that is the place's.
     """
     frame = records.reindex(columns=_FROM_RECORDS)
     frame["decode_engine"] = frame["decode_engine"].astype(object).fillna("eager")  # as in records of earlier versions
@@ -38,7 +46,7 @@ def speeds(records: pd.DataFrame) -> pd.DataFrame:
     spreads = [spread.get("decode", {}) for spread in records["spread_seconds"]]
     frame["low"] = decoded / pd.Series([spread.get("max") for spread in spreads], frame.index, dtype=float)
     frame["high"] = decoded / pd.Series([spread.get("min") for spread in spreads], frame.index, dtype=float)
-    alike = [*PLACE, "decode_engine"]  # speeds are compared within one engine
+    alike = [*PLACE, *MEASURED_ON, "decode_engine"]
     full = frame[frame["method"] == BASELINE].drop_duplicates(alike).set_index(alike)["decode_tokens_per_s"]
     frame["over_full"] = frame["decode_tokens_per_s"] / full.reindex(pd.MultiIndex.from_frame(frame[alike])).to_numpy()
     places = pd.MultiIndex.from_frame(frame[PLACE])
@@ -124,10 +132,6 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     if not frame["fits"].all():
         sentences.append("No time: the batch does not fit.")
     return sentences
-
-
-def write_speeds(frame: pd.DataFrame, folder: Path, title: str, notes: Sequence[str]) -> list[Path]:
-    return write_table(frame, speed_table(frame, title, notes), folder)
 
 
 def published_table(compared: pd.DataFrame, used: pd.DataFrame, experiment: Experiment) -> TextTable:

@@ -1,6 +1,7 @@
 """The table of a speed run."""
 
-from kvbench.report.tables.speed_table import speed_table, speeds
+from kvbench.report.tables.speed_table import by_machine, speed_table, speeds
+from kvbench.runner import outputs
 from tests.support.speed_runs import frame_of
 
 
@@ -31,3 +32,26 @@ def test_speeds_are_over_fullkv_of_the_same_place():
 def test_without_fullkv_there_is_no_ratio_to_it():
     table = speed_table(speeds(frame_of({"method": "snapkv"}, {"method": "h2o"})), "", [])
     assert "× full" not in table.header
+
+
+def test_times_of_another_machine_its_threads_or_torch_are_not_compared():
+    slow = {"machine": "laptop", "threads": 2, "torch": "2.13"}
+    others = [{"machine": "server"}, {"threads": 8}, {"torch": "2.14"}]
+    made = [{"method": "snapkv", "decode_tokens_per_s": 30.0, **slow, **other} for other in ({}, *others)]
+    records = frame_of({"method": "full", **slow}, *made)
+    over = speeds(records).groupby("setting", sort=False)["over_full"].agg(list)
+    assert over["full"] == [1.0] and over["snapkv"][0] == 3.0 and all(ratio != ratio for ratio in over["snapkv"][1:])
+    assert [group["method"].tolist() for group in by_machine(records)] == [["full", "snapkv"], *[["snapkv"]] * 3]
+
+
+def test_a_run_has_a_table_for_each_machine(tmp_path, monkeypatch):
+    load = {"conditions": {"before": {"load": 0.1}, "after": {"load": 0.2}}, "repeats_seconds": {"decode": [1.0]}}
+    rows = [{"method": "full", "machine": machine, "threads": 2, "torch": "2.13", **load} for machine in ("A", "B")]
+    monkeypatch.setattr(outputs, "records_of", lambda run, folder: (frame_of(*rows), ""))
+    monkeypatch.setattr(outputs, "stamped", lambda run, folder, caption: "a caption")
+    monkeypatch.setattr(outputs, "run_caption", lambda run, title: "")
+    monkeypatch.setattr(outputs.run_figures, "speed", lambda records, path, caption: [])
+    outputs.report_speed(None, tmp_path, None)
+    text = (tmp_path / "table.md").read_text()
+    assert [text.count(words) for words in ("| FullKV |", "repeat on A,", "repeat on B,")] == [2, 1, 1]
+    assert len((tmp_path / "table.csv").read_text().splitlines()) == 3
