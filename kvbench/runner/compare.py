@@ -34,8 +34,8 @@ def main(arguments: Sequence[str]) -> int:
         return latency_gate.latencies(runs.loads, options.baseline or "full", latency, options.allow_undecided)
 
     # behind the parser: this brings pandas, which --help need not wait for
+    from kvbench.report.tables.agreement import agreements
     from kvbench.report.tables.differences import floor_note
-    from kvbench.runner.agreement import agreements
     from kvbench.runner.compare_table import compared_with, table
     from kvbench.runner.compared_records import named, records_of
     from kvbench.runner.conditions import asked

@@ -8,9 +8,9 @@ from kvbench.configuration.conf import titled
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import bounds
 from kvbench.metrics.paired_comparison import units_for_margin, units_needed
+from kvbench.report.tables.agreement import Agreements, cells
 from kvbench.report.tables.differences import against, difference_table, pairs
 from kvbench.report.tables.text_table import MISSING, TextTable
-from kvbench.runner.agreement import Agreements, cells
 
 
 def compared_with(

@@ -8,8 +8,8 @@ import pandas as pd
 from kvbench.errors import UserError
 from kvbench.metrics.bootstrap import equal_pairs_needed
 from kvbench.metrics.paired_comparison import verdict
+from kvbench.report.tables.agreement import DIVERGENCES, EQUAL, Agreement, Agreements
 from kvbench.report.tables.differences import at_floor
-from kvbench.runner.agreement import DIVERGENCES, EQUAL, Agreement, Agreements
 from kvbench.runner.gate import Condition, Judged
 from kvbench.runner.verdicts import UNDECIDED, WITHIN
 from kvbench.utils.text import count

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from kvbench.runner.agreement import EQUAL, Agreements
+from kvbench.report.tables.agreement import EQUAL, Agreements
 from kvbench.runner.verdicts import BROKEN, CODES, UNDECIDED, WITHIN, WORSE
 from kvbench.utils.console import print_line
 

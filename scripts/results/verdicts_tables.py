@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from kvbench.metrics.bootstrap import Interval, paired_interval
+from kvbench.report.tables.agreement import EQUAL, agreements
 from kvbench.report.tables.text_table import TextTable
-from kvbench.runner.agreement import EQUAL, agreements
 from kvbench.runner.compare_table import compared_with
 from kvbench.runner.compared_records import records_of
 from kvbench.runner.conditions import of_margin

@@ -3,6 +3,7 @@
 import pytest
 
 from kvbench.errors import UserError
+from kvbench.records.same_answer import answer_hash
 from kvbench.report.tables.served_table import MARGIN
 from kvbench.runner import compare, latency_gate, served
 from tests.support.paths import DATA
@@ -26,6 +27,60 @@ def test_one_table_and_a_sentence_of_what_it_shows_and_does_not(runs):
     assert "q8_0 loses at most 0.02 of score and gives 1.20 times f16's tokens a second at 4 at once" in text
     assert "Not shown: other prompts" in text and "at most 4 requests ran and 0 waited" in text
     assert (runs / "out" / "served.png").exists() and (runs / "out" / "served.csv").exists()
+
+
+def shown(folder, baseline):
+    """The table's cells by row and column, and the whole text."""
+    out = folder / f"by {baseline}"
+    assert served.main([str(folder / "runs"), "--baseline", baseline, "--out", str(out)]) == 0
+    text = (out / "served.md").read_text()
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    return {row[0]: dict(zip(lines[0], row, strict=True)) for row in lines[2:]}, text
+
+
+def answered(folder, answers):
+    """A folder `runs` of these answers, with one load for each setting."""
+    write(folder / "runs" / "answers", answers)
+    settings = dict.fromkeys(record["setting"] for record in answers)
+    write(folder / "runs" / "loads", [load_record(setting, 1.0, FIRST, TOKENS) for setting in settings])
+
+
+def test_equal_answers_and_divergence_are_from_the_baseline_that_was_chosen(tmp_path):
+    first = [engine_record("first", number, 1.0, None, tokens=[number]) for number in range(4)]
+    second = [
+        engine_record("second", number, 1.0, False, tokens=[7])
+        | {"baseline": f"first {answer_hash(first[number])}", "distance": {"kl_at_least": 0.25}}
+        for number in range(4)
+    ]
+    third = [engine_record("third", number, 1.0, False, tokens=[7]) for number in range(4)]
+    answered(tmp_path, [*first, *second, *third])
+    row = shown(tmp_path, "first")[0]["second · 1 at once"]
+    assert (row["equal answers"], row["kl"]) == ("0 of 4", "0.2500")
+    by_third = shown(tmp_path, "third")[0]
+    assert by_third["second · 1 at once"]["equal answers"] == "4 of 4" and "kl" not in by_third["second · 1 at once"]
+    assert by_third["first · 1 at once"]["equal answers"] == "0 of 4"
+
+
+def test_scores_are_means_over_tasks_as_their_difference_is(tmp_path):
+    tasks = {"long": (range(90), 0.5, 0.6), "short": (range(90, 100), 1.0, 0.2)}
+    answered(
+        tmp_path,
+        [
+            engine_record(setting, number, (of_f16, of_q8)[setting == "q8_0"], None, task=task)
+            for setting in ("f16", "q8_0")
+            for task, (numbers, of_f16, of_q8) in tasks.items()
+            for number in numbers
+        ],
+    )
+    rows, _ = shown(tmp_path, "f16")
+    assert rows["f16 · 1 at once"]["score"] == "0.750" and rows["q8_0 · 1 at once"]["score"] == "0.400"
+    assert rows["q8_0 · 1 at once"]["difference"].startswith("-0.350 (")
+
+
+def test_a_baseline_at_the_floor_is_no_reason_for_advice(tmp_path):
+    answered(tmp_path, [engine_record(of, number, 0.0, None) for of in ("f16", "q8_0") for number in range(200)])
+    _, text = shown(tmp_path, "f16")
+    assert "no setting is shown to lose at most 0.02 of score: keep f16; q8_0: undecided, as f16's own score is" in text
 
 
 def test_a_report_of_another_tool_stands_beside_them(runs, capsys):

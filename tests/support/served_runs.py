@@ -8,13 +8,13 @@ from kvbench.records.store import Store
 from tests.support import records as made_up
 
 
-def engine_record(setting: str, number: int, score: float, equal: bool | None) -> dict:
+def engine_record(setting: str, number: int, score: float, equal: bool | None, **changes: object) -> dict:
+    """An answer; where it is not `equal` it is another than f16's, and by its setting."""
     told = {"setting": setting, "method": setting, "parameters": json.dumps({"flags": setting})}
     more = {} if equal is None else {"equal": equal, "baseline": "f16 0"}
-    scores = {"score": score}
-    return made_up.record(
-        "engine", benchmark="jsonl", sample=str(number), scores=scores, distance=None, top=None, **told, **more
-    )
+    made = {"scores": {"score": score}, "prediction": f"by {setting}" if equal is False else "an answer"}
+    every = {"benchmark": "jsonl", "sample": str(number), "distance": None, "top": None} | made | told | more | changes
+    return made_up.record("engine", **every)
 
 
 def load_record(

@@ -139,10 +139,14 @@ def floor_note(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> str:
     score = compared["baseline_score"].max()
     if not at_floor(score, metric, margin):
         return ""
-    baseline = titled(compared["baseline"].iloc[0])
+    return floor_words(compared["baseline"].iloc[0], score, metric, margin)
+
+
+def floor_words(baseline: str, score: float, metric: str, margin: float) -> str:
+    """What a baseline with this score, which is at the floor, leaves open."""
     lost = f"lose more than {margin:g}" if margin else "be worse"
     shows = "so these samples do not show that one is as good"
-    return f"{baseline}'s own {metric} is {score:.3f}: no setting can {lost}, {shows}"
+    return f"{titled(baseline)}'s own {metric} is {score:.3f}: no setting can {lost}, {shows}"
 
 
 def at_floor(score: float, metric: str, margin: float = 0.0) -> bool:

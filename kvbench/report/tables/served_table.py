@@ -6,44 +6,45 @@ from typing import Any
 import pandas as pd
 
 from kvbench.configuration.conf import titled
+from kvbench.metrics.aggregate import with_distances
 from kvbench.metrics.repeats import ratio
+from kvbench.report.tables.agreement import DIVERGENCES, EQUAL, agreements
 from kvbench.report.tables.alike_loads import same_load
-from kvbench.report.tables.differences import against, full_of, pairs
+from kvbench.report.tables.differences import against, at_floor, floor_words, full_of, pairs
 from kvbench.report.tables.serve_table import capacity_notes, cell, columns_shown, serving
 from kvbench.report.tables.text_table import MISSING, TextTable, number
 
 OVER = ("over_baseline", "over_baseline_low", "over_baseline_high")
 MARGIN = 0.02  # of a score: the loss that advice allows
-KL = ("kl", "kl_at_least")  # of which tables show the first that was measured
 
 
 def quality(records: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
-    """A row per setting: mean score, its paired difference from the baseline with its interval, equal answers, KL.
+    """A row per setting: score, its paired difference from the baseline with its interval, equal answers, and KL.
 
-    The baseline's difference is 0, and it is compared with no answers.
+    All but counts are means over tasks, as in `pairs`, of the samples that the baseline has, too. The baseline's own
+    score is of all its samples, its difference is 0, and it is compared with no answers.
     """
     compared = against(pairs(records, metric), baseline)
     differences = compared.set_index("setting") if len(compared) else pd.DataFrame()
+    agreed = agreements(with_distances(records)[0], baseline)
     rows = []
     for setting, group in records.groupby("setting", sort=False):
-        scores = [values[metric] for values in group["scores"] if metric in values]
-        row: dict[str, Any] = {
-            "setting": setting,
-            "score": pd.Series(scores, dtype=float).mean(),
-            "samples": len(group),
-        }
-        known = setting in differences.index
-        for name in ("difference", "low", "high"):
-            row[name] = differences.loc[setting, name] if known else 0.0 if setting == baseline else float("nan")
-        equal = group["equal"].dropna() if "equal" in group else []
-        row |= {"equal": sum(map(bool, equal)) if len(equal) else float("nan"), "compared": len(equal)}
-        distances = (
-            [distance for distance in group["distance"] if isinstance(distance, dict)] if "distance" in group else []
-        )
-        measured = [next((distance[name] for name in KL if name in distance), None) for distance in distances]
-        kls = [value for value in measured if value is not None]
-        rows.append(row | {"kl": sum(kls) / len(kls) if kls else float("nan")})
+        row: dict[str, Any] = {"setting": setting, "score": _over_tasks(group, metric), "samples": len(group)}
+        row |= dict.fromkeys(("difference", "low", "high"), 0.0 if setting == baseline else float("nan"))
+        if setting in differences.index:
+            row |= differences.loc[setting, ["score", "difference", "low", "high"]].to_dict()
+        equal = agreed.get(EQUAL, {}).get(str(setting))
+        row |= {"equal": equal.total if equal else float("nan"), "compared": equal.samples if equal else 0}
+        kl = next((agreed[name][setting] for name in DIVERGENCES if setting in agreed.get(name, {})), None)
+        rows.append(row | {"kl": kl.mean if kl else float("nan")})
     return pd.DataFrame(rows)
+
+
+def _over_tasks(records: pd.DataFrame, metric: str) -> float:
+    """The mean over tasks, where records name them, of the mean over their samples."""
+    values = pd.Series([scores.get(metric) for scores in records["scores"]], records.index, dtype=float)
+    tasks = records["task"].fillna("") if "task" in records else pd.Series("", records.index)
+    return float(values.groupby(tasks).mean().mean())
 
 
 def served(answers: pd.DataFrame, loads: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
@@ -136,8 +137,13 @@ def advice(frame: pd.DataFrame, metric: str, baseline: str, margin: float) -> st
     shown. Settings are compared at the largest load that they and the baseline have."""
     rows = best_rows(frame)
     base = rows[rows["setting"] == baseline]
-    safe = rows[(rows["low"] >= -margin) & (rows["setting"] != baseline)]
-    undecided = rows[(rows["low"] < -margin) & (rows["high"] >= -margin)]
+    # a score less its difference is the baseline's over the same samples
+    own = rows["score"] - rows["difference"]
+    floor = pd.Series([at_floor(score, metric, margin) for score in own], rows.index, dtype=bool)
+    others = rows[(rows["setting"] != baseline) & ~floor]
+    safe = others[others["low"] >= -margin]
+    undecided = others[(others["low"] < -margin) & (others["high"] >= -margin)]
+    at_the_floor = rows[(rows["setting"] != baseline) & floor]
     words = []
     faster = safe[safe["over_baseline_low"] > 1]
     if len(faster):
@@ -156,6 +162,9 @@ def advice(frame: pd.DataFrame, metric: str, baseline: str, margin: float) -> st
     if len(undecided):
         names = ", ".join(map(titled, undecided["setting"]))
         words.append(f"{names}: too few prompts to say that at most {margin:g} is lost")
+    if len(at_the_floor):
+        names = ", ".join(map(titled, at_the_floor["setting"]))
+        words.append(f"{names}: undecided, as {floor_words(baseline, own[at_the_floor.index].max(), metric, margin)}")
     if base["tokens_per_s"].isna().all():
         words.append(f"{titled(baseline)} was not loaded, so no speed is compared")
     return "; ".join(words) + f". {NOT_SHOWN}"
