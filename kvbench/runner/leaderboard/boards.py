@@ -68,21 +68,16 @@ def identity(record: pd.Series, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "model": record["model"],
         "benchmark": record["benchmark"],
         "question": manifest["question"],
+        "first_token": manifest.get("first_token", "full"),
         "configuration": benchmark,
         **{name: record[name] for name in SAME},
     }
 
 
 def facts_of(identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The properties that distinguish each board: question and dtype, and others if those are equal."""
-    names = [
-        (
-            properties["model"],
-            properties["benchmark"],
-            f"question {properties['question']}, {str(properties['dtype']).removeprefix('torch.')}",
-        )
-        for properties in identities
-    ]
+    """The properties that distinguish each board: question, a first token that is not the prefill's, and dtype; and
+    others if those are equal."""
+    names = [(properties["model"], properties["benchmark"], _protocol(properties)) for properties in identities]
     facts = [name[-1] for name in names]
     for name in dict.fromkeys(names):
         places = [i for i, other in enumerate(names) if other == name]
@@ -90,6 +85,12 @@ def facts_of(identities: Sequence[Mapping[str, Any]]) -> list[str]:
             for i, more in zip(places, differing([identities[i] for i in places]), strict=True):
                 facts[i] += f" ({'; '.join(_words(fact, value) for fact, value in more.items())})"
     return facts
+
+
+def _protocol(properties: Mapping[str, Any]) -> str:
+    first = "" if properties["first_token"] == "full" else f"first token {properties['first_token']}"
+    dtype = str(properties["dtype"]).removeprefix("torch.")
+    return ", ".join(filter(None, (f"question {properties['question']}", first, dtype)))
 
 
 def _words(fact: str, value: object) -> str:

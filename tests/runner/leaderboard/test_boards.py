@@ -63,6 +63,7 @@ def test_another_machine_and_commit_share_a_board_and_have_rows_of_their_own(tmp
         ({"manifest": {"versions": {"settings": {}, "benchmark": {"needle": 2}}}}, "versions"),
         ({"manifest": {"dtype": "torch.float16"}}, "float16"),
         ({"manifest": {"question": "hidden"}}, "question hidden"),
+        ({"manifest": {"first_token": "compressed"}}, "question visible, first token compressed"),
         ({"more": ["benchmark.max_new_tokens=7"]}, "(max_new_tokens 7)"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
