@@ -59,7 +59,8 @@ def ordered(frontiers: Mapping[str, Frontier]) -> list[tuple[str, Frontier]]:
 
 
 def recommendation(frontiers: Mapping[str, Frontier], full: float, quality: float, measure: str, samples: str) -> str:
-    """One sentence: the method with the fewest bytes, and those that the data cannot distinguish from it.
+    """One sentence: the method with the fewest bytes, those with as few, and those that the data cannot distinguish
+    from it.
 
     full     FullKV's score in [0, 1]
     samples  their number in words
@@ -71,17 +72,25 @@ def recommendation(frontiers: Mapping[str, Frontier], full: float, quality: floa
         return f"On {samples} FullKV's own {measure} is 0: {shows}."
     if best.sure is None or best.possible is None:
         return f"On {samples} no method certainly keeps {kept}{_missing(frontiers, best.margin)}"
+    as_few = [other for other, frontier in others if frontier.sure and _same(frontier.sure, best.sure)]
     close = [
         other
         for other, frontier in others
-        if frontier.possible is not None and frontier.possible.bytes <= best.sure.bytes
+        if other not in as_few and frontier.possible is not None and frontier.possible.bytes <= best.sure.bytes
     ]
+    fewer = "fewer than any other method" if others[len(as_few) :] else ""
+    rank = ", and ".join(filter(None, (f"as few as {', '.join(map(titled, as_few))}" if as_few else "", fewer)))
     beside = f" By these samples {', '.join(map(titled, close))} may need as few." if close else ""
     at_most = "at most " if best.end else ""
     return (
         f"On {samples} {titled(name)} certainly keeps {kept} in {at_most}{best.sure.bytes:.3f} of FullKV's bytes "
-        f"({titled(best.sure.setting)}), possibly in {best.possible.bytes:.3f}: fewer than any other method.{beside}"
+        f"({titled(best.sure.setting)}), possibly in {best.possible.bytes:.3f}{': ' * bool(rank)}{rank}.{beside}"
     )
+
+
+def _same(point: Point, other: Point) -> bool:
+    """Whether two points have as many bytes, as tables show them."""
+    return number(point.bytes) == number(other.bytes)
 
 
 def _missing(frontiers: Mapping[str, Frontier], margin: float) -> str:

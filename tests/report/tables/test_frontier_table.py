@@ -69,6 +69,17 @@ def test_the_sentence_names_the_method_its_bytes_and_what_cannot_be_told_from_it
     assert "at most 0.125" in recommendation({"knorm": FLAT}, 0.8, 0.95, "score", "20 samples")
 
 
+def test_methods_with_as_few_bytes_are_named_and_fewer_is_said_of_others_alone():
+    same = {"snapkv": FALLING, "knorm": method("knorm", 0, 0, -0.5)}
+
+    def end(**frontiers):
+        return recommendation(frontiers, 0.8, 0.95, "score", "20 samples").partition("possibly in 0.250")[2]
+
+    assert end(**same) == ": as few as KNorm."
+    assert end(**same, streaming_llm=FAILING) == ": as few as KNorm, and fewer than any other method."
+    assert end(snapkv=FALLING) == "."
+
+
 def test_where_nothing_is_certain_the_sentence_says_how_much_is_missing():
     text = recommendation({"streaming_llm": FAILING}, 0.8, 0.95, "score", "5 samples")
     assert "no method certainly keeps 95 % of FullKV's score: the best setting may lose 0.120," in text
