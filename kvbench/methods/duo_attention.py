@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,6 +56,8 @@ class DuoAttention(Method):
     sinks: NonNegative = 64
     recent: Positive = 256
 
+    version: ClassVar[int] = 2  # 1: no head streamed if sinks and recent tokens were the whole prompt
+
     batches = True
     divisible = False  # the budget determines how many heads stream
 
@@ -93,7 +95,7 @@ class DuoAttention(Method):
                 "calibrate FILE model=…` writes for any model"
             )
         n, short = layer.n, self.sinks + self.recent
-        if n <= short:
+        if self.sparsity is None and n <= short:  # no head would hold less
             return []
         gates = self._gates.of_heads(layer.num_key_value_heads, layer)
         ranked = self._ranked(tuple(map(tuple, gates)))

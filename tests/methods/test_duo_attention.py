@@ -34,7 +34,7 @@ def test_heads_stream_in_the_order_of_their_gates(gates):
     assert streaming(DuoAttention(gates, 1.0, 4, 8)) == order
     for sparsity, count in ((0.0, 0), (0.5, 4), (0.75, 6), (0.99, 7), (1.0, 8)):  # of a quantile among eight
         assert streaming(DuoAttention(gates, sparsity, 4, 8)) == order[:count]
-    assert streaming(DuoAttention(gates, 0.5, 4, 8), n=12) == []
+    assert streaming(DuoAttention(gates, 0.5, 4, 8), n=12) == order[:4]  # these heads stream in the answer
 
 
 def test_a_budget_takes_as_few_streaming_heads_as_it_needs(gates):
@@ -44,6 +44,7 @@ def test_a_budget_takes_as_few_streaming_heads_as_it_needs(gates):
         mean = (count * 12 + (8 - count) * 100) / 8
         assert mean <= budget and (count == 0 or mean + 88 / 8 > budget)
     assert method.floor(100, 4) == 12 and method.floor(7, 4) == 7 and not method.divisible
+    assert streaming(method, n=12, budget=12) == streaming(method, n=7, budget=7) == []
 
 
 def test_the_ratio_by_hand():
@@ -56,19 +57,22 @@ def test_the_ratio_by_hand():
     assert cache.nbytes == (8192 + 320) * 2 * 8 * 4 and cache.filled_bytes == cache.nbytes
 
 
-def test_attention_is_that_of_a_full_cache_in_which_streaming_heads_see_sinks_and_recent_tokens(gates):
-    state, seen = random_state(4, n=60), 60
-    for index, cache in enumerate(DuoAttention(gates, 0.5, 4, 8).compress(state, 60)):
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 12, 13, 60])  # 4 sinks and 8 recent tokens may be the whole prompt
+def test_attention_is_that_of_a_full_cache_in_which_streaming_heads_see_sinks_and_recent_tokens(gates, n):
+    method = DuoAttention(gates, 0.5, 4, 8)
+    state = random_state(4, n=n, window=min(n, 8))
+    for index, cache in enumerate(method.compress(state, n)):
         layer = state.layers[index]
-        keys, values, seen = layer.keys, layer.values, 60
-        streams = [head for at, head in streaming(DuoAttention(gates, 0.5, 4, 8), 60) if at == index]
-        for step in range(12):  # longer than the recent window
+        keys, values, seen = layer.keys, layer.values, n
+        streams = [head for at, head in streaming(method) if at == index]  # whatever the length
+        assert cache.kept.per_head == tuple(min(n, 12) if head in streams else n for head in range(2))
+        for step in range(24):  # longer than sinks and recent tokens
             generator = torch.Generator().manual_seed(step)
             query, key, value = (torch.randn(1, heads, 1, 8, generator=generator) for heads in (6, 2, 2))
             cache.update(key, value)
             keys, values, seen = torch.cat([keys, key[0]], 1), torch.cat([values, value[0]], 1), seen + 1
             mask = torch.ones(2, seen, dtype=torch.bool)
-            mask[streams, 4 : seen - 9] = False  # the new token beside the 8 recent ones
+            mask[streams, 4 : max(seen - 9, 4)] = False  # the new token beside the 8 recent ones
             k, v, m = (x.repeat_interleave(3, dim=0) for x in (keys, values, mask))
             weights = (query[0] @ k.mT * layer.scaling).masked_fill(~m[:, None], float("-inf")).softmax(-1)
             assert_close(cache.attend(query, layer.scaling)[0], weights @ v, atol=1e-5, rtol=1e-5)
@@ -79,13 +83,13 @@ def test_the_ends_are_fullkv_and_streaming_llm(gates):
     model, ids = tiny_model(num_layers=4).double(), prompt(60)
     state = prefill(model, ids, Needs())
 
-    def tokens(method):
-        return generate(model, method.compress(state, 12), state.logits, 20, frozenset()).tokens
+    def tokens(method, budget=12):
+        return generate(model, method.compress(state, budget), state.logits, 20, frozenset()).tokens
 
     assert tokens(DuoAttention(gates, 0.0, 4, 8)) == tokens(FullKV())
     assert tokens(DuoAttention(gates, 1.0, 4, 7)) == tokens(StreamingLLM(sinks=4, decode="evict"))
-    short = DuoAttention(gates, 1.0, 40, 20)
-    assert tokens(short) == tokens(FullKV())
+    whole = tokens(DuoAttention(gates, 1.0, 40, 20))  # of the prompt, no token is dropped
+    assert whole == tokens(StreamingLLM(sinks=40, decode="evict"), budget=61) != tokens(FullKV())
 
 
 def test_a_token_launches_few_kernels_and_nothing_waits(gates):
