@@ -5,6 +5,9 @@ import re
 from kvbench.metrics.backends import google_rouge
 from kvbench.utils.sequences import common_prefix
 
+# A number with commas between its thousands; a comma between whole numbers separates them.
+_THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?!\d)")
+
 
 def rouge1_f(reference: str, prediction: str) -> float:
     """ROUGE-1 F-measure of `rouge-score` with stemming; the needle score of PyramidKV is ten times this."""
@@ -24,10 +27,14 @@ def first_number(number: str, prediction: str) -> float:
 
 def leading_digits(number: str, prediction: str) -> float:
     """The largest share of `number`'s digits, from the first on, that a number in the prediction has."""
-    numbers = re.findall(r"\d+", prediction.replace(",", ""))
-    return max((common_prefix(number, digits) for digits in numbers), default=0) / len(number)
+    return max((common_prefix(number, digits) for digits in _numbers(prediction)), default=0) / len(number)
 
 
 def exact_number(number: str, prediction: str) -> float:
     """1 if `number` occurs in the prediction as a separate number, else 0."""
-    return float(number in re.findall(r"\d+", prediction.replace(",", "")))
+    return float(number in _numbers(prediction))
+
+
+def _numbers(prediction: str) -> list[str]:
+    """The digits of each number: of "7,481,925" one number, of "1234567,7654321" two."""
+    return re.findall(r"\d+", _THOUSANDS.sub(lambda match: match[0].replace(",", ""), prediction))

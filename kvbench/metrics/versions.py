@@ -10,7 +10,7 @@ VERSIONS = {
     "longbench_v2": 1,
     "math_answers": 1,  # and math_equality, whose answers are those of Math-Verify
     "math_numbers": 2,  # AIME's answers; 1: the integers that math_answers had
-    "needle": 1,
+    "needle": 2,  # 1: a comma between two numbers made one number of them
     "nolima": 1,
     "repoqa": 1,
     "ruler": 1,

@@ -16,8 +16,9 @@ pytestmark = [pytest.mark.heavy, pytest.mark.filterwarnings("ignore:.*with sever
 
 
 @pytest.fixture
-def small(tiny_folder, tmp_path):
-    """Run FullKV and SnapKV on one needle; the folder."""
+def small(tiny_folder, tmp_path, monkeypatch):
+    """Run FullKV and SnapKV on one needle, as if its metrics had never changed; the folder."""
+    monkeypatch.setitem(versions.VERSIONS, "needle", 1)
     given = arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.2", "benchmark.depths=[50]")
     return lambda: run(*given)
 
