@@ -21,8 +21,11 @@ from kvbench.utils.text import in_one_line
 
 Metric = Callable[[str, Sequence[str]], float]
 
-# A letter after the announcement of an answer; a letter alone or before a mark: "(B)", "B. Paris".
-_NAMED = re.compile(r"\banswer(?: is)?:?\W*([A-Za-z])(?![A-Za-z])", re.IGNORECASE)
+# A letter after an announced answer; A and I before a word are an article and a pronoun, except in "answer is A".
+# A letter alone or before a mark: "(B)", "B. Paris".
+_NAMED = re.compile(
+    r"\banswer\b(?: is\b)?:?\W*([B-HJ-Z]|(?<= is )(?-i:A)|[AI](?![^\S\n]+[A-Z]))(?!['’-]?[A-Z])", re.IGNORECASE
+)
 _LEADING = re.compile(r"\W*([A-Za-z])\s*(?:[).:,\]\n]|$)")
 
 

@@ -1,5 +1,7 @@
 """Metrics by name."""
 
+from string import ascii_uppercase
+
 import pytest
 
 from kvbench.errors import UserError
@@ -27,6 +29,33 @@ from kvbench.metrics.answers import METRICS, check, score, source
 )
 def test_scores_by_hand(metric, prediction, answer, expected):
     assert score(metric, prediction, [answer]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "prediction, letter",
+    [
+        ("The answer is B.", "B"),
+        ("The correct answer (b) is Paris.", "B"),
+        ("The answer is B because it is Paris", "B"),
+        ("The answer is A because it is Paris", "A"),
+        ("The answer is **A** and nothing else", "A"),
+        ("Answer: A (Paris)", "A"),
+        ("Answer: A\nA dog can bark", "A"),
+        ("Answer:\n\nI", "I"),
+        ("The answer is a", "A"),
+        ("The answer is a combination of the two, namely (B).", None),
+        ("The answer is a combination, so my answer is (B).", "B"),
+        ("Answer: I think it is B.", None),
+        ("Answer: I'm sure. The answer is C.", "C"),
+        ("Answer: A reasonable person would pick (C).", None),
+        ("Answer: A-levels. The answer is D", "D"),
+        ("This answers all. The answer is C", "C"),
+        ("(B), as a good answer: a guess", "B"),
+    ],
+)
+def test_the_letter_of_a_choice_is_no_article_or_pronoun(prediction, letter):
+    found = [other for other in ascii_uppercase if score("choice", prediction, [other])]
+    assert found == [letter] * (letter is not None)
 
 
 @pytest.mark.parametrize("metric", METRICS)
