@@ -11,9 +11,11 @@ from functools import cache
 
 import pytest
 import torch
+from pytest import approx
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache
+from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.cache_checks import check_bytes, check_lengths
 from kvbench.evaluation.decode import batched, read_all
@@ -36,8 +38,9 @@ from kvbench.methods import (
     TurboQuant,
 )
 from kvbench.methods.base.method import Method
+from kvbench.methods.selection import Selection
 from tests.support.config import NAMES, quantising
-from tests.support.every_method import LAYERS, N, model, pass_of, setting
+from tests.support.every_method import LAYERS, N, model, pass_of, setting, state, steps
 from tests.support.tiny import prompt
 
 pytestmark = pytest.mark.heavy
@@ -155,3 +158,22 @@ def test_a_format_decodes_the_same_alone_in_a_batch_and_in_blocks(name: str, for
     for one, row, block in zip(alone, together, blocks, strict=True):
         assert_near(row, one)
         assert_near(block, one)
+
+
+@pytest.mark.parametrize("form", [form for form, storage in FORMATS.items() if storage.takes_ragged])
+@torch.inference_mode()
+def test_a_layer_may_keep_no_token(form: str) -> None:
+    """Heads that share the budget of all layers may leave one without: between two others, and alone."""
+    chosen = torch.rand(LAYERS, 2, N, generator=torch.Generator().manual_seed(3)) < 0.3
+    chosen[1] = False
+    layers, selections = state(N).layers, [Selection(None, 20, chosen=mask) for mask in chosen]
+    caches = FORMATS[form].store_all(layers, selections)
+    alone = FORMATS[form].store_all(layers[1:2], selections[1:2])
+    assert alone[0].kept == caches[1].kept and caches[1].kept.per_head == (0, 0)
+    for stored in (caches, alone):
+        ratio = ReserveRatio.from_layers([cache.kept for cache in stored], 1, 1)
+        assert ratio.r1 == approx(chosen.float().mean().item() if stored is caches else 0)
+        assert (ratio.r > 0) == (ratio.r_corrected > 0) == (stored is caches)
+        assert all(out.isfinite().all() for out in steps(stored, 40))
+        check_bytes(stored)
+        check_lengths(stored, N + 40)

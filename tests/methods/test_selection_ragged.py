@@ -49,10 +49,13 @@ def attention_over(query, keys, values, seen, scaling):
     return weights @ values
 
 
+@pytest.mark.parametrize("tokens", ["some", "no"])
 @pytest.mark.parametrize("heads", [KV, HEADS])
 @pytest.mark.parametrize("name", STORAGES)
-def test_attention_is_that_of_a_full_cache_with_the_dropped_tokens_masked(name, heads):
+def test_attention_is_that_of_a_full_cache_with_the_dropped_tokens_masked(name, heads, tokens):
     layer, chosen = similar_layer(), some_tokens(heads)
+    if tokens == "no":
+        chosen[:] = False
     cache = STORAGES[name].store(layer, Selection(None, 20, chosen=chosen))
     keys, values = layer.keys, layer.values
     error = CODED if name == "kivi" else 1e-5

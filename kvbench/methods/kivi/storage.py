@@ -111,7 +111,7 @@ class Kivi(Storage):
             OlderRows(layer.values.flatten(0, 1)[rows], more, sequences.values.quantiser),
         )
         size = sum(s.share * len(counts) * last + o.raw_rows for s, o in zip(sequences, older, strict=True))
-        kept = selection.kept(layer, r3=size / (2 * sum(counts)))
+        kept = selection.kept(layer, r3=size / max(2 * sum(counts), 1))
         return RaggedQuantisedLayer(*sequences, older, n, kept)
 
     def key_sequence(self, rows: Tensor, recent: bool = True) -> QuantisedKeys:
