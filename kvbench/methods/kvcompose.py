@@ -1,6 +1,7 @@
 """KVCompose (Akulov et al. 2025, arXiv 2509.05165): scores of a second reading, and composite tokens."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -50,9 +51,11 @@ class CompositeHeads(HeadBudgets):
     layer keeps more than the lowest. The best composite tokens of the whole model stay. Source: KVComposePress in
     kvpress (structured).
 
-    Equal scores go to the smaller place, then to the lower layer. The press keeps at least one token in each layer;
-    here a layer may keep only the tokens that always stay.
+    Equal scores go to the smaller place, then to the lower layer. As in the press, a layer may have none of the best
+    composite tokens: it keeps only what always stays, if anything does.
     """
+
+    version: ClassVar[int] = 2  # 1 kept one token in such a layer, on top of the budget
 
     whole_model = pools_layers = True
 
@@ -68,4 +71,4 @@ class CompositeHeads(HeadBudgets):
         order = composite.T.flatten().argsort(descending=True, stable=True)
         first = order[: len(ranked) * (int(budget) - window)] % len(ranked)
         counts = first.new_zeros(len(ranked)).scatter_add_(0, first, torch.ones_like(first))
-        return torch.maximum(counts[:, None].clamp(min=1).expand_as(sure), sure)
+        return torch.maximum(counts[:, None].expand_as(sure), sure)

@@ -1,8 +1,11 @@
 """Budgets by composite tokens: against a plain loop, and what stays."""
 
+import pytest
 import torch
 
-from kvbench.methods import CompositeHeads
+from kvbench.methods import Codebook, CompositeHeads, Dense, Eviction, Kivi, KNorm
+from tests.support.every_method import rope, steps
+from tests.support.tiny import random_state
 
 LAYERS, HEADS, N = 4, 2, 20
 
@@ -31,6 +34,17 @@ def test_a_window_and_tokens_that_always_stay_count_in_the_budget():
     assert counts.min() >= 3 and counts.sum() == LAYERS * HEADS * 6
 
 
-def test_no_layer_is_left_without_a_token():
+def test_a_layer_without_any_of_the_best_keeps_nothing_and_the_budget_holds():
     rows = [torch.full((HEADS, N), 0.0 if layer == 2 else 1.0) for layer in range(LAYERS)]
-    assert CompositeHeads().pooled(rows, 4, 0, N)[2].tolist() == [1, 1]
+    counts = CompositeHeads().pooled(rows, 2, 0, N)
+    assert counts[2].tolist() == [0, 0] and counts.sum() == LAYERS * HEADS * 2
+
+
+@pytest.mark.parametrize("storage", [Dense(), Kivi(residual=32), Codebook()], ids=["dense", "kivi", "codebook"])
+def test_an_eviction_within_its_budget_leaves_a_layer_empty(storage):
+    state = random_state(LAYERS, n=N, head_dim=32, rope=rope())
+    state.layers[2].keys = 100 * state.layers[2].keys  # the best keys are short
+    caches = Eviction(scoring=KNorm(), heads=CompositeHeads(), storage=storage).compress(state, 2)
+    kept = [cache.kept.per_head for cache in caches]
+    assert kept[2] == (0, 0) and sum(map(sum, kept)) == LAYERS * HEADS * 2
+    assert all(out.isfinite().all() for out in steps(caches, 3))
