@@ -30,7 +30,7 @@ def check_same_prompts(runs: Iterable[Run]) -> None:
         prompts[run.folder] = {
             name: tuple(row[field] for field in FIELDS) for name, row in read_samples(run.folder).items()
         }
-        warned = set()
+        warned: set[Path] = set()
         for name in run.records["sample"].unique():
             before = first.setdefault(name, run)
             if before.folder in {run.folder, *warned} or _value(before, "data_sha256") == _value(run, "data_sha256"):
