@@ -9,7 +9,7 @@ from kvbench.records.identity import identity_of, setting_hash, setting_key
 from kvbench.records.recorded_configuration import recorded
 from kvbench.runner.verify.check_configuration import configured
 from kvbench.runner.verify.folder import Folder, named
-from kvbench.runner.verify.requested import requested
+from kvbench.runner.verify.requested import hashes, requested
 from kvbench.runner.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
 from kvbench.utils.hashing import digest
 from kvbench.utils.versions import versions
@@ -78,19 +78,17 @@ def _of_run(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
 
 
 def _requested(manifest: Mapping[str, Any]) -> Iterator[Note]:
-    request = requested(manifest)
+    request, stated = requested(manifest), (manifest.get("versions") or {}).get("settings")
     if request.problem:
         yield missing(f"its settings cannot be built here: {request.problem}")
     elif manifest.get("settings") != [*request.labels]:
         yield wrong("its settings are not those of its configuration")
-    elif request.settings and manifest.get("requested") != [*request.settings]:
+    elif request.settings and manifest.get("requested") != hashes(request.settings.values(), stated or {}):
         yield wrong("the hashes of its settings are not those of its configuration")
     if recorded(manifest).engine:
         yield missing("the hashes of an engine's settings contain what it said of itself")
-    elif not request.problem:
-        stated_versions = (manifest.get("versions") or {}).get("settings")
-        if stated_versions != versions(*map(vars, request.settings.values())):
-            yield missing("its methods have other versions here, or none are named")
+    elif not request.problem and stated != versions(*map(vars, request.settings.values())):
+        yield missing("its methods have other versions here, or none are named")
 
 
 def _counted(manifest: Mapping[str, Any], count: int) -> Iterator[Note]:

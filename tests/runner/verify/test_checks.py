@@ -7,13 +7,15 @@ import shutil
 import pytest
 from transformers import AutoTokenizer
 
+from kvbench.methods import WindowAttention
 from kvbench.records.manifest import read_manifests
 from kvbench.records.samples import SAMPLES
 from kvbench.records.schema.manifest import Manifest
 from kvbench.records.schema.method import MethodRecord
 from kvbench.records.store import RECORDS
-from kvbench.runner.verify import checks, limits
+from kvbench.runner.verify import checks, limits, requested
 from kvbench.runner.verify.check_files import files_are_whole
+from kvbench.runner.verify.check_runs import runs_agree
 from kvbench.runner.verify.folder import read
 from kvbench.runner.verify.materials import materials
 from kvbench.runner.verify.verdict import Verdict
@@ -52,6 +54,23 @@ def test_an_honest_folder_has_nothing_wrong_and_its_scores_keys_samples_and_answ
     assert Verdict.WRONG not in found.values()
     proven = {name for name, verdict in found.items() if verdict is Verdict.PROVEN}
     assert proven >= {"files", "keys", "samples", "scores", "answers", "model"}
+
+
+def test_records_of_an_earlier_version_of_a_method_are_not_wrong_but_other_hashes_are(
+    undisturbed, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(WindowAttention, "version", WindowAttention.version + 1)
+    requested._requested.cache_clear()
+    found = runs_agree(read(undisturbed))
+    assert found.verdict is Verdict.UNPROVEN
+    assert any("its methods have other versions here" in note for note in found.notes)
+    folder = shutil.copytree(undisturbed, tmp_path / "run")
+    (path,) = (folder / "manifests").iterdir()
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"requested": manifest["requested"][::-1]}))
+    assert runs_agree(read(folder)).verdict is Verdict.WRONG
+    monkeypatch.undo()
+    requested._requested.cache_clear()
 
 
 def test_a_folder_must_have_all_fields_that_every_run_writes(undisturbed):
