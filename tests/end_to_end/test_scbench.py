@@ -4,6 +4,8 @@ import pytest
 
 from kvbench.metrics import scbench
 from kvbench.records import load
+from kvbench.runner.verify.checks import verify
+from kvbench.runner.verify.verdict import Verdict
 from tests.support import scbench as made
 from tests.support.runs import reported
 
@@ -17,8 +19,9 @@ def test_scbench_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch, mode, q
     """Answers are short here, so that 18 samples under two settings take a moment."""
     monkeypatch.setattr("kvbench.benchmarks.scbench.benchmark.TASKS", short := made.short_answers())
     monkeypatch.setattr("kvbench.benchmarks.scbench.benchmark.NAMES", {name: (name,) for name in short})
-    files = [f"benchmark.data_dir={made.write_rows(tmp_path)}"]
-    files += [f"benchmark.prompts_file={made.prompts_file(tmp_path, monkeypatch)}"]
+    rows, prompts = made.write_rows(tmp_path), made.prompts_file(tmp_path, monkeypatch)
+    places = {"benchmark.data_dir": rows, "benchmark.prompts_file": prompts}
+    files = [f"{name}={path}" for name, path in places.items()]
     small = [f"model.path={tiny_folder}", "model.shape=null", "model.max_length=4096", "benchmark.max_length=4000"]
     chosen = ["method=[full,snapkv]", "ratio=0.4", f"benchmark.tasks=[{','.join(TASKS)}]"]
     chosen += ["benchmark=scbench", f"benchmark.mode={mode}", f"question={question}", f"output_dir={tmp_path / 'runs'}"]
@@ -32,3 +35,6 @@ def test_scbench_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch, mode, q
     table = (folder / "tasks.md").read_text()
     assert ("kv turn 3" in table) == (mode != "shared")
     assert "summary_with_needles passkey" in table
+    found = {check.name: check for check in verify(folder, {"model.path": str(tiny_folder), **places})}
+    assert not [check for check in found.values() if check.verdict is Verdict.WRONG]
+    assert found["prompts"].verdict is Verdict.PROVEN and found["decoding"].verdict is Verdict.PLAUSIBLE

@@ -13,7 +13,11 @@ from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Row, decode_figures
 from kvbench.evaluation.recorded_steps import Recording
 from kvbench.prefill import FullPrefill
+from kvbench.runner.verify.check_decoding import decoding_fits
+from kvbench.runner.verify.verdict import Verdict
+from tests.evaluation.test_turns import conversation
 from tests.support.every_method import HEAD_DIM, LAYERS, setting
+from tests.support.given import made
 from tests.support.replay import Recorded
 from tests.support.tiny import prompt, tiny_model
 
@@ -57,3 +61,19 @@ def test_every_turns_passes_count(figures):
     assert len({turn.decode_byte_steps for turn in full}) == 3
     # its heads keep different numbers of tokens, but as many in all
     assert figures("adakv") == figures("snapkv")
+
+
+@pytest.mark.parametrize("name", ["full", "snapkv", "snapkv_decode"])  # the last takes no blocks
+def test_verify_takes_a_later_turns_record_for_what_it_is_and_finds_an_edited_one(tmp_path, tiny, name):
+    records = made(tmp_path, tiny, conversation(own_answers=True), "visible", [setting(name)])
+    assert decoding(*records.values()) is Verdict.PLAUSIBLE
+    last = records["c:3", setting(name).label]
+    assert last["question_tokens"] > 0
+    for field in ("decode_byte_steps", "decode_bytes_mean", "decode_bytes_read", "r_mean", "r_read", "r_end"):
+        for factor in (0, 0.99, 1.01):  # half or twice the passes, each over other tokens, can be possible too
+            edited = last | {field: type(last[field])(last[field] * factor)}
+            assert decoding(edited) is Verdict.WRONG, (field, factor)
+
+
+def decoding(*records: dict) -> Verdict:
+    return decoding_fits(SimpleNamespace(records=records)).verdict

@@ -1,7 +1,7 @@
 """Whether bytes and ratios of decoding follow from each other."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvbench.runner.verify.folder import Folder, named
 from kvbench.runner.verify.verdict import Check, Findings, Note, missing, wrong
@@ -28,23 +28,23 @@ def _figures(record: Mapping[str, Any]) -> Iterator[Note]:
     if (steps := record["decode_steps"]) is None or record.get("window_bytes"):
         yield missing("its passes, or what its windows held in each, are not in its record")
         return
-    # a pass reads the question, if there is one, and each other pass a token; caches that take no blocks read the
-    # question in a pass for each token
     question, total = record["question_tokens"], record["decode_byte_steps"]
-    first, passes = question or 1, steps + (question > 0)
-    if question and abs(record["decode_bytes_mean"] * (steps + question) - total) <= EQUAL * total:
-        first, passes = 1, steps + question
-    if record["decode_tokens"] != (first + passes - 1 if passes else 0):
+    if record["decode_tokens"] != question + steps:
         yield missing(f"how many of its {record['decode_tokens']} tokens each pass read is not in its record")
         return
+    # The answer takes a pass for each token. What is read before it takes one pass; one for each token if the caches
+    # take no blocks; and any number in between behind the model's own answers to earlier turns.
+    before = min(max(round(total / max(record["decode_bytes_mean"], 1)) - steps, 1), question)
+    passes = before + steps
     full, n = record["full_bytes"], record["prompt_tokens"]
     token = full // n
-    held = passes * full + token * (passes * first + passes * (passes - 1) // 2)
     last = full + token * record["decode_tokens"]
     read = record["decode_bytes_read"] * passes
+    least, most = (passes * full + token * tokens for tokens in _tokens(question, before, steps))
     if not passes:  # the prompt's cache alone
-        passes, held, read = 1, full, record["decode_bytes_read"]
+        passes, least, most, read = 1, full, full, record["decode_bytes_read"]
         total = record["decode_bytes_mean"]
+    held = min(max(total / record["r_mean"], least), most) if record["r_mean"] else most  # by FullKV, over all passes
     for name, value in (
         ("decode_bytes_mean", total / passes),
         ("r_mean", total / held),
@@ -64,3 +64,17 @@ def _figures(record: Mapping[str, Any]) -> Iterator[Note]:
     largest = max(record["peak_cache_bytes"], record["decode_bytes_peak"])
     if record["decode_bytes_end"] > record["decode_bytes_peak"] or record["r_peak"] * last > largest * (1 + EQUAL):
         yield wrong("its bytes at the end, or at their largest moment, are more than its caches had")
+
+
+class Tokens(NamedTuple):
+    """Tokens behind the prompt that FullKV holds, summed over all passes."""
+
+    fewest: int
+    most: int
+
+
+def _tokens(question: int, before: int, steps: int) -> Tokens:
+    """For `before` passes over `question` tokens, each over some of them, then `steps` passes over a token each."""
+    alone = before * (before - 1) // 2
+    answer = steps * question + steps * (steps + 1) // 2
+    return Tokens(answer + question + alone, answer + before * question - alone)

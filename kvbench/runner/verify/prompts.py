@@ -9,7 +9,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from kvbench.benchmarks import Sample
 from kvbench.configuration import ModelSpec
 from kvbench.configuration.model_spec import model_spec
-from kvbench.evaluation.prompts import tokenise
+from kvbench.evaluation.prompts import answer_tokens, tokenise
 from kvbench.models import TextModel
 
 ANY_LENGTH = 2**40  # tokens: the run checked whether prompts fit the model
@@ -19,7 +19,8 @@ class Lengths(NamedTuple):
     """Tokens of a prompt that are compressed, and tokens read between compression and answer."""
 
     context: int
-    question: int
+    question: int  # without the model's own answers to earlier turns
+    answers: int = 0  # the most tokens of these
 
 
 @dataclass
@@ -41,5 +42,7 @@ class Prompts:
         if key not in self.counted:
             reader = TextModel(self.spec, PretrainedConfig(), self.tokenizer, "", frozenset())
             prompt = tokenise(reader, sample, question, first_token)
-            self.counted[key] = Lengths(len(prompt.context), len(prompt.question))
+            later = sum(map(len, prompt.turns))
+            answers = answer_tokens(sample) - sample.max_new_tokens
+            self.counted[key] = Lengths(len(prompt.context), len(prompt.question) + later, answers)
         return self.counted[key]
