@@ -48,6 +48,13 @@ class DecodeBytes:
         for _ in range(passes):
             vars(self).update(zip(SUMS, self.earlier.pop(), strict=True))
 
+    def follow(self, earlier: "DecodeBytes") -> None:
+        """Count the passes of `earlier` too, which came before all of these."""
+        self.full_tokens += earlier.full_tokens + earlier.tokens * self.passes
+        for name in ("passes", "tokens", "held", "read", "fixed"):
+            setattr(self, name, getattr(self, name) + getattr(earlier, name))
+        self.start, self.peak = earlier.start, max(earlier.peak, self.peak)
+
     def figures(
         self, end: int, prefill_peak: int, full_bytes: int, n: int, unread: int = 0, fixed: tuple[int, int] = (0, 0)
     ) -> "DecodeFigures":

@@ -7,10 +7,12 @@ import pytest
 
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import SharedPass
+from kvbench.evaluation.record import decode_figures
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed import rounds
 from kvbench.evaluation.speed.measure import measure
 from kvbench.methods import DecodeCompression, Eviction, FullKV, KNorm
+from kvbench.prefill import FullPrefill
 from tests.support.speed_runs import setting
 from tests.support.tiny import prompt
 
@@ -115,8 +117,19 @@ def test_bytes_held_and_read_while_decoding_are_beside_those_of_fullkv(model):
     assert snap.r_mean == snap.r_read == 53 / 103 and snap.r_end == 55 / 105
     quest = measure(model, prompt(100), setting("quest", 50), 1, 6).figures
     assert quest.r_read < 0.9 < quest.r_mean
-    late = measure(model, prompt(100), setting("simlayerkv_decode"), 1, 6).figures
-    assert late.decode_tokens == 5 and late.r_end == late.decode_bytes_end / (105 * token)
+
+
+def test_bytes_while_decoding_are_those_of_an_answer_alone_with_a_pass_before_the_batch_too(model):
+    chosen = setting("simlayerkv_decode")
+    chosen.method.delta, chosen.method.window = 0.0, 20  # every layer is lazy
+    measured = measure(model, prompt(100), chosen, 3, 6)
+    compressed = SharedPass(model, prompt(100), FullPrefill(), chosen.method.needs).compress(chosen.method, 100)
+    alone = generate(model, compressed.caches, compressed.logits, 6, frozenset())
+    assert measured.figures == decode_figures(compressed, compressed.caches, alone.decode_bytes, 100)
+    token = 4 * 2 * 2 * 32 * 4
+    assert measured.figures.decode_bytes_peak == 101 * token == measured.footprint.peak_of(1)
+    # the other two were compressed before
+    assert measured.footprint.peak_of(3) == 101 * token + 2 * measured.footprint.prefilled
 
 
 @pytest.mark.parametrize("frozen", [0, 5])

@@ -5,24 +5,23 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import Cache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from kvbench.cache.base import storage_bytes
 from kvbench.cache.beside import Beside
-from kvbench.cache.decode_bytes import DecodeFigures
+from kvbench.cache.decode_bytes import DecodeBytes, DecodeFigures
 from kvbench.cache.reserve_ratio import Kept
-from kvbench.evaluation.decode import batched, decode
+from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.prefill_passes import Compressed, SharedPass, StreamedPass, num_layers, stored
 from kvbench.evaluation.record import decode_figures
 from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.evaluation.settings import Setting
 from kvbench.methods.base.method import Method, as_given
 from kvbench.methods.eviction.eviction import Eviction
-from kvbench.models.cache_argument import as_argument
-from kvbench.models.positions import positions_after
 from kvbench.utils.device import device_peak, gpus, wait_for
 
 
@@ -34,11 +33,12 @@ class Footprint:
     prefilled: int  # held after the prompt is compressed
     kept: int  # of the prompt, even if a method compresses it only while decoding: the numerator of r_bytes
     decoded: int  # held after the last token
-    peak: int  # at the largest moment of prefill and compression
+    peak: int  # at the largest moment before the batch decodes: of prefill, compression and `first_decode`
     on_gpus: Mapping[torch.device, int] = field(default_factory=dict)  # where `prefilled` lies
     states: int = 0  # of them, in states of fixed size
     windows: int = 0  # of the prompt, in layers that no method compresses: part of `full` and `kept`
-    decode_peak: int = 0  # most held while decoding, room for further tokens apart: a cache may be cut before its end
+    # most held while the batch decodes, room for further tokens apart: a cache may be cut before its end
+    decode_peak: int = 0
 
     def peak_of(self, batch: int) -> int:
         """Peak bytes of a batch: its last prompt is compressed beside the others, or all are decoded."""
@@ -84,9 +84,10 @@ def measure(
     with allocated({} if beside is None else beside.on_gpus, batch - 1):
         compressed = compress(model, ids, method, budget)
         compressed.live = Beside()  # one setting alone: nothing holds the uncompressed prompt
-        tokens = first_decode(model, compressed) if method.compress_at == "first_decode" else ()
+        first = first_decode(model, compressed) if method.compress_at == "first_decode" else None
+    tokens, alone_peak = ((), 0) if first is None else ((first.token,), first.decode_bytes.peak)
     kept_bytes = compressed.stored_bytes(compressed.caches)
-    if tokens:
+    if first is not None:
         # a method's own layer may hold the layer for decoding as `inner`
         compressed.caches = [getattr(layer, "inner", layer) for layer in compressed.caches]
     layers = tuple(cache.kept for cache in compressed.caches if cache.kept is not None)
@@ -95,8 +96,6 @@ def measure(
     del held
     copies = list(compressed.copies(batch))
     cache = batched(copies)
-    for sequence in cache.sequences:
-        sequence.tokens += len(tokens)  # which FullKV would hold, too
     outputs = decode(
         model,
         cache,
@@ -106,7 +105,10 @@ def measure(
         recording=recording_of(engine, model),
     )
     wait_for(model)
-    figures = decode_figures(compressed, copies[0], outputs[0].decode_bytes, len(ids))
+    decode_bytes = outputs[0].decode_bytes
+    batch_peak = decode_bytes.peak
+    if first is not None:
+        decode_bytes.follow(first.decode_bytes)
     return Measurement(
         compressed.prefill_seconds,
         compressed.compress_seconds,
@@ -120,14 +122,14 @@ def measure(
             prefilled,
             kept_bytes,
             storage_bytes(stored(cache.layers)) // batch,
-            max(compressed.peak_bytes, prefilled),
+            max(compressed.peak_bytes, alone_peak, prefilled),
             on_gpus,
             compressed.state_bytes,
             compressed.window_bytes,
-            figures.decode_bytes_peak,
+            batch_peak,
         ),
         "stream" if method.streams else "shared",
-        figures,
+        decode_figures(compressed, copies[0], decode_bytes, len(ids)),
         outputs[0].engine,
         sum(layer.stacked for layer in cache.attending),
         max(filter(None, [compressed.device_peak, device_peak(model)]), default=None),
@@ -158,20 +160,24 @@ def compress(model: PreTrainedModel, ids: Tensor, method: Method, budget: int | 
     return SharedPass(model, ids, plan, method.needs).compress(method, budget)
 
 
-def first_decode(model: PreTrainedModel, compressed: Compressed) -> tuple[int]:
+class FirstPass(NamedTuple):
+    """The pass over the first decoded token."""
+
+    token: int
+    decode_bytes: DecodeBytes
+
+
+def first_decode(model: PreTrainedModel, compressed: Compressed) -> FirstPass:
     """Decode the token at which the caches compress the prompt, before they are copied for a batch.
 
-    The step counts as compression. Returns the token.
+    The pass's time counts as compression, its bytes as decoding.
     """
     started = time.perf_counter()
-    token = compressed.logits.argmax()
-    cache, ids = Cache(layers=compressed.caches), token.view(1, 1)
-    positions = positions_after(cache.get_seq_length(), ids)
-    out = model(input_ids=ids, **as_argument(model, cache), position_ids=positions, use_cache=True)
-    compressed.logits = out.logits[0, -1]
+    token, cache = compressed.logits.argmax(), batched([compressed.caches])
+    compressed.logits = read(model, cache, token[None])[0]
     wait_for(model)
     compressed.compress_seconds += time.perf_counter() - started
-    return (int(token),)
+    return FirstPass(int(token), cache.sequences[0])
 
 
 def allocation_seconds(method: Method, budget: int | float, n: int, num_layers: int) -> float | None:
