@@ -8,11 +8,14 @@ import pytest
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.record import decode_figures
+from kvbench.evaluation.recorded_steps import RecordedSteps, Recording
 from kvbench.evaluation.settings import Setting
+from kvbench.evaluation.speed import measure as speed
 from kvbench.evaluation.speed import rounds
 from kvbench.evaluation.speed.measure import measure
 from kvbench.methods import DecodeCompression, Eviction, FullKV, KNorm
 from kvbench.prefill import FullPrefill
+from tests.support.replay import Recorded
 from tests.support.speed_runs import setting
 from tests.support.tiny import prompt
 
@@ -31,6 +34,31 @@ def test_every_sequence_of_a_batch_has_the_tokens_of_one_by_itself(name, model):
     assert alone.close_call is None, "rounding could turn a token"
     assert [list(tokens) for tokens in batch.tokens] == [alone.tokens] * 3
     assert [list(tokens) for tokens in measure(model, ids, chosen, 1, 12).tokens] == [alone.tokens]
+
+
+@pytest.mark.parametrize("name", ["full", "simlayerkv_decode"])
+def test_a_warm_up_compiles_a_step_and_records_one(name, model, monkeypatch):
+    recorded, compiled, compiles = [], [], RecordedSteps._compile
+
+    def capture(work):
+        recorded.append(Recorded(work))
+        return recorded[-1].replay
+
+    monkeypatch.setattr(RecordedSteps, "_compile", lambda steps: compiled.append(steps) or compiles(steps))
+    monkeypatch.setattr(speed, "recording_of", lambda engine, model: Recording(capture, fused=model))
+    measure(model, prompt(60), setting(name), 2, rounds.WARM_TOKENS)
+    assert len(compiled) == len(recorded) == 1
+    measure(model, prompt(60), setting(name), 2, rounds.WARM_TOKENS - 2)
+    assert len(recorded) == 1, "the warm-up is no longer than it has to be"
+
+
+def test_decoding_starts_when_the_batch_is_there(model, monkeypatch):
+    events = []
+    for name in ("batched", "wait_for", "decode"):
+        work = getattr(speed, name)
+        monkeypatch.setattr(speed, name, lambda *a, name=name, work=work, **k: events.append(name) or work(*a, **k))
+    measure(model, prompt(60), setting("snapkv", 30), 3, 4)
+    assert events == ["batched", "wait_for", "decode", "wait_for"]
 
 
 def test_caches_that_are_packed_answer_a_batch_at_once(model):

@@ -60,7 +60,7 @@ def test_settings_take_turns_and_warm_rounds_are_not_counted(faked, tmp_path):
         *(full, snap, kivi),
     ]
     assert {(batch, tokens) for _, batch, tokens in seen[:3]} == {(1, 20)}
-    assert {(batch, tokens) for _, batch, tokens in seen[3:6]} == {(2, 8)}
+    assert {(batch, tokens) for _, batch, tokens in seen[3:6]} == {(2, 12)}
     assert {(batch, tokens) for _, batch, tokens in seen[6:]} == {(2, 20)}
     record = load_records(folder).set_index("setting").loc["full"]
     assert record["repeats_seconds"]["decode"] == [4.0, 1.0, 2.0]

@@ -12,6 +12,7 @@ from torch import Tensor
 from kvbench.benchmarks import Sample
 from kvbench.benchmarks.speed import LARGEST, Speed
 from kvbench.evaluation.record import MethodRun
+from kvbench.evaluation.recorded_steps import FEWEST
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.speed.conditions import conditions
 from kvbench.evaluation.speed.largest_batch import MemoryLimit
@@ -20,8 +21,10 @@ from kvbench.evaluation.speed.record import record
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
 
-# Tokens decoded in a warm-up round, enough to make everything that is made at its first use.
-WARM_TOKENS = 8
+# Tokens decoded in a warm-up round, enough to make everything that is made at its first use. Four are chosen before a
+# step is recorded: by the prefill, perhaps by `first_decode`, by a step that Python launches, and by one that compiles
+# the layers. A step is recorded only if at least `FEWEST` more follow.
+WARM_TOKENS = 4 + FEWEST
 
 
 @dataclass(frozen=True)
