@@ -36,6 +36,10 @@ class Budgets:
     def __post_init__(self) -> None:
         self.of_layers = lru_cache(maxsize=8)(self._of_layers)  # every layer reads the same numbers
 
+    def forget(self) -> None:
+        """Divide the budget of the next prompt anew, even if it is as long as the last one: its time is measured."""
+        self.of_layers.cache_clear()
+
     def check(self) -> None:
         """Raise UserError if the parts cannot be combined."""
         if self.heads.whole_model and not self.uniform:

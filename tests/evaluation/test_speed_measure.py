@@ -52,6 +52,16 @@ def test_a_warm_up_compiles_a_step_and_records_one(name, model, monkeypatch):
     assert len(recorded) == 1, "the warm-up is no longer than it has to be"
 
 
+def test_each_measurement_allocates_the_layers_tokens_anew(model, monkeypatch):
+    chosen, calls = setting("pyramidkv", 60), []
+    kind = type(chosen.method.allocation)
+    tokens = kind.tokens
+    monkeypatch.setattr(kind, "tokens", lambda *arguments: calls.append(arguments) or tokens(*arguments))
+    for number in (1, 2, 3):
+        assert measure(model, prompt(100), chosen, 1, 4).allocation_seconds > 0
+        assert len(calls) == 2 * number, "once as a part of the compression, once by itself"
+
+
 def test_decoding_starts_when_the_batch_is_there(model, monkeypatch):
     events = []
     for name in ("batched", "wait_for", "decode"):

@@ -81,6 +81,8 @@ def measure(
     """
     collect(model)
     method, budget = setting.method, setting.budget_at(len(ids), num_layers(model, len(ids)), new_tokens)
+    if isinstance(method, Eviction):
+        method.budgets.forget()
     with allocated({} if beside is None else beside.on_gpus, batch - 1):
         compressed = compress(model, ids, method, budget)
         compressed.live = Beside()  # one setting alone: nothing holds the uncompressed prompt
