@@ -204,6 +204,11 @@ class Growing:
         kept.length = self.length
         return kept
 
+    def keep_last(self, rows: int) -> None:
+        """Free everything but the last `rows` rows, the room included."""
+        self.buffer = self.view.narrow(-2, self.length - rows, rows).clone()
+        self.length = rows
+
     def append(self, rows: Tensor) -> None:
         t = rows.shape[-2]
         if self.length + t > self.buffer.shape[-2]:

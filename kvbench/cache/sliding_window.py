@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, LayerCache, StoredLayer
+from kvbench.cache.held import Held
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import dense_attention, sliding_attention
 from kvbench.ops.softmax import Scaling
@@ -23,8 +24,12 @@ class WindowLayer(LayerCache):
     """Keys (after RoPE) and values of the last window - 1 tokens, exactly as in transformers' sliding layers.
 
     No method compresses it, so `kept` is None unless it takes the place of a compressed layer. A prompt may have any
-    length, in one piece or in chunks.
+    length, in one piece or in chunks. A piece is held whole until the layer, and its last reader, has attended.
+
+    held   counts the bytes while a prompt is read; None: nothing counts them.
     """
+
+    held: Held | None = None
 
     takes_blocks = True
     batches = True
@@ -85,9 +90,13 @@ class WindowLayer(LayerCache):
     def append(self, keys: Tensor, values: Tensor) -> None:
         if self.k is None:
             self.k, self.v = Growing(keys), Growing(values)
+            if self.held is not None:
+                self.held.add(self.tensors())
         else:
             for store, new in zip(self._stores, (keys, values), strict=True):
+                old = store.buffer
                 store.append(new)
+                self._replaced(old, store)
         self.length += keys.shape[2]
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
@@ -111,9 +120,16 @@ class WindowLayer(LayerCache):
         if self.whole:
             return
         self.length = min(self.length, self.visible(self.seen))
-        first = self._stores[0].length - self.length
-        if first > SLACK:
-            self.k, self.v = (Growing(store.view[:, :, first:].clone()) for store in self._stores)
+        if self._stores.keys.length - self.length > SLACK:
+            for store in self._stores:  # one after the other, so that only one of them exists twice at a time
+                old = store.buffer
+                store.keep_last(self.length)
+                self._replaced(old, store)
+
+    def _replaced(self, old: Tensor, store: Growing) -> None:
+        """Count the buffer that took the place of `old`, if it is another."""
+        if self.held is not None and store.buffer is not old:
+            self.held.replace(old, store.buffer)
 
 
 class ChunkLayer(WindowLayer):

@@ -13,10 +13,10 @@ from transformers import PreTrainedModel
 
 from kvbench.cache.base import StoredLayer, held_bytes, storage_bytes
 from kvbench.cache.beside import Beside
+from kvbench.cache.held import Taken
 from kvbench.cache.kept_positions import Marks
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.reserve_ratio import ReserveRatio
-from kvbench.cache.sliding_window import WindowLayer
 from kvbench.methods.base.method import Method, as_given
 from kvbench.models.layer_kinds import compressed_layers, kinds_at
 from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, Span, reconstruct
@@ -163,7 +163,8 @@ class SharedPass:
 class StreamedPass:
     """A prefill for one setting that compresses each layer as soon as its attention is computed (`memory=stream`).
 
-    At most one uncompressed layer is held, plus the tensors of the method's `layer_stream`. The method must stream.
+    At most one uncompressed layer is held, or those that wait for later layers to read them, plus the tensors of the
+    method's `layer_stream`. The method must stream.
     """
 
     def __init__(
@@ -185,20 +186,19 @@ class StreamedPass:
         wait_for(self.model)
         seconds = time.perf_counter() - started - stream.seconds
         started = time.perf_counter()
+        stream.peak_bytes = 0  # the pass has counted what was held so far, with its other layers
         stream.finish()
         wait_for(self.model)
         stream.seconds += time.perf_counter() - started
-        windows = [layer for layer in state.fixed_layers.values() if isinstance(layer, WindowLayer)]
-        largest = max((layer.token_bytes * layer.seen for layer in windows), default=0)  # before the prompt is cut
         return Compressed(
-            state.whole(stream.layers.caches),
+            state.placed(stream.layers.caches, state.fixed_layers),
             state.logits,
             stream.full_bytes + state.fixed_bytes,
             self.model.dtype.itemsize,
             seconds,
             stream.seconds,
             Beside(),
-            max(stream.peak_bytes, largest) + state.fixed_bytes,
+            max(state.peak_bytes, stream.peak_bytes + state.fixed_bytes),
             device_peak(self.model),
         )
 
@@ -222,7 +222,10 @@ def prefill_pass(
 
 
 class Stream:
-    """Receives layer states from a prefill, compresses each, and counts the bytes held meanwhile."""
+    """Receives layer states from a prefill, compresses each, and counts the bytes held meanwhile.
+
+    The prefill adds what its other layers hold: tokens in sliding windows, states, layers that are not yet complete.
+    """
 
     def __init__(
         self,
@@ -237,26 +240,27 @@ class Stream:
         self.full_bytes = self.peak_bytes = 0
         self.seconds = 0.0
 
-    def __call__(self, layer: LayerState) -> None:
+    def __call__(self, layer: LayerState) -> Taken:
         layer.context, layer.marks = self.context, self.marks
-        self.count(layer)
+        before = self.count(layer)
         finish(layer.keys.device)
         started = time.perf_counter()
         self.layers.take(layer)
         finish(layer.keys.device)
         self.seconds += time.perf_counter() - started
         self.full_bytes += layer.nbytes
-        self.count(layer)
+        return Taken(max(before, self.count(layer)), storage_bytes(self.layers.tensors()))
 
     @torch.inference_mode()
     def finish(self) -> None:
         """Compress the layers whose method needs all layers first."""
         self.layers.finish(self.count)
 
-    def count(self, layer: LayerState) -> None:
-        """Note the bytes held beside a whole layer."""
+    def count(self, layer: LayerState) -> int:
+        """Note and return the bytes held beside a whole layer, with it."""
         held = storage_bytes([*layer.tensors(), *self.layers.tensors()])
         self.peak_bytes = max(self.peak_bytes, held)
+        return held
 
 
 def num_layers(model: PreTrainedModel, n: int) -> int:

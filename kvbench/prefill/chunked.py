@@ -67,6 +67,7 @@ class ChunkedLayer(CaptureLayer):
         start, end = self.seen, self.seen + keys.shape[2]
         if self.stored is None:
             self.stored = tuple(x.new_empty(*x.shape[:2], self.n, x.shape[3]) for x in (keys, values))
+            self.held.add(self.stored)
         for store, new in zip(self.stored, (keys, values), strict=True):
             store[:, :, start:end] = new
         self.keys, self.values = (store[:, :, :end] for store in self.stored)

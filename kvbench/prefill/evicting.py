@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from kvbench.cache.held import Held
 from kvbench.errors import UserError
 from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.layer_kinds import check_continues
@@ -47,20 +48,6 @@ class EvictingPrefill(PrefillPlan):
 
 
 @dataclass
-class Held:
-    """Bytes of keys and values in all layers, now and at most."""
-
-    now: int = 0
-    most: int = 0
-
-    def replace(self, old: Tensor | None, new: Tensor) -> Tensor:
-        """Count `new`, which briefly exists beside the `old` tensor that it replaces."""
-        self.most = max(self.most, self.now + new.nbytes)
-        self.now += new.nbytes - (0 if old is None else old.nbytes)
-        return new
-
-
-@dataclass
 class Tokens:
     """The tokens of a layer that are left of the prompt so far.
 
@@ -95,14 +82,14 @@ class EvictingLayer(AttendingLayer):
         self,
         keep: Keep,
         needs: Needs,
-        held: Held,
         index: int = 0,
         num_layers: int = 1,
         window: int | None = None,
     ):
         """See CaptureLayer for the last three."""
         super().__init__()
-        self.keep, self.needs, self.held = keep, needs, held
+        self.keep, self.needs = keep, needs
+        self.held = Held()  # of all layers of the pass
         self.rope: Rope | None = None  # of the layer
         self.index, self.num_layers, self.window = index, num_layers, window
         self.left: Tokens | None = None
@@ -152,6 +139,12 @@ class EvictingLayer(AttendingLayer):
         self.state = self.state_of(scaling, num_attention_heads)
         self.state.prompt, self.state.positions = self.seen, self.tokens.positions
 
+    def hand_over(self, release: Release) -> None:
+        """Pass the layer's state to `release` and hold nothing afterwards."""
+        state, self.state, self.left = self.state, None, None
+        assert state is not None, "`attend` comes first"
+        self.held.hand_over(state.tensors(), release(state))
+
     def observe(self, query: Tensor, scaling: Scaling) -> None:
         """Make the needed observations of query [1, num_attention_heads, q, head_dim]."""
         if self.needs.window:
@@ -194,7 +187,7 @@ def evicting_prefill(
     """Run `model` over input_ids [n] in chunks; after each chunk every layer drops tokens.
 
     Layers with a sliding window or a state of fixed size keep it. `peak_bytes` of the result counts the keys and values
-    of all layers, and the copy that replaces one of them.
+    of all layers, and the copy that replaces one of them. `release` gets the layers after the whole pass.
     Raises UserError for a model whose rotation depends on the length of the text, which a chunk does not know.
     """
     if growth := growth_of(model):
@@ -203,14 +196,13 @@ def evicting_prefill(
             "does not know"
         )
     check_continues(model.config, "tokens are dropped chunk by chunk")
-    held = Held()
-    layers = PromptLayers(model, len(input_ids), needs, partial(EvictingLayer, plan.keep, needs, held))
+    layers = PromptLayers(model, len(input_ids), needs, partial(EvictingLayer, plan.keep, needs))
     for ids in input_ids[None].to(model.device).split(plan.chunk, dim=1):
         logits = layers.read(model, ids)
     state = layers.state(logits, [])
-    state.peak_bytes = held.most + state.fixed_bytes
     if release is not None:
-        for layer in state.layers:
-            release(layer)
         state.layers = []
+        for layer in layers.captures:
+            layer.hand_over(release)
+        state.peak_bytes = layers.held.most
     return state

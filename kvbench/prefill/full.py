@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import NoCache, StoredLayer
+from kvbench.cache.held import Held
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import ChunkLayer, WindowLayer
 from kvbench.models.attending_layer import AttendingLayer
@@ -50,6 +51,7 @@ class CaptureLayer(AttendingLayer):
         super().__init__()
         self.needs, self.release, self.index, self.num_layers = needs, release, index, num_layers
         self.window = window
+        self.held = Held()  # of all layers of the pass
         self.rope: Rope | None = None  # of the layer
         self.projection: Tensor | None = None  # of values, if the norms of projected values are needed
         self.latents: Latents | None = None  # of all tokens so far
@@ -58,12 +60,15 @@ class CaptureLayer(AttendingLayer):
         self.blocks: dict[Blocks, BlockSums] = {}
 
     def keep_latents(self, latents: Latents) -> None:
-        parts = [latents] if self.latents is None else [self.latents, latents]
+        before = self.latents
+        parts = [latents] if before is None else [before, latents]
         self.latents = Latents(*(torch.cat(rows, dim=2) for rows in zip(*parts, strict=True)))
+        self.held.add(self.latents)
+        self.held.drop(before or ())
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         # values are a view of the projection; a copy owns only its bytes
-        self.keys, self.values = keys.contiguous(), values.contiguous()
+        self.keys, self.values = (self.held.replace(None, x.contiguous()) for x in (keys, values))
 
     def observe(self, query: Tensor, scaling: Scaling, lse: Tensor | None = None) -> LayerState:
         """The layer's state with its observations, from query [1, num_attention_heads, n, head_dim] and, if known, its
@@ -130,7 +135,7 @@ class CaptureLayer(AttendingLayer):
         """Keep the layer's state, or release it after every reader has attended."""
         self.state = state
         if self.release is not None and not self.unread:
-            self.release(state)
+            self.held.hand_over(state.tensors(), self.release(state))
             self.keys = self.values = self.latents = self.state = None
 
     def attention(self, query: Tensor, scaling: Scaling) -> AttentionOutput:
@@ -155,17 +160,22 @@ class PromptLayers:
         of_any_length, self.kinds = kinds_of(model.config), kinds_at(model.config, n)
         self.needs, self.places = needs, compressed_layers(self.kinds)
         windows = [of_any_length[place].window for place in self.places]
+        self.held = Held()
         self.captures = [make(index, len(self.places), window) for index, window in enumerate(windows)]
         ropes = ropes_of(model)
         for layer, place in zip(self.captures, self.places, strict=True):
             kind = self.kinds[place]
-            layer.readers, layer.latent, layer.rope = kind.readers, kind.latent, ropes[place]
+            layer.readers, layer.latent, layer.rope, layer.held = kind.readers, kind.latent, ropes[place], self.held
         # a second pass begins at the context's end, from which a window must look back past the prompt's last tokens
         self.fixed_layers = {
             place: layer_of(kind, whole=bool(needs.reconstructions))
             for place, kind in enumerate(self.kinds)
             if not kind.compressed
         }
+        self.held.states = [fixed for fixed in self.fixed_layers.values() if isinstance(fixed, LinearState)]
+        for fixed in self.fixed_layers.values():
+            if isinstance(fixed, WindowLayer):
+                fixed.held = self.held
         self.all: list[Any] = interleaved(self.captures, self.fixed_layers)
         if needs.value_output_norm:
             for layer, weight in zip(self.captures, output_projections(model, self.places), strict=True):
@@ -186,10 +196,12 @@ class PromptLayers:
         if similarities and states:  # released layers have no states
             for state, similarity in zip(states, similarities, strict=True):
                 state.hidden_similarity = similarity
-        fixed = {place: trimmed(layer) for place, layer in self.fixed_layers.items()}
+        for place, layer in self.fixed_layers.items():  # one after the other, so that only one of them exists twice
+            self.fixed_layers[place] = self.all[place] = trimmed(layer)
+        self.held.note()
         latent = any(kind.latent for kind in self.kinds)
         readers = [kind.readers for kind in self.kinds]
-        return PrefillState(states, logits, fixed_layers=fixed, readers=readers, latent=latent)
+        return PrefillState(states, logits, self.held.most, self.fixed_layers, readers, latent)
 
 
 def layer_of(kind: LayerKind, whole: bool) -> StoredLayer:
@@ -205,7 +217,13 @@ def layer_of(kind: LayerKind, whole: bool) -> StoredLayer:
 
 def trimmed(layer: StoredLayer) -> StoredLayer:
     """A layer after the prompt, without the slack of a sliding window that is not kept whole."""
-    return layer.cut(layer.seen) if isinstance(layer, WindowLayer) and not layer.whole else layer
+    if not isinstance(layer, WindowLayer) or layer.whole:
+        return layer
+    cut = layer.cut(layer.seen)
+    if layer.held is not None:
+        layer.held.add(cut.tensors())
+        layer.held.drop(layer.tensors())
+    return cut
 
 
 @torch.inference_mode()

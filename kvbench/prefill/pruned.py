@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
+from kvbench.cache.held import Held
 from kvbench.errors import UserError
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.layer_kinds import LayerKind, kinds_at
@@ -106,12 +107,17 @@ def pruned_prefill(
     _check_walk(model, ids[:, :TRIAL])
     forget_lengths(model)
     ropes = ropes_of(model)
-    states: list[LayerState] = []
+    held = Held()
+    layers: list[PrunedLayer] = []
 
     def capture(index: int, positions: Tensor) -> PrunedLayer:
-        return PrunedLayer(ropes[index], release or states.append, plan, index, positions)
+        layer = PrunedLayer(ropes[index], release, plan, index, positions)
+        layer.held = held
+        layers.append(layer)
+        return layer
 
-    return PrefillState(states, _walk(model, ids, capture).to(model.device))
+    logits = _walk(model, ids, capture).to(model.device)
+    return PrefillState([layer.state for layer in layers if layer.state is not None], logits, held.most)
 
 
 def _walk(model: PreTrainedModel, ids: Tensor, capture: Callable[[int, Tensor], PrunedLayer]) -> Tensor:

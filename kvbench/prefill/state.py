@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from kvbench.cache.base import LayerCache, StoredLayer
+from kvbench.cache.held import Taken
 from kvbench.cache.kept_positions import Marks
 from kvbench.cache.latents import LatentCache
 from kvbench.cache.sliding_window import WindowLayer, fixed_bytes
@@ -171,7 +172,7 @@ class PrefillState:
 
     layers: list[LayerState]  # the compressed layers; empty if they were released during the pass
     logits: Tensor  # [vocab_size] of the last prompt position, which give the first new token
-    peak_bytes: int = 0  # of the pass, if the pass compressed
+    peak_bytes: int = 0  # most bytes that all layers of the pass, and the receiver of released ones, held at once
     # the layers that no method compresses by their number in the model: sliding windows, states of fixed size, layers
     # that store nothing
     fixed_layers: dict[int, StoredLayer] = field(default_factory=dict)
@@ -193,8 +194,9 @@ class PrefillState:
         return fixed_bytes(self.fixed_layers.values())
 
     def settle(self) -> None:
-        """Drop the part of `fixed_layers` that only a second pass over the context needs."""
-        self.fixed_layers = {place: settled(layer) for place, layer in self.fixed_layers.items()}
+        """Drop the part of `fixed_layers` that only a second pass over the context needs, one layer after the other."""
+        for place, layer in self.fixed_layers.items():
+            self.fixed_layers[place] = settled(layer)
 
     def whole(self, caches: Sequence[LayerCache]) -> list[StoredLayer]:
         """The caches of all layers: a method's caches of `layers`, and copies of `fixed_layers`."""
@@ -225,5 +227,6 @@ def interleaved(layers: Sequence[Any], fixed_layers: Mapping[int, Any]) -> list[
     return [fixed_layers[place] if place in fixed_layers else next(remaining) for place in places]
 
 
-# Receives the state of each layer as soon as its attention is computed. The state is freed unless it keeps it.
-Release = Callable[[LayerState], None]
+# Receives the state of each layer as soon as its attention is computed. The state is freed unless it keeps it; then it
+# returns the bytes that it holds, if the peak of the pass is to count them.
+Release = Callable[[LayerState], Taken | None]

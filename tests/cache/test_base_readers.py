@@ -6,7 +6,7 @@ from kvbench.cache.sliding_window import WindowLayer
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods.simlayerkv.method import FirstDecodeDecision, FirstDecodeLayer
 from kvbench.prefill import FullPrefill, Needs
-from kvbench.prefill.evicting import EvictingLayer, Held
+from kvbench.prefill.evicting import EvictingLayer
 from kvbench.prefill.full import CaptureLayer
 from tests.support.every_method import setting
 from tests.support.hybrids import hybrid_model
@@ -68,7 +68,7 @@ def test_a_layer_is_judged_at_the_first_token_once_the_last_reader_has_attended(
 
 
 def test_a_prompts_chunk_is_evicted_once_the_last_reader_has_attended():
-    layer = EvictingLayer(lambda state: torch.arange(3)[None], Needs(), Held())
+    layer = EvictingLayer(lambda state: torch.arange(3)[None], Needs())
     layer.readers = 1
     layer.update(vectors(20), vectors(20))
     out = layer.attend(vectors(20, heads=6), SCALING)

@@ -1,18 +1,22 @@
 """A prefill that drops tokens after each chunk: transformers with a cache cut by hand, and the bytes held."""
 
 import weakref
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 from transformers import DynamicCache
 
+from kvbench.cache.held import Held
 from kvbench.errors import UserError
 from kvbench.models.cache_argument import as_argument
 from kvbench.ops.column_sums import column_sums
-from kvbench.prefill import EvictingPrefill, Needs, prefill
+from kvbench.prefill import EvictingPrefill, Needs, PrefillState, prefill
 from kvbench.prefill.chunked import ChunkedPrefill
-from kvbench.prefill.evicting import EvictingLayer, Held
+from kvbench.prefill.evicting import EvictingLayer
+from tests.support.hybrids import hybrid_model
+from tests.support.living import Living
 from tests.support.sliding import sliding_model
 from tests.support.tiny import LAYOUTS, prompt, tiny_model
 
@@ -90,7 +94,7 @@ def test_last_queries_and_the_attention_of_all_are_those_of_the_tokens_that_are_
     generator, scaling = torch.Generator().manual_seed(0), 0.3
     keys, queries = (torch.randn(heads, 25, 8, generator=generator) for heads in (2, 6))
     best = torch.tensor([[0, 3, 5, 9, 11, 14, 18, 19], [1, 2, 3, 4, 5, 6, 7, 8]])
-    layer = EvictingLayer(lambda state: best if state.n == 20 else None, Needs(5, True), Held(), 1, 3)
+    layer = EvictingLayer(lambda state: best if state.n == 20 else None, Needs(5, True), 1, 3)
     for start in (0, 20, 22):
         new = slice(start, {0: 20, 20: 22, 22: 25}[start])
         layer.update(keys[None, :, new], keys[None, :, new])
@@ -122,7 +126,8 @@ class WatchedHeld(Held):
 
 def test_keys_are_free_before_values_are_replaced_as_the_peak_counts_them():
     held, query = WatchedHeld(), torch.ones(1, 6, 20, 8)
-    layer = EvictingLayer(lambda state: torch.arange(15)[None], Needs(5, True), held)
+    layer = EvictingLayer(lambda state: torch.arange(15)[None], Needs(5, True))
+    layer.held = held
     for _ in range(3):
         layer.update(torch.randn(1, 2, 20, 8), torch.randn(1, 2, 20, 8))
         layer.attend(query, 0.3)
@@ -139,6 +144,18 @@ def test_layers_with_a_sliding_window_keep_it():
     first = (state.fixed_layers[0].k.view, whole.fixed_layers[0].k.view)  # below the layers that drop tokens
     torch.testing.assert_close(*first, rtol=1e-4, atol=1e-4)
     assert state.peak_bytes > state.fixed_bytes + sum(2 * layer.keys.nbytes for layer in state.layers)
+
+
+@pytest.mark.parametrize("make", [tiny_model, partial(sliding_model, "gemma3"), partial(hybrid_model, "gemma3n_text")])
+def test_the_peak_is_what_lived_with_the_layers_that_nothing_drops(make, monkeypatch):
+    model, peaks, living = make(), [], Living(monkeypatch)
+
+    def read() -> PrefillState:
+        state = plan(40).run(model, prompt(N), Needs())
+        peaks.append(state.peak_bytes)
+        return state
+
+    assert living.most_while(read) == peaks[0]
 
 
 def test_a_release_gets_each_layer_when_the_prompt_has_been_read():

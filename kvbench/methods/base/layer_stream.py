@@ -19,7 +19,7 @@ class LayerStream(ABC):
     def take(self, layer: LayerState) -> None:
         """Compress the next layer. Afterwards only `tensors()` still holds any of its keys and values."""
 
-    def finish(self, count: Callable[[LayerState], None]) -> None:  # noqa: B027 - most subclasses have no work left
+    def finish(self, count: Callable[[LayerState], object]) -> None:  # noqa: B027 - most subclasses have no work left
         """Make the caches that need all layers.
 
         `count(layer)` is called whenever a whole layer is in memory in addition to `tensors()`.

@@ -59,7 +59,7 @@ class Cascade(LayerStream):
         for index, held in enumerate(self.held):
             held.cut(roomy.select(held.state, index, self.num_layers, self.budget).mask(held.state).any(dim=1))
 
-    def finish(self, count: Callable[[LayerState], None]) -> None:
+    def finish(self, count: Callable[[LayerState], object]) -> None:
         final = self.method.with_budgets(replace(self.method.budgets, weights=self.weights))
         while self.held:
             layer = self.held[0].whole()

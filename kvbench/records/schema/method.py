@@ -64,7 +64,7 @@ class MethodRecord(Decoding, Ratios, OfSetting):
         "1",
         optional=True,
     )
-    peak_cache_bytes: Count = field("keys and values at the largest moment, counted", "bytes")
+    peak_cache_bytes: Count = field("keys, values and states of all layers at the largest moment, counted", "bytes")
     peak_device_bytes: Count | None = field("the GPU allocator's peak, model included; null on a CPU", "bytes")
     prefill_seconds: Number = field("prefill with the observations that the pass's settings need", "s")
     compress_seconds: Number = field("compression of the prompt", "s")

@@ -25,7 +25,9 @@ class SpeedRecord(where_it_fits(Decoding), where_it_fits(Ratios), OfSetting):  #
     sequences: Count | None = field("sequences in the batch", "sequences")
     prefilled_bytes: Count | None = field("the batch's caches once its prompts are compressed", "bytes")
     decoded_bytes: Count | None = field("the batch's caches after the last token", "bytes")
-    peak_cache_bytes: Count | None = field("keys and values at the largest moment, counted", "bytes")
+    peak_cache_bytes: Count | None = field(
+        "keys, values and states of all layers at the largest moment, counted", "bytes"
+    )
     peak_device_bytes: Count | None = field("the GPU allocator's peak, model included; null on a CPU", "bytes")
     prefill_seconds: Number | None = field("median, one sequence", "s")
     compress_seconds: Number | None = field("median, one sequence", "s")

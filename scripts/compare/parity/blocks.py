@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kvbench.methods import ChunkedEviction, Eviction, KeyDiff, KNorm
 from kvbench.prefill import Needs
-from kvbench.prefill.evicting import EvictingLayer, Held
+from kvbench.prefill.evicting import EvictingLayer
 from scripts.compare.parity import tensors
 from scripts.compare.parity.agreement import Agreement
 from scripts.compare.parity.checkout import commit, load
@@ -77,7 +77,7 @@ def prompts(dtype: torch.dtype) -> Iterator[Layer]:
 def chunked(method: ChunkedEviction, layer: Layer, budget: int) -> Tensor:
     """The positions [heads, budget] that are left of a layer's tokens after the last chunk."""
     keep = method.plan(layer.n, 1, budget).keep
-    left = EvictingLayer(keep, Needs(), Held())
+    left = EvictingLayer(keep, Needs())
     for start in range(0, layer.n, method.chunk):
         new = slice(start, start + method.chunk)
         left.update(layer.keys[None, :, new], layer.keys[None, :, new])
