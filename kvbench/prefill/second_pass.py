@@ -1,13 +1,15 @@
 """The second pass over a context: the model reads it again after its own cache (KVzip)."""
 
 import copy
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import StoredLayer, storage_bytes
+from kvbench.cache.held import Held
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.sliding_window import WindowLayer
 from kvbench.errors import UserError
@@ -55,7 +57,7 @@ class RereadLayer(AttendingLayer):
         self.group, self.seen = group, end
         self.readers, self.weighing = readers, weighing
         self.latent = layer.latents is not None
-        self.held = 0  # bytes of the copy of keys and values
+        self.held = Held()  # of all layers while the chunk is read
 
     def keep_latents(self, latents: Latents) -> None:
         """Nothing is kept of the tokens that are read again."""
@@ -63,9 +65,9 @@ class RereadLayer(AttendingLayer):
     def append(self, keys: Tensor, values: Tensor) -> None:
         past = self.layer.keys[None, :, : self.end], self.layer.values[None, :, : self.end]
         self.keys, self.values = (
-            torch.cat([*self.in_parts(x), new], dim=2) for x, new in zip(past, (keys, values), strict=True)
+            self.held.replace(None, torch.cat([*self.in_parts(x), new], dim=2))
+            for x, new in zip(past, (keys, values), strict=True)
         )
-        self.held = self.keys.nbytes + self.values.nbytes
 
     def in_parts(self, past: Tensor) -> list[Tensor]:
         """The prefix and the chunk, which are scored, then the rest of the context."""
@@ -104,6 +106,7 @@ class RereadLayer(AttendingLayer):
 
     def _drop_unless_unread(self) -> None:
         if not self.unread:
+            self.held.drop([self.keys, self.values])
             self.keys = self.values = None
 
 
@@ -113,7 +116,8 @@ def reconstruct(
 ) -> int:
     """Read the context in input_ids [n] again and add its scores to `state`, the result of a full pass over them.
 
-    Every layer gets `reconstruction[how]`. Returns the peak bytes of keys and values.
+    Every layer gets `reconstruction[how]`. Returns the peak bytes of keys, values and states: `state`, the layers that
+    read again, and the layers that no method compresses, as they were at the context's end.
 
     Raises UserError for a model whose rotation depends on the length of the text, which grows here.
     """
@@ -125,11 +129,12 @@ def reconstruct(
     n = len(input_ids)
     start, end = frame.span(n)
     prefix = min(start or how.sinks, end)
-    fixed = fixed_layers_at(model, input_ids, state, end)
+    fixed, making = fixed_layers_at(model, input_ids, state, end)
+    beside = bytes_of([*state.layers, *state.fixed_layers.values(), *fixed.values()])
+    peak = max(making, beside)
     places = [at for at in range(len(state.readers)) if at not in fixed]
     readers = [state.readers[at] for at in places]
     scores = [torch.full((x.num_key_value_heads, n), float("inf"), device=x.keys.device) for x in state.layers]
-    held = 0
     with how.weighing(model, places) as weighings:
         for start in range(prefix, end, how.chunk):
             chunk = slice(start, min(start + how.chunk, end))
@@ -138,32 +143,63 @@ def reconstruct(
                 RereadLayer(layer, end, prefix, chunk, row, how.group, count, weighing)
                 for layer, row, count, weighing in zip(state.layers, scores, readers, weighings, strict=True)
             ]
-            all_layers = interleaved(layers, copy.deepcopy(fixed))
-            ids = ids[None].to(model.device)
-            model(
-                input_ids=ids,
-                **as_argument(model, Cache(layers=all_layers)),
-                position_ids=positions_after(end, ids),
-                use_cache=True,
-                logits_to_keep=1,
-            )
-            held = max(held, *(layer.held for layer in layers))
+            peak = max(peak, beside + read_again(model, ids, end, layers, fixed))
     for layer, row in zip(state.layers, scores, strict=True):
         layer.reconstruction[how] = ContextScores(row, n - (end - prefix))
-    beside = sum(storage_bytes(layer.tensors()) for layer in state.fixed_layers.values())
-    return state.nbytes + beside + held
+    return peak
 
 
-def fixed_layers_at(model: PreTrainedModel, input_ids: Tensor, state: PrefillState, end: int) -> dict[int, StoredLayer]:
-    """The layers that no method compresses, in their state after the first `end` of the input_ids [n].
+def read_again(
+    model: PreTrainedModel, ids: Tensor, end: int, layers: Sequence[RereadLayer], fixed: Mapping[int, StoredLayer]
+) -> int:
+    """Read ids [q] after the first `end` tokens, with copies of the layers in `fixed`.
 
-    A sliding window is cut. A state of fixed size cannot go back: if the prompt goes on after the context, the model
-    reads the context once more to compute it.
+    Returns the most bytes that `layers` and the copies held at once.
     """
-    if end < len(input_ids) and any(isinstance(layer, LinearState) for layer in state.fixed_layers.values()):
-        return prefill(model, input_ids[:end], Needs(), release=lambda layer: None).fixed_layers
-    layers = state.fixed_layers.items()
-    return {at: layer.cut(end) if isinstance(layer, WindowLayer) else layer for at, layer in layers}
+    copies = {
+        at: layer.cut(end) if isinstance(layer, WindowLayer) else copy.deepcopy(layer) for at, layer in fixed.items()
+    }
+    held = Held(states=[layer for layer in copies.values() if isinstance(layer, LinearState)])
+    for window in copies.values():
+        if isinstance(window, WindowLayer):
+            window.held = held
+            held.add(window.tensors())
+    for layer in layers:
+        layer.held = held
+    ids = ids[None].to(model.device)
+    model(
+        input_ids=ids,
+        **as_argument(model, Cache(layers=interleaved(layers, copies))),
+        position_ids=positions_after(end, ids),
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    return held.most
+
+
+class FixedLayers(NamedTuple):
+    layers: dict[int, StoredLayer]  # by their number in the model
+    peak: int  # most bytes of keys, values and states while they were made, 0 if nothing was
+
+
+def fixed_layers_at(model: PreTrainedModel, input_ids: Tensor, state: PrefillState, end: int) -> FixedLayers:
+    """The layers that no method compresses, with states after the first `end` of the input_ids [n].
+
+    A sliding window can be cut there. A state of fixed size cannot go back: if the prompt goes on after the context,
+    the model reads the context once more to compute it.
+    """
+    fixed = state.fixed_layers
+    if end == len(input_ids) or not any(isinstance(layer, LinearState) for layer in fixed.values()):
+        return FixedLayers(fixed, 0)
+    before = bytes_of([*state.layers, *fixed.values()])
+    context = prefill(model, input_ids[:end], Needs(), release=lambda layer: None)
+    layers = {at: context.fixed_layers[at] if isinstance(layer, LinearState) else layer for at, layer in fixed.items()}
+    return FixedLayers(layers, before + context.peak_bytes)
+
+
+def bytes_of(layers: Sequence[LayerState | StoredLayer]) -> int:
+    """Bytes of the storages of all layers, each once: latents, too, beside the keys and values that they became."""
+    return storage_bytes(tensor for layer in layers for tensor in layer.tensors())
 
 
 def request_ids(how: Reconstruction, frame: ContextFrame, input_ids: Tensor, start: int, prefix: int) -> list[int]:
