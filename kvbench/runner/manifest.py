@@ -19,6 +19,7 @@ from kvbench.records.identity import identity_of
 from kvbench.records.manifest import end_manifest, next_number, write_manifest
 from kvbench.records.store import Store
 from kvbench.runner.job_state import ended_by, place
+from kvbench.runner.own_classes import own_code
 from kvbench.runner.shards import requested_keys
 from kvbench.utils.console import warn
 from kvbench.utils.environment import environment, now
@@ -110,6 +111,7 @@ def opening(
         **place(),
         **environment(),
         **({"plugins": code} if (code := plugins_of(run, shard)) else {}),
+        **({"own_code": files} if (files := own_code(run)) else {}),
         **({"checkpoint_dtype": published} if (published := getattr(run.loaded, "checkpoint_dtype", None)) else {}),
         **made_by,
         "requested": [digest(setting.key) for setting in run.settings],

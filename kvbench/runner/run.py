@@ -23,6 +23,7 @@ from kvbench.records.store import Store, keys_in
 from kvbench.runner.manifest import folder_identity, manifest_of, opening, write_again
 from kvbench.runner.next_commands import next_commands, print_next
 from kvbench.runner.out_of_memory import out_of_memory
+from kvbench.runner.own_classes import warn_of_changes
 from kvbench.runner.progress import with_progress
 from kvbench.runner.request import Request, build_request, check_longest
 from kvbench.runner.shards import first_of_each_task, requested_keys
@@ -80,6 +81,7 @@ def make_records(
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are computed again")
         with on_disk(f"write to {folder}"):
             write_samples(folder, samples)
+        warn_of_changes(run, folder)
         manifest = opening(cfg, run, identity, own_samples, store, request.kind.made_by(run))
         tracker = Tracker(cfg.wandb, f"{name} {request.shard.name}".strip(), folder, warn)
         with tracker, manifest_of(folder, manifest, store, started) as manifest_path:

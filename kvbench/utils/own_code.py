@@ -37,10 +37,18 @@ def raised_in(error: BaseException) -> str:
     return next((name for name in reversed([*names]) if name not in sys.stdlib_module_names), "")
 
 
+def is_users(filename: str) -> bool:
+    """Whether a file is the user's: not kvbench's, a plug-in's or an installed package's."""
+    return _is_outside(filename) and _plugin_with(filename) is None
+
+
 def _is_own(filename: str) -> bool:
+    return _is_outside(filename) or _plugin_with(filename) is not None
+
+
+def _is_outside(filename: str) -> bool:
     path = Path(filename)
-    outside = path.is_absolute() and not any(path.is_relative_to(folder) for folder in _FOLDERS)
-    return outside or _plugin_with(filename) is not None
+    return path.is_absolute() and not any(path.is_relative_to(folder) for folder in _FOLDERS)
 
 
 def _plugin_with(filename: str) -> Plugin | None:

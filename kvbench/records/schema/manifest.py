@@ -111,6 +111,11 @@ class Manifest(JobNote):
         since="0.2",
         optional=True,
     )
+    own_code: dict[Text, Text] = field(
+        "SHA-256 of the files of the user's own classes that made the records, by module; missing without any",
+        since="0.2",
+        optional=True,
+    )
     python: Text = field("version of Python", optional=True, always=True)
     kernels: Text = field("backend of the operators: torch, or triton and its version", since="0.2", optional=True)
     sdpa: Text = field("torch's backend of a prompt's attention; math makes n × n weights", since="0.2", optional=True)

@@ -1,0 +1,48 @@
+"""The user's own files that make a run's records: their hashes, and a warning where one has changed since."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from kvbench.evaluation.record import AnyRun
+from kvbench.records.manifest import read_manifests
+from kvbench.utils.console import warn
+from kvbench.utils.hashing import file_hash
+from kvbench.utils.own_code import is_users
+from kvbench.utils.versions import parts, versions
+
+
+def own_code(run: AnyRun) -> dict[str, str]:
+    """SHA-256 of the files of the user's own classes that make a run's records, by module."""
+    return _code(run.benchmark) | {module: sha for setting in run.settings for module, sha in _code(setting).items()}
+
+
+def warn_of_changes(run: AnyRun, folder: Path) -> None:
+    """Warn of the files that had other contents when records of the same settings and versions were made."""
+    if not own_code(run):
+        return
+    changed: set[str] = set()
+    for manifest in read_manifests(folder)[0].values():
+        if manifest.get("records") == 0:
+            continue
+        earlier, recorded = manifest.get("own_code") or {}, (manifest.get("versions") or {}).get("settings") or {}
+        # another version makes records of other keys, or for a benchmark in another folder
+        same = [setting for setting in run.settings if versions(vars(setting)).items() <= recorded.items()]
+        for maker in (run.benchmark, *same):
+            changed |= {module for module, sha in _code(maker).items() if earlier.get(module, sha) != sha}
+    for name in sorted(str(sys.modules[module].__file__) for module in changed):
+        warn(
+            f"{Path(name).name} changed since records of this folder were made: raise the `version` of its class, or "
+            "choose another output_dir"
+        )
+
+
+def _code(maker: Any) -> dict[str, str]:
+    """SHA-256 of the files that define the classes of a setting or benchmark, of its parts, and their bases.
+
+    Classes of kvbench and of plug-ins have versions, and those of a notebook no file.
+    """
+    kinds = {kind for part in (maker, *vars(maker).values(), *parts(vars(maker))) for kind in type(part).__mro__}
+    modules = {name: getattr(sys.modules.get(name), "__file__", None) for name in {kind.__module__ for kind in kinds}}
+    files = {name: file for name, file in sorted(modules.items()) if file and is_users(file)}
+    return {name: file_hash(Path(file)) for name, file in files.items() if Path(file).is_file()}
