@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
+from kvbench.utils.checked import Checked
 from kvbench.utils.versions import Versioned, parts
 
 
@@ -20,7 +21,7 @@ class Launches(NamedTuple):
     compress_waits: int = 1  # of the compression of a prompt
 
 
-class Stated(Versioned):
+class Stated(Checked, Versioned):
     """A method or a part of one, with its exceptions from the rules that hold for all others.
 
     `short` has values for the tests: smaller values of fields whose defaults have no effect on a prompt of a hundred

@@ -7,15 +7,17 @@
 
 `WindowAttention(window=0)` raises UserError("window=0 must be an integer of at least 1"). Checks are strict: `true` is
 no number, "8" is no integer; an integer is a float, too. Constraints between two fields belong to `__post_init__`.
+Subclasses of `Checked` are checked under a plain `@dataclass`, too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import NoneType
-from typing import Annotated, Any, Literal, dataclass_transform, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, dataclass_transform, get_args, get_origin
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs
 
 from kvbench.errors import UserError, unknown
 
@@ -47,6 +49,7 @@ _KINDS = {
     "string_type": "a text",
     "string_too_short": "a text that is not empty",
     "list_type": "a list",
+    "tuple_type": "a tuple",
     "dict_type": "a mapping",
     "mapping_type": "a mapping",
 }
@@ -70,6 +73,42 @@ def checked(cls: type | None = None, *, prefix: str = "", **options: Any) -> Any
         return form
 
     return decorate if cls is None else decorate(cls)
+
+
+class Checked:
+    """A base of classes whose fields are checked however they are declared.
+
+    The `__init__` that a plain `@dataclass` makes checks nothing, and is there only after the class: the first object
+    replaces it.
+    """
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        for kind in cls.__mro__:
+            _check_plain(kind)
+        if (args or kwargs) and cls.__init__ is object.__init__:
+            raise TypeError(f"{cls.__name__}() takes no arguments")  # what `object` says to a class without `__new__`
+        return super().__new__(cls)
+
+
+def _check_plain(kind: type[Any]) -> None:
+    """Replace the `__init__` that `dataclasses.dataclass` has written into a class."""
+    written = vars(kind).get("__init__")
+    if getattr(getattr(written, "__code__", None), "co_filename", "") != "<string>":
+        return
+    if not hasattr(kind, "__pydantic_config__"):  # a checked base has it
+        kind.__pydantic_config__ = _CONFIG
+    try:
+        adapter = TypeAdapter(kind)
+    except Exception:  # of many kinds, for an annotation that cannot be checked
+        return
+    if not adapter.pydantic_complete:  # an annotation that is not known at runtime
+        return
+
+    @wraps(vars(kind)["__init__"])
+    def init(self: object, *args: object, **kwargs: object) -> None:
+        adapter.validator.validate_python(ArgsKwargs(args, kwargs), self_instance=self)
+
+    setattr(kind, "__init__", _one_line(init, kind, ""))  # noqa: B010 - mypy refuses an assignment
 
 
 def _one_line(init: Callable[..., Any], form: type[Any], prefix: str) -> Callable[..., Any]:
@@ -154,8 +193,8 @@ def _allowed(error: dict[str, Any], form: type[Any]) -> str:
     if kind in _KINDS:
         bounds = _bounds(form, error["loc"]) if kind in ("int_type", "float_type", "int_from_float") else ""
         return f"{_KINDS[kind]} {bounds}".rstrip()
-    if kind == "is_instance_of":
-        return f"a {context['class']}"
+    if kind in ("is_instance_of", "dataclass_exact_type"):
+        return f"a {context.get('class') or context['class_name']}"
     if kind == "literal_error":
         return str(context["expected"])
     if kind == "too_short":

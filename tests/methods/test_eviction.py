@@ -262,3 +262,25 @@ def test_h2o_scores_do_not_saturate_in_half_precision():
 def test_bad_parameters_are_refused_in_one_sentence(make, message):
     with pytest.raises(UserError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"granularity": "kv_hed"}, "unknown granularity 'kv_hed'. Did you mean 'kv_head'?"),
+        ({"group_reduce": "median"}, "unknown group_reduce 'median'. Did you mean 'mean'? Allowed: max, mean, sum"),
+        (
+            {"grop_reduce": "max"},
+            "unknown parameter of MyMethod 'grop_reduce'. Did you mean 'group_reduce'? Allowed: all",
+        ),
+        ({"scoring": {"recent": "x"}}, "recent='x' must be an integer"),
+    ],
+)
+def test_a_method_of_the_users_checks_the_values_of_its_fields(values, line):
+    values = {
+        key: {"_target_": f"{KeyNorm.__module__}.KeyNorm"} | value if isinstance(value, dict) else value
+        for key, value in values.items()
+    }
+    with pytest.raises(UserError) as error:
+        build_settings({"mine": {"_target_": f"{MyMethod.__module__}.MyMethod", **values}}, 0.5, None)
+    assert line in str(error.value)

@@ -1,12 +1,14 @@
 """Types with constraints: every bad value is one line with the key, the value and what is allowed."""
 
+import copy
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import pytest
 from pydantic import AfterValidator, Field
 
 from kvbench.errors import UserError
-from kvbench.utils.checked import Fraction, Names, NonNegative, Positive, PositiveNumber, Share, checked
+from kvbench.utils.checked import Checked, Fraction, Names, NonNegative, Positive, PositiveNumber, Share, checked
 
 
 def _even(value: int) -> int:
@@ -83,3 +85,86 @@ def test_a_parameter_that_is_missing_is_named():
             depths: list[Annotated[int, Field(ge=0, le=9)] | Annotated[float, Field(ge=0, le=9)]]
 
         Depths(depths=[0, 10])
+
+
+@checked
+class Base(Checked):
+    mode: Literal["sum", "mean"] = "sum"
+
+
+@dataclass
+class Mine(Base):
+    """As a user declares it."""
+
+    recent: int = 8
+    other: Base | None = None
+    seen: int = 0
+
+    def __post_init__(self):
+        self.seen += 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alone(Checked):
+    part: Mine
+    layers: tuple[int, ...] = ()
+
+
+class Further(Mine):
+    pass
+
+
+class ByHand(Mine):
+    def __init__(self, text):
+        super().__init__(mode=text)
+
+
+@pytest.mark.parametrize(
+    ("made", "line"),
+    [
+        (lambda: Mine(mode="men"), "unknown mode 'men'. Did you mean 'mean'? Allowed: mean, sum"),
+        (
+            lambda: Mine(mod="sum"),
+            "unknown parameter of Mine 'mod'. Did you mean 'mode'? Allowed: mode, other, recent, ",
+        ),
+        (lambda: Mine("sum", "8"), "recent='8' must be an integer"),
+        (lambda: Mine(other=3), "other=3 must be a Base or null"),
+        (lambda: Further(recent=0.5), "recent=0.5 must be an integer"),
+        (lambda: ByHand("men"), "unknown mode 'men'"),
+        (lambda: replace(Mine(), mode="men"), "unknown mode 'men'"),
+        (lambda: Alone(), "part is missing"),
+        (lambda: Alone(part=3), "part=3 must be a Mine"),
+        (lambda: Alone(part=Mine(), layers=[1]), "layers=[1] must be a tuple"),
+    ],
+)
+def test_a_plain_dataclass_of_a_checked_base_is_checked(made, line):
+    with pytest.raises(UserError) as error:
+        made()
+    assert str(error.value).startswith(line)
+
+
+def test_a_plain_dataclass_stays_what_it_is():
+    made = Mine("mean", other=Base())
+    assert (made.mode, made.recent, made.other, made.seen) == ("mean", 8, Base(), 1)
+    assert copy.deepcopy(made) == made == replace(made, seen=0) and type(ByHand("mean")) is ByHand
+    assert Alone(part=Further()).part == Further() and Alone(part=made, layers=(1,)).layers == (1,)
+
+
+@pytest.mark.parametrize("annotation", ["Later", tuple[...], type[3]])
+def test_annotations_that_cannot_be_checked_check_nothing(annotation):
+    @dataclass
+    class Odd(Checked):
+        number: annotation = 3
+
+    assert Odd(number="x").number == "x"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nmber'"):
+        Odd(nmber=4)
+
+
+def test_a_class_without_parameters_takes_none():
+    class Nothing(Checked):
+        recent: int = 8
+
+    assert Nothing().recent == 8
+    with pytest.raises(TypeError, match=r"Nothing\(\) takes no arguments"):
+        Nothing(recent=4)

@@ -100,7 +100,7 @@ def test_values_are_plain_and_built_afresh():
     made = build(node, "m", Method)
     assert made.options == options and made.options is not options and made.options["a"][2] is not options["a"][2]
     for special in ("_partial_", "_recursive_", "_args_"):
-        with pytest.raises(UserError, match=f"unexpected keyword argument '{special}'"):
+        with pytest.raises(UserError, match=f"unknown parameter of Several '{special}'"):
             build({"_target_": f"{HERE}.Several", special: True}, "m", Method)
 
 
