@@ -75,7 +75,7 @@ class Budgets:
 
         scores(layer, window): a layer's scores of the tokens before the window.
         """
-        window = self.scoring.protected(budget)
+        window = self.scoring.window_of(budget)
         if self.weighted is not None:
             device = layers[0].keys.device
             weights = [self.weighted.weight(layer, partial(scores, layer, window)) for layer in layers]
@@ -90,7 +90,7 @@ class Budgets:
 
         ranked [heads, n - window]: the layer's scores, each row in descending order.
         """
-        window, least = self.scoring.protected(budget), self.scoring.least(layer)
+        window, least = self.scoring.window_of(budget), self.scoring.least(layer)
         if self.counts is not None:
             return HeadCounts(self.counts[index].to(ranked.device, non_blocking=True), tokens, layer.n)
         shared = self.heads.share(ranked, LayerBudget(tokens, window, least, budget), layer)
@@ -100,7 +100,7 @@ class Budgets:
 
     def of_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> int:
         """Tokens per head of one layer, the mean over heads, window included."""
-        least = self.scoring.protected(budget) + self.scoring.least(layer)
+        least = self.scoring.window_of(budget) + self.scoring.least(layer)
         return max(self.of_layers(budget, layer.n, num_layers)[index], least)
 
     def _of_layers(self, budget: int, n: int, num_layers: int) -> Sequence[int]:
@@ -110,7 +110,7 @@ class Budgets:
         """
         if self.means is not None:
             return self.means
-        window = self.scoring.protected(budget)
+        window = self.scoring.window_of(budget)
         if budget < window:
             tokens: Sequence[int] = [budget]
         elif self.weights is not None and self.weighted is not None:

@@ -76,9 +76,9 @@ class ScoreThreshold(Method):
         """The tokens that each head keeps, bool [heads, n], of a prompt longer than `recent`."""
         window = self.recent(layer)
         # smoothing covers all tokens before the scoring's window, even if `window` is larger
-        scores = self._eviction.scores(layer, self.scoring.protected(layer.n))[:, : layer.n - window]
+        scores = self._eviction.scores(layer, self.scoring.window_of(layer.n))[:, : layer.n - window]
         return F.pad(scores >= self.threshold, (0, window), value=True)
 
     def recent(self, layer: LayerState) -> int:
         """The number of last tokens, which always stay."""
-        return max(self.window, self.scoring.protected(layer.n))
+        return max(self.window, self.scoring.window_of(layer.n))

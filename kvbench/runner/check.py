@@ -9,7 +9,7 @@ from rich.text import Text
 
 from kvbench.configuration import configured
 from kvbench.configuration.conf import choices
-from kvbench.errors import unknown
+from kvbench.errors import UserError, unknown
 from kvbench.utils.arguments import Parser, word
 from kvbench.utils.console import err, out, print_line
 from kvbench.utils.own_code import described
@@ -77,9 +77,9 @@ def _chosen(name: str) -> list[str]:
 
 
 def explanation(error: Exception) -> str:
-    """A broken rule's message; any other error with the line that raised it."""
+    """A broken rule's message, or kvbench's own; any other error with the line that raised it."""
     from kvbench.evaluation.cache_checks import RuleBroken
 
-    if isinstance(error, RuleBroken):
+    if isinstance(error, RuleBroken | UserError):
         return str(error)
     return described(error, traceback.extract_tb(error.__traceback__)[-1])

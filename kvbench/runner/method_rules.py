@@ -21,10 +21,12 @@ from kvbench.evaluation.cache_checks import (
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import Compressed, SharedPass, StreamedPass
 from kvbench.evaluation.settings import Setting
-from kvbench.methods import FullKV, Method
+from kvbench.methods import FullKV, Method, Scoring
 from kvbench.methods.facts import allowed, most_share, never_full, overspends
 from kvbench.models.random_weights import random_model
 from kvbench.prefill import FullPrefill, Needs
+from kvbench.utils.text import count
+from kvbench.utils.versions import parts
 
 SHAPE: dict[str, Any] = {
     "model_type": "llama",
@@ -159,6 +161,17 @@ def computes_in_half_precision(trial: Trial) -> None:
         hold(output.not_finite is None, f"{name}: the logits of generated token {output.not_finite} are not finite")
 
 
+@torch.inference_mode()
+def votes_with_numbers(trial: Trial) -> None:
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        state = trial.prefilled(trial.n, trial.budgets[0], random_model(SHAPE, dtype, "cpu")).state
+        for scoring in scorings(trial.method):
+            for index, layer in enumerate(state.layers):
+                missing = int(scoring.votes_of(layer).isnan().sum())
+                where = f"{str(dtype).removeprefix('torch.')}, layer {index}"
+                hold(not missing, f"{where}: {type(scoring).__name__}.votes has {count(missing, 'NaN')}")
+
+
 def streams(trial: Trial) -> None:
     for budget in trial.budgets:
         plan = trial.method.plan(trial.n, trial.layers, budget)
@@ -169,6 +182,7 @@ def streams(trial: Trial) -> None:
 
 
 FULL, STREAMING = "a budget of the whole prompt gives FullKV's tokens", "memory=stream gives the same tokens"
+VOTES = "no vote of its scorer is NaN"
 # A method's promises in words -> how they are tried.
 RULES: dict[str, Callable[[Trial], None]] = {
     FULL: is_full_where_nothing_binds,
@@ -179,14 +193,25 @@ RULES: dict[str, Callable[[Trial], None]] = {
     "the same prompt gives the same tokens each time": is_the_same_each_time,
     "it takes prompts of any length from 1 token on": takes_every_length,
     "logits stay finite in float16 and bfloat16": computes_in_half_precision,
+    VOTES: votes_with_numbers,
     STREAMING: streams,
 }
 
 
 def rules_of(trial: Trial) -> dict[str, Callable[[Trial], None]]:
-    """The rules that apply to this method: all but its exceptions, and memory=stream if it supports it."""
+    """The rules that apply to this method: all but its exceptions, that of votes if it has a scorer, and memory=stream
+    if it supports it.
+    """
     left_out = {*exceptions(trial.method)} | (set() if trial.method.streams else {STREAMING})
+    left_out |= set() if scorings(trial.method) else {VOTES}
     return {words: rule for words, rule in RULES.items() if words not in left_out}
+
+
+def scorings(method: Method) -> list[Scoring]:
+    """The scorers that a method asks, without those inside another one, which may ask for less than they do alone."""
+    found = [part for part in parts(method) if isinstance(part, Scoring)]
+    inner = {id(part) for scoring in found for part in parts(vars(scoring))}
+    return [scoring for scoring in found if id(scoring) not in inner]
 
 
 def exceptions(method: Method) -> dict[str, str]:

@@ -19,8 +19,10 @@ from kvbench.methods import (
 )
 from kvbench.ops.rope import Rope
 from kvbench.prefill.query_moments import QueryMoments
+from tests.support.my_method import KeyNorm
 from tests.support.tiny import random_layer, tiny_model
 
+FLOATS = "it must be a floating-point tensor [num_attention_heads, n], here [4, 40]"
 BY_KV_HEAD = [Random(), KNorm(), KeyDiff(), ExpectedAttention()]
 
 
@@ -170,3 +172,59 @@ def test_skipped_layers_stay_whole_and_the_others_give_it_back_on_request():
     assert min(SkipLayers([0, 1], spread=True).tokens(100, n, 8, 32)) == 9  # nothing more to give back
     with pytest.raises(UserError, match="some of this model's layers 0 to 1, and not all"):
         SkipLayers([0, 1]).tokens(10, 100, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("votes", "line"),
+    [
+        (lambda x: x.long(), f"returned torch.int64 [4, 40]: with per_query_head = True {FLOATS}"),
+        (lambda x: x > 0, f"returned torch.bool [4, 40]: with per_query_head = True {FLOATS}"),
+        (lambda x: x[::2], f"returned torch.float32 [2, 40]: with per_query_head = True {FLOATS}"),
+        (lambda x: x[:, 1:], f"returned torch.float32 [4, 39]: with per_query_head = True {FLOATS}"),
+        (lambda x: x.tolist()[0][0], FLOATS),
+        (lambda x: None, f"{FLOATS}; an observation that `needs` does not list is None"),
+    ],
+)
+def test_votes_of_another_shape_or_type_are_one_line(votes, line):
+    class Votes(KeyNorm):
+        def votes(self, layer):
+            return votes(super().votes(layer))
+
+    with pytest.raises(UserError, match=r"^Votes.votes returned ") as error:
+        Eviction(scoring=Votes()).select(layer_of(heads=4, kv_heads=2), 0, 4, 20)
+    assert line in str(error.value)
+
+
+def test_votes_of_kv_heads_and_in_half_precision_are_taken():
+    class Half(KeyNorm):
+        per_query_head = False
+
+        def votes(self, layer):
+            return super().votes(layer)[::2].half()
+
+    layer = layer_of(heads=4, kv_heads=2)
+    expected = Eviction(scoring=KeyNorm()).select(layer, 0, 4, 20).indices
+    assert Half().votes_of(layer).shape == (2, 40)
+    assert Eviction(scoring=Half()).select(layer, 0, 4, 20).indices.shape == expected.shape
+
+
+@pytest.mark.parametrize("window", [0.1, -1, None, "8"])
+def test_a_window_that_is_no_number_of_tokens_is_one_line(window):
+    class Window(KeyNorm):
+        def protected(self, budget):
+            return window if budget == 20 else 8
+
+    method = Eviction(scoring=Window())
+    with pytest.raises(
+        UserError, match=r"^Window.protected returned .* it must be an integer of at least 0, the number"
+    ):
+        method.select(layer_of(), 0, 4, 20)
+
+
+def test_a_window_that_is_no_number_is_found_before_a_run():
+    class Tenth(KeyNorm):
+        def protected(self, budget):
+            return 0.1 * budget
+
+    with pytest.raises(UserError, match=r"^Tenth.protected returned 0.1 for a budget of 1: "):
+        _ = Eviction(scoring=Tenth()).minimum_budget

@@ -80,6 +80,13 @@ class Impatient(Recent):
         return made
 
 
+@dataclass
+class Undefined(KeyNorm):
+    def votes(self, layer):
+        votes = super().votes(layer)
+        return votes if votes.dtype == layer.keys.dtype else votes.masked_fill(votes < votes.mean(), float("nan"))
+
+
 BROKEN = {
     "a budget of the whole prompt gives FullKV's tokens": (Recent(kept=0.25), r"\d+ of 12 tokens are FullKV's"),
     "it keeps at most its budget, and reports how much": (
@@ -100,6 +107,10 @@ BROKEN = {
     "logits stay finite in float16 and bfloat16": (
         Overflowing(),
         "float16: the logits of generated token 1 are not finite",
+    ),
+    "no vote of its scorer is NaN": (
+        MyMethod(scoring=Undefined()),
+        r"float16, layer 0: Undefined.votes has \d+ NaN",
     ),
     "memory=stream gives the same tokens": (Impatient(), "memory=stream gives other tokens than memory=shared"),
 }
@@ -133,6 +144,10 @@ def test_a_rule_names_what_a_method_does_that_breaks_it(words, model):
 def test_plain_methods_break_none(method, model):
     for rule in rules_of(trial(method, model)).values():
         rule(trial(method, model))
+
+
+def test_the_rule_of_votes_is_for_methods_with_a_scorer(model):
+    assert set(RULES) - set(rules_of(trial(Recent(), model))) == {"no vote of its scorer is NaN"}
 
 
 @dataclass

@@ -189,7 +189,7 @@ def allocation_seconds(method: Method, budget: int | float, n: int, num_layers: 
         return None
     started = time.perf_counter()
     tokens = as_given(budget)
-    method.allocation.tokens(tokens, n, method.scoring.protected(tokens), num_layers)
+    method.allocation.tokens(tokens, n, method.scoring.window_of(tokens), num_layers)
     return time.perf_counter() - started
 
 

@@ -57,7 +57,7 @@ class CAKE(Eviction):
         if self.decode == "grow":
             return super().compress_layer(layer, index, num_layers, budget)
         selection = self.select(layer, index, num_layers, budget)
-        window = self.scoring.protected(budget)
+        window = self.scoring.window_of(budget)
         uncut = budget >= layer.n or min(self.budgets.of_layers(budget, layer.n, num_layers)) >= layer.n
         limit = budget if uncut else selection.count(layer)
         if not uncut:

@@ -49,7 +49,7 @@ class Cascade(LayerStream):
         if self.budget >= layer.n:  # there is nothing to divide
             self.caches.append(self._compressed(self.method, layer, len(self.caches)))
             return
-        window = self.method.scoring.protected(self.budget)
+        window = self.method.scoring.window_of(self.budget)
         scores = self.method.scores(layer, window)
         self.held.append(HeldLayer(layer.stored, scores))
         self.weights.append(self.allocation.weight(layer, lambda: scores).item())

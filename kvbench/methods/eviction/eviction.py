@@ -149,7 +149,7 @@ class Eviction(Method):
                 f"{type(self.heads).__name__} shares a layer's tokens between its heads, and this model stores "
                 "latents, which all heads read: use a method that gives all heads the same number of tokens"
             )
-        window = self.scoring.protected(budget)
+        window = self.scoring.window_of(budget)
         tokens = self.budgets.of_layer(layer, index, num_layers, budget)
         scores = self.scores(layer, window)
         by_scores = ranking(scores)
@@ -176,7 +176,7 @@ class Eviction(Method):
         target = max(target, self.minimum_budget)
         if target >= seen or (tokens := self.budgets.of_layers(target, seen, num_layers)[index]) >= state.n:
             return None
-        window = self.scoring.protected(target)
+        window = self.scoring.window_of(target)
         chosen = ranking(self.scores(state, window))[:, : tokens - window]
         if slots == "position":
             chosen = chosen.sort(dim=-1).values
@@ -209,7 +209,7 @@ class Eviction(Method):
         """Scores of the tokens before the window, float32 [heads, n - window]; `granularity` decides the heads."""
         if layer.scores is not None:
             return layer.scores
-        votes = self.scoring.votes(layer)[:, : layer.n - window]
+        votes = self.scoring.votes_of(layer)[:, : layer.n - window]
         return self.scoring.smooth(self.per_head(votes, layer))
 
     def per_head(self, votes: Tensor, layer: LayerState) -> Tensor:

@@ -104,7 +104,7 @@ class H2O(Eviction):
             return super().compress_layer(layer, index, num_layers, budget)
         selection = self.select(layer, index, num_layers, budget)
         limit = budget if selection.indices is None else selection.nominal  # this layer's budget; a pyramid's differ
-        scores = self.per_head(self.scoring.votes(layer), layer)
+        scores = self.per_head(self.scoring.votes_of(layer), layer)
         indices = selection.indices
         if indices is None:
             indices = torch.arange(layer.n, device=scores.device).expand(len(scores), layer.n)
@@ -117,5 +117,5 @@ class H2O(Eviction):
             layer.n,
             selection.kept(layer),
             limit,
-            self.scoring.protected(budget),
+            self.scoring.window_of(budget),
         )

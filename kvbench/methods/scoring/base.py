@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from functools import cached_property
+from numbers import Integral
 
 from torch import Tensor
 
@@ -42,6 +43,16 @@ class Scoring(Stated, ABC):
         """How many of the `budget` tokens per head are always the last tokens of the prompt."""
         return self.window
 
+    def window_of(self, budget: int) -> int:
+        """`protected`. Raises UserError unless it is a number of tokens."""
+        window: object = self.protected(budget)
+        if isinstance(window, Integral) and window >= 0:
+            return int(window)
+        raise UserError(
+            f"{type(self).__name__}.protected returned {window!r} for a budget of {budget}: it must be an integer of "
+            "at least 0, the number of tokens that always stay"
+        )
+
     @abstractmethod
     def votes(self, layer: LayerState) -> Tensor:
         """Importance of each token for each query head, float32 [num_attention_heads, n]; the highest are kept.
@@ -49,6 +60,23 @@ class Scoring(Stated, ABC):
         [num_key_value_heads, n] if `per_query_head` is False. `layer` is shared by all settings of a sample: do not
         write it.
         """
+
+    def votes_of(self, layer: LayerState) -> Tensor:
+        """`votes`. Raises UserError for anything but numbers of its shape, without a wait for the device."""
+        votes: object = self.votes(layer)
+        heads, number = (
+            ("num_attention_heads", layer.num_attention_heads)
+            if self.per_query_head
+            else ("num_key_value_heads", layer.num_key_value_heads)
+        )
+        if isinstance(votes, Tensor) and votes.is_floating_point() and votes.shape == (number, layer.n):
+            return votes
+        returned = f"{votes.dtype} {[*votes.shape]}" if isinstance(votes, Tensor) else repr(votes)
+        hint = "; an observation that `needs` does not list is None" if votes is None else ""
+        raise UserError(
+            f"{type(self).__name__}.votes returned {returned}: with per_query_head = {self.per_query_head} it must be "
+            f"a floating-point tensor [{heads}, n], here {[number, layer.n]}{hint}"
+        )
 
     def least(self, layer: LayerState) -> int:
         """How many tokens before the window have infinite votes in every head: they are kept whatever the budget."""
@@ -89,7 +117,7 @@ class Scoring(Stated, ABC):
     def minimum_budget(self) -> int:
         """The smallest budget that leaves a token to choose: the least b > sinks with protected(b) + sinks < b."""
         budget = 1 + self.sinks
-        while (protected := self.protected(budget) + self.sinks) >= budget:
+        while (protected := self.window_of(budget) + self.sinks) >= budget:
             if protected > MOST_PROTECTED:
                 raise UserError(f"{type(self).__name__} protects every token of any budget, so none is left to choose")
             budget = protected + 1

@@ -28,10 +28,10 @@ class OverScoring(Scoring):
         return self.base.copies
 
     def protected(self, budget: int) -> int:
-        return self.base.protected(budget)
+        return self.base.window_of(budget)
 
     def votes(self, layer: LayerState) -> Tensor:
-        return self.base.votes(layer)
+        return self.base.votes_of(layer)
 
     def least(self, layer: LayerState) -> int:
         return self.base.least(layer)

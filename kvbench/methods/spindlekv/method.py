@@ -168,7 +168,7 @@ class SpindleKV(Method):
         def keys(kept: int) -> list[Key]:
             everything = kept >= state.n
             tokens = [state.n] * count if everything else self.eviction.budgets.of_layers(kept, state.n, count)
-            protected = state.n if everything else self.eviction.scoring.protected(kept)
+            protected = state.n if everything else self.eviction.scoring.window_of(kept)
             return [Key(index, k, protected) for index, k in enumerate(tokens)]
 
         def ratio_at(tried: float) -> float:
@@ -208,7 +208,7 @@ class Selector:
         if everything and self.ranks is not None:
             ranks, tokens = self.ranks, [n] * count
         else:
-            ranks = self._rank(eviction.scoring.protected(budget))
+            ranks = self._rank(eviction.scoring.window_of(budget))
             tokens = [eviction.budgets.of_layer(layer, index, count, budget) for index, layer in enumerate(self.layers)]
         chosen = ranks.first(tokens)
         return [chosen[index] for index in places]
