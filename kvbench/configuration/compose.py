@@ -5,14 +5,20 @@ from collections.abc import Sequence
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from kvbench.configuration.conf import composed, plain
 from kvbench.configuration.configuration import Configuration
+from kvbench.configuration.mistakes import one_line
+from kvbench.errors import UserError
 
 
 def configured(overrides: Sequence[str]) -> Configuration:
     """The configuration of a command line's overrides. Raises UserError with the first mistake found."""
-    return Configuration.from_plain(composed(overrides))
+    try:
+        return Configuration.from_plain(composed(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(one_line(error)) from error
 
 
 def resolved(cfg: DictConfig) -> Configuration:

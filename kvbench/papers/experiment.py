@@ -1,10 +1,8 @@
 """The experiments of conf/experiment by name, and the experiment of a configuration."""
 
-from hydra.errors import MissingConfigException
-
 from kvbench.configuration import Configuration, Experiment, configured
 from kvbench.configuration.conf import choices
-from kvbench.errors import UserError, unknown
+from kvbench.errors import UserError
 
 
 def named_by(cfg: Configuration) -> Experiment:
@@ -24,8 +22,4 @@ def load(name: str, *overrides: str) -> Configuration:
 
     While a command runs, the files of its --config-dir count, too.
     """
-    try:
-        return configured([f"+experiment={name}", *overrides])
-    except MissingConfigException as error:
-        group, _, missing = str(error.missing_cfg_file).rpartition("/")
-        raise unknown(group, missing, error.options or choices(group)) from error
+    return configured([f"+experiment={name}", *overrides])

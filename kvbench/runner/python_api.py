@@ -6,8 +6,6 @@ from os import PathLike
 from pathlib import Path
 
 import pandas as pd
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 
 from kvbench.configuration import configured
 from kvbench.configuration.conf import choices, flat
@@ -15,7 +13,6 @@ from kvbench.errors import UserError, unknown
 from kvbench.metrics.aggregate import with_distances
 from kvbench.ops.operator import use_kernels
 from kvbench.records import load
-from kvbench.runner.failures import one_line
 from kvbench.runner.prerequisites import check_machine
 from kvbench.runner.request import build_request
 from kvbench.runner.run import load_inputs, make_records
@@ -59,10 +56,7 @@ def run(
         raise UserError("kvbench.run makes records in one process: torchrun runs the command line")
     if isinstance(overrides, str) or not all(isinstance(item, str) for item in overrides):
         raise UserError(f"overrides={overrides!r} must be a list of KEY=VALUE texts")
-    try:
-        cfg = configured([*overrides_of(keywords), *overrides])
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(one_line(error)) from error
+    cfg = configured([*overrides_of(keywords), *overrides])
     started = time.perf_counter()
     check_machine(cfg)
     request = build_request(cfg)

@@ -112,9 +112,13 @@ def test_a_share_of_tokens_yet_to_come_is_refused(model):
         ({"method": "snapkv", "budget": 20.5}, "budget=20.5 must be a whole number of tokens"),
         ({"method": "snapkv", "ratio": True}, "ratio=True must be a number"),
         ({"method": "snapkv", "ratio": 0.3, "overrides": "a=b"}, "overrides='a=b' must be a list"),
+        (
+            {"method": "snapkv", "ratio": 0.3, "overrides": ["method.snapkv.scoring.windw=16"]},
+            "unknown key 'windw'. Did you mean 'window'?",
+        ),
     ],
 )
-def test_wrong_types_are_named(arguments, message, model):
+def test_wrong_arguments_are_named(arguments, message, model):
     with pytest.raises(UserError, match=message), kvbench.compress(model, **arguments):
         pytest.fail("the block ran")
 
