@@ -9,7 +9,7 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
-from kvbench.records.consistency import CELL, TABLE, Finding, by_data, check, tables_of
+from kvbench.records.consistency import CELL, SETTING, TABLE, Finding, by_data, check, tables_of
 from kvbench.records.export import write_csv, write_parquet
 from kvbench.records.load import files, gather, refuse
 from kvbench.records.manifest import read_manifests
@@ -28,7 +28,8 @@ findings, one line each; ! marks problems:
   duplicate  records that exist twice with the same outcome; one is kept
   outcome    records that exist twice and contradict each other; nothing is exported
   data       several data sets have samples of the same names: each is a separate table
-  conflict   several rows for one sample and setting: other weights, data, dtype, device, code or parameters
+  settings   several settings of one name, with other parameters: tables give each a row
+  conflict   several rows for one sample and setting: other weights, data, dtype, device or code
   mixed      one table's settings come from other code, machines or weights
 
 exit code: 0, 1 if there is a problem, or 2 for a mistake in the command
@@ -107,7 +108,7 @@ def tables(records: pd.DataFrame) -> Table:
     for name in ("samples", "settings", "records", "missing"):
         table.add_column(name, justify="right", no_wrap=True)
     for rows in (part for group in tables_of(records) for part in by_data(group)):
-        samples, settings = rows["sample"].nunique(), rows["setting"].nunique()
-        missing = samples * settings - len(rows.drop_duplicates(["sample", "setting"]))
+        samples, settings = rows["sample"].nunique(), len(rows.drop_duplicates(SETTING))
+        missing = samples * settings - len(rows.drop_duplicates(["sample", *SETTING]))
         table.add_row(*map(str, rows[TABLE].iloc[0]), *(f"{n:,}" for n in (samples, settings, len(rows), missing)))
     return table

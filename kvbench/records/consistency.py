@@ -15,12 +15,14 @@ from kvbench.records.store import PACK
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.text import count, short_hashes
 
-# Rows of one cell of a table agree in CELL, and rows of one table in TABLE.
-CELL = ["benchmark", "model", "question", "sample", "setting"]
+# Rows of one cell of a table agree in CELL, rows of one table in TABLE, and rows of one setting in SETTING: a name may
+# have several sets of parameters, and tables then have a row for each.
+SETTING = ["setting", "parameters"]
+CELL = ["benchmark", "model", "question", "sample", *SETTING]
 TABLE = CELL[:3]
 
 # Columns in which two rows of a cell may differ.
-DIFFER = ["parameters", "memory", *PROVENANCE]
+DIFFER = ["memory", *PROVENANCE]
 
 # Provenance in which the records of a table must agree, and provenance whose mixture is only reported. Neither has the
 # data, since the tasks of a benchmark may run one by one.
@@ -32,7 +34,7 @@ WITH = ["processor", "kvbench", "git", "plugins", "torch", "transformers", "kern
 class Finding:
     """One line about records; `wrong` if a table over them would be misleading."""
 
-    kind: str  # torn, edited, manifest, duplicate, outcome, data, conflict or mixed
+    kind: str  # torn, edited, manifest, duplicate, outcome, data, settings, conflict or mixed
     message: str
     wrong: bool = True
 
@@ -41,11 +43,12 @@ def check(records: pd.DataFrame) -> list[Finding]:
     """Conflicts and mixtures of provenance in a frame of `load`, or in any part of it.
 
     data: samples of several data sets have the same names, which is only noted: each set is a separate table.
+    settings: several settings have the same name, which is only noted: tables tell them apart by their parameters.
     conflict: cells with several rows, and the columns in which they differ; an average would count them as samples.
     mixed: a table whose cells come from different weights, chat templates, dtypes or devices, which is wrong, or from
     different code or machines, which is only noted.
     """
-    if records.empty or not {*CELL} - {"question"} <= {*records}:
+    if records.empty or not {*CELL} - {"question", "parameters"} <= {*records}:
         return []
     findings = []
     for rows in tables_of(records):
@@ -73,8 +76,10 @@ def by_data(rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _check_table(rows: pd.DataFrame) -> list[Finding]:
-    """The conflicts and mixtures of one table over one data set."""
+    """What is to be said of one table over one data set."""
     findings, reported = [], set()
+    if len(named := alike(rows)):
+        findings.append(Finding("settings", _named_alike(named), False))
     for differing, cells in conflicts(rows):
         findings.append(Finding("conflict", _conflict(cells, differing)))
         reported |= {*differing}
@@ -88,10 +93,11 @@ def _check_table(rows: pd.DataFrame) -> list[Finding]:
 
 def conflicts(rows: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
     """The rows of a table whose cell has several, grouped by the columns in which they differ."""
-    rows = rows[rows.duplicated(["sample", "setting"], keep=False)]
+    cells = [name for name in ("sample", *SETTING) if name in rows]
+    rows = rows[rows.duplicated(cells, keep=False)]
     if rows.empty:
         return
-    cell = rows.groupby(["sample", "setting"], sort=False).ngroup()
+    cell = rows.groupby(cells, sort=False, dropna=False).ngroup()
     differs = pd.DataFrame(index=cell.unique())
     for name in DIFFER:
         if name in rows:
@@ -101,13 +107,30 @@ def conflicts(rows: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], pd.DataFram
     yield from rows.groupby(cell.map(differing), sort=False)
 
 
+def alike(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a table under a name that several of its settings have."""
+    if "parameters" not in rows:
+        return rows[:0]
+    return rows[rows.groupby("setting")["parameters"].transform("nunique") > 1]
+
+
 def _several(rows: pd.DataFrame, sets: int) -> str:
     where = f", in {_values(rows['folder'])}" if "folder" in rows else ""
     return f"{_table(rows)}: {sets} data sets with samples of the same names{where}; each is a table of its own"
 
 
+def _named_alike(rows: pd.DataFrame) -> str:
+    names = list(rows["setting"].unique())
+    example = "" if len(names) == 1 else f" and {count(len(names) - 1, 'more name')}"
+    differ = _described(rows[rows["setting"] == names[0]], ["parameters"])
+    return (
+        f"{_table(rows)}: several settings are named {names[0]!r}{example}; they differ in {differ}: tables give each "
+        "a row, and a mean over the name alone would mix them"
+    )
+
+
 def _conflict(rows: pd.DataFrame, differing: Sequence[str]) -> str:
-    cells = count(len(rows.drop_duplicates(["sample", "setting"])), "cell")
+    cells = count(len(rows.drop_duplicates([name for name in ("sample", *SETTING) if name in rows])), "cell")
     first = rows.iloc[0]
     what = _described(rows, differing) or "nothing that the manifests hold"
     return (
@@ -194,5 +217,8 @@ def _values(column: pd.Series, limit: int = 4) -> str:
 def _parameters(nested: list[dict[str, Any]]) -> str:
     sets = [flat(parameters) for parameters in nested]
     names = dict.fromkeys(name for parameters in sets for name in parameters)
-    values = {name: list(dict.fromkeys(json.dumps(parameters.get(name)) for parameters in sets)) for name in names}
+    values = {
+        name: list(dict.fromkeys(json.dumps(leaves[name]) if name in leaves else "default" for leaves in sets))
+        for name in names
+    }
     return ", ".join(f"{name} {' | '.join(some)}" for name, some in values.items() if len(some) > 1)

@@ -28,6 +28,7 @@ from kvbench.records.store import (
     read_lines,
     read_records,
 )
+from kvbench.utils.console import warn
 from kvbench.utils.extras import require
 from kvbench.utils.text import count
 
@@ -41,13 +42,25 @@ def load(*folders: str | Path) -> pd.DataFrame:
     The columns are the records' fields, then `folder`, `started`, `checkpoint_dtype` and PROVENANCE from the manifest
     of a record's run. Records of older versions get r_bytes_16 where other fields determine it.
     Raises UserError where a folder holds no records, or one record has two outcomes. Duplicates, several data sets with
-    samples of the same names, and all else that `gather` or `check` finds to be wrong, become warnings.
+    samples of the same names, several settings of one name, and all else that `gather` or `check` finds to be wrong,
+    become warnings.
     """
     records, findings = gather(*folders)
     refuse(findings)
     for finding in [*findings, *check(records)]:
-        if finding.wrong or finding.kind in ("duplicate", "data"):
+        if finding.wrong or finding.kind in ("duplicate", "data", "settings"):
             warnings.warn(finding.message, stacklevel=2)
+    return records
+
+
+def load_for_command(*folders: str | Path) -> pd.DataFrame:
+    """`load` for a command: findings are lines on standard error, and none is about several settings of one name, which
+    commands tell apart by their labels."""
+    records, findings = gather(*folders)
+    refuse(findings)
+    for finding in [*findings, *check(records)]:
+        if finding.wrong or finding.kind in ("duplicate", "data"):
+            warn(finding.message)
     return records
 
 

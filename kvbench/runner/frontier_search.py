@@ -16,7 +16,7 @@ from kvbench.metrics.aggregate import AGREEMENT, DISTANCES, SMALLER_IS_BETTER, b
 from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
 from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
-from kvbench.records import load
+from kvbench.records.load import load_for_command
 from kvbench.records.served_bytes import note_of, served_bytes
 from kvbench.report.tables.frontier_table import frontier_table, recommendation, replaced, write_frontier
 from kvbench.report.tables.run_table import has_windows
@@ -58,7 +58,7 @@ def search(
             settings[name] += build_settings({name: node}, None, None, cfg.decode.compress)
         method = {"_target_": None, "full": cfg.method["full"], **nodes}
         folder = run_pass(cfg.changed(method=method), f"pass {number + 1}")
-        scored = score(load(folder), cfg.method["full"], settings, measure, quality)
+        scored = score(load_for_command(folder), cfg.method["full"], settings, measure, quality)
         ratios = {name: more for name in names if (more := refined(scored.frontiers[name]))}
         if not ratios:
             break
@@ -164,7 +164,7 @@ def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | N
     if note := replaced(folder, title, scored.frontiers):
         warn(note)
     written = write_frontier(scored.frontiers, scored.full, table, advice, folder)
-    measured = decoding(load(folder) if speed is None else speed, scored.records)
+    measured = decoding(load_for_command(folder) if speed is None else speed, scored.records)
     if measured is None and speed is not None:
         warn("speed= has none of the settings that were tried, or other weights or another dtype: no panel of speed")
     speeds, conditions = measured or (None, "")

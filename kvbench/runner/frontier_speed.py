@@ -6,7 +6,7 @@ import pandas as pd
 
 from kvbench.benchmarks.speed import PLACE
 from kvbench.errors import UserError
-from kvbench.records import load
+from kvbench.records.load import load_for_command
 from kvbench.report.tables.speed_table import MEASURED_ON, speeds
 from kvbench.utils.text import count
 
@@ -16,7 +16,7 @@ SAME = ["model", "weights", "dtype"]  # columns of records whose speed and score
 
 def speed_records(folder: str, model: str) -> pd.DataFrame:
     """The speed records of a model below a folder. Raises UserError if there are none."""
-    records = load(folder)
+    records = load_for_command(folder)
     records = records[(records["kind"] == "speed") & (records["model"] == model)]
     if records.empty:
         raise UserError(f"speed={folder} holds no records of benchmark=speed for model {model!r}")

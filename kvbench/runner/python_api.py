@@ -12,7 +12,7 @@ from kvbench.configuration.conf import choices, flat
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.aggregate import with_distances
 from kvbench.ops.operator import use_kernels
-from kvbench.records import load
+from kvbench.records.load import load_for_command
 from kvbench.runner.prerequisites import check_machine
 from kvbench.runner.request import build_request
 from kvbench.runner.run import load_inputs, make_records
@@ -63,7 +63,7 @@ def run(
     with stoppable(), quietly(), use_kernels(request.kernels):
         inputs = load_inputs(request)
         folder = make_records(cfg, request, inputs, started)
-    records = load(folder)
+    records = load_for_command(folder)
     samples = {sample.id for sample in first_of_each_task(inputs[1], request.limit)}
     settings = {(setting.label, setting.parameters) for setting in request.settings}
     made_by = zip(records["setting"], records["parameters"], strict=True)

@@ -49,6 +49,16 @@ def test_a_pack_beside_its_run_and_other_data_are_no_problem(tmp_path, capsys):
     assert ".pack" not in capsys.readouterr().out
 
 
+def test_settings_of_one_name_are_counted_apart_and_are_no_problem(tmp_path, capsys):
+    others = [record(i, parameters='{"sinks": 8}') | {"key": f"other {i}"} for i in range(2)]
+    write(tmp_path / "a", [record(i) for i in range(3)] + others, manifest())
+    assert kvbench("records", str(tmp_path)) == 0
+    told = capsys.readouterr().out
+    (row,) = [line.split()[-4:] for line in told.splitlines() if line.startswith("niah ")]
+    assert row == ["3", "2", "5", "1"]
+    assert "\nsettings   niah · " in told and told.endswith("\nno problem found\n")
+
+
 def test_the_command_tells_every_kind_of_fault_and_exits_with_1(tmp_path, capsys):
     first = write(tmp_path / "a", [record(0), record(1), record(2)], manifest())
     second = [record(0), record(1, prediction=""), record(2) | {"key": "2"}, record(3, run="r9")]

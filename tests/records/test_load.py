@@ -98,7 +98,6 @@ def test_a_record_with_two_outcomes_is_refused_with_files_and_fields(other, tmp_
         ({"model": {"source": "org/model", "revision": "01" * 20}}, {}, "weights "),
         ({"kvbench": "0.2.0", "chat_template": "none"}, {}, "chat_template auto | none; kvbench 0.1.0 | 0.2.0"),
         ({}, {"memory": "stream"}, "memory shared | stream"),
-        ({}, {"parameters": '{"scoring": {"window": 32}, "sinks": 8}'}, "parameters sinks 4 | 8"),
         ({"seed": 2}, {}, "nothing that the manifests hold"),
     ],
 )
@@ -116,6 +115,20 @@ def test_two_rows_for_one_cell_are_a_conflict_that_says_in_what_they_differ(made
     assert str(tmp_path / "a") in finding.message and str(tmp_path / "b") in finding.message
     one = records[records["folder"] == str(tmp_path / "a")]
     assert check(one) == [] and len(one) == 3
+
+
+def test_settings_of_one_name_with_other_parameters_are_noted_and_are_no_conflict(tmp_path):
+    other = {"parameters": '{"scoring": {"window": 32}, "sinks": 8, "heads": "ada"}'}
+    write(tmp_path / "a", [record(0), record(1)], manifest())
+    write(tmp_path / "b", [record(i, **other) | {"key": f"other {i}"} for i in (0, 1)], manifest())
+    with pytest.warns(UserWarning, match="a mean over the name alone would mix them"):
+        records = load(tmp_path)
+    (note,) = check(records)
+    assert (note.kind, note.wrong) == ("settings", False)
+    assert "'snapkv 0.2'" in note.message and 'parameters sinks 4 | 8, heads default | "ada"' in note.message
+    write(tmp_path / "c", [record(0, **other) | {"key": "c"}], manifest(dtype="torch.bfloat16"))
+    _, conflict = check(gather(tmp_path)[0])  # two rows with the same parameters
+    assert conflict.kind == "conflict" and "1 cell " in conflict.message and "in dtype" in conflict.message
 
 
 def test_cells_that_differ_in_different_things_are_told_apart(tmp_path):

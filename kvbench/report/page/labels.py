@@ -40,8 +40,13 @@ def differences(sets: Sequence[str]) -> list[str]:
     """For each set of parameters (JSON) its parameters that differ among sets, in parentheses; empty for one set."""
     if len(sets) == 1:
         return [""]
-    every = differing([json.loads(parameters) for parameters in sets])
-    return [" (" + ", ".join(f"{name}={value}" for name, value in leaves.items()) + ")" for leaves in every]
+    every = [flat(json.loads(parameters)) for parameters in sets]
+    words = [
+        [f"{name}={leaves[name]}" if name in leaves else f"default {name}" for leaves in every]
+        for name in dict.fromkeys(name for leaves in every for name in leaves)
+    ]
+    differ = [of_name for of_name in words if len({*of_name}) > 1]
+    return [" (" + ", ".join(of_name[i] for of_name in differ) + ")" for i in range(len(sets))]
 
 
 def differing(sets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

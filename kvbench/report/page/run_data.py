@@ -10,8 +10,7 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import bounds, units, with_distances
 from kvbench.metrics.bootstrap import OF_SCORES
 from kvbench.papers.captions import caption
-from kvbench.records import load
-from kvbench.records.load import PROPERTIES, files_in, records_in
+from kvbench.records.load import PROPERTIES, files_in, load_for_command, records_in
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.records.provenance import dtype
@@ -36,7 +35,7 @@ CHUNK = 256  # records whose layers the page parses together, once one of them i
 def read_run(folder: Path) -> tuple[dict[str, Any], list[list[Any]]]:
     """A run for the page, and the layers of its records in chunks (see `_layers`)."""
     manifests = list(read_manifests(folder)[0].values())
-    records = load(folder)
+    records = load_for_command(folder)
     frame = as_requested(records, manifests)
     scored = list(dict.fromkeys(name for scores in frame["scores"] for name in scores))
     frame, distances = with_distances(frame)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from kvbench.configuration.conf import titled
 from kvbench.papers.captions import caption
-from kvbench.records import load
+from kvbench.records.load import load_for_command
 from kvbench.records.manifest import read_manifests
 from kvbench.report.page.command_lines import command_lines
 from kvbench.report.page.labels import as_requested
@@ -51,7 +51,7 @@ def read_serve(folder: Path, answer_folders: Sequence[Path]) -> dict[str, Any]:
 
 def _labelled(folder: Path, manifests: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """The records of a folder, each setting by its label."""
-    records = as_requested(load(folder), manifests)
+    records = as_requested(load_for_command(folder), manifests)
     return records.assign(setting=records["label"])
 
 

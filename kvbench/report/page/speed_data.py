@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from kvbench.papers.captions import caption
-from kvbench.records import load
+from kvbench.records.load import load_for_command
 from kvbench.records.manifest import read_manifests
 from kvbench.report.page.command_lines import command_lines
 from kvbench.report.page.labels import as_requested
@@ -18,7 +18,7 @@ from kvbench.utils.text import count
 def read_speed(folder: Path) -> dict[str, Any]:
     """Name, manifests and tables of a speed run; rows as in the run's own table."""
     manifests = list(read_manifests(folder)[0].values())
-    records = as_requested(load(folder), manifests)
+    records = as_requested(load_for_command(folder), manifests)
     records = records.assign(setting=records["label"])
     return {
         "name": folder.resolve().name,

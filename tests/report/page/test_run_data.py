@@ -124,7 +124,18 @@ def test_parameters_distinguish_settings_of_one_name(tmp_path):
         "SnapKV 0.2 (scoring.window=32)",
     ]
     assert [row["samples"] for row in made["settings"]] == [2, 2]
-    assert differences(['{"a": 1}', "{}"]) == [" (a=1)", " (a=None)"]
+    assert differences(['{"a": 1}', "{}"]) == [" (a=1)", " (default a)"]
+    assert differences(['{"a": null}', "{}"]) == [" (a=None)", " (default a)"]
+
+
+def test_report_says_findings_in_lines_and_nothing_of_labelled_settings(tmp_path, capsys, recwarn):
+    rows = [record("a", "snapkv 0.2", 1.0, parameters=parameters) for parameters in ("{}", '{"sinks": 4}')]
+    folder = write_run(tmp_path / "run", rows, manifests=[manifest()])
+    again = write_run(tmp_path / "other", rows[:1]) / "records.jsonl"
+    (folder / "records.0-of-2.jsonl").write_bytes(again.read_bytes())
+    assert kvbench("report", str(folder), "--out", str(tmp_path / "page.html")) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("1 record with the same outcome in ") and not recwarn.list
 
 
 def test_settings_stand_in_the_order_they_were_requested(tmp_path):
@@ -183,7 +194,8 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys, monkeypatc
 
 def test_a_page_of_other_runs_stays_or_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    a, b, c = (write_run(tmp_path / name, [record("s", "full", 1.0)], [sample_row("s")]) for name in "abc")
+    rows = [record("s", "full", 1.0)], [sample_row("s")], [manifest()]
+    a, b, c = (write_run(tmp_path / name, *rows) for name in "abc")
     kvbench("report", a, b)
     kvbench("report", b, c)
     kvbench("report", a, b)  # again
