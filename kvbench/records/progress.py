@@ -1,17 +1,24 @@
 """The progress of a folder's runs: how many of the requested records exist, and why a run ended early."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kvbench.records.identity import setting_hash
 from kvbench.records.manifest import read_manifests
 from kvbench.records.recorded_configuration import recorded
 from kvbench.records.store import lock_path, read_records, record_files, shard_name
 from kvbench.utils.locks import held
+from kvbench.utils.text import count
 
 # Fields of a manifest that give its run's progress; manifests of versions without a status command lack some.
 ATTEMPT = {"started", "status", "config", "requested", "wanted", "there"}
 SHARE = {"limit", "shard", "shards"}  # in its config
+# Kinds of records from which the hashes in a manifest's `requested` follow, and the fields on which these depend.
+HASHED = {"method", "speed", "engine"}
+SETTING = ("kind", "setting", "method", "parameters", "ratio", "budget")
+FAILED = {"failed", "finished"}  # states of shards in which a setting without a record cannot be made
 
 
 class Share(NamedTuple):
@@ -24,6 +31,7 @@ class Share(NamedTuple):
     request: dict[str, Any]  # the manifest of the first attempt at any shard
     last: dict[str, Any] | None  # the manifest of the last attempt at this shard; None: it has not begun
     alive: bool | None  # whether a process works on it; None: unknown
+    empty: frozenset[str]  # the hashes of requested settings of which the folder has no record
 
     @property
     def state(self) -> str:
@@ -37,27 +45,55 @@ def shares_of(folder: Path) -> tuple[list[Share], list[Path]]:
     attempts = [m for m in manifests.values() if m.keys() >= ATTEMPT and m["config"].keys() >= SHARE]
     if len(attempts) < len(manifests):
         damaged.append(folder / "manifests")  # some are of versions that did not record progress
-    records = (record for path in record_files(folder) for record in read_records(path).records)
-    made: Counter[str | None] = Counter(record.get("run") for record in records)
+    made: Counter[str | None] = Counter()
+    settings: dict[tuple[Any, ...], dict[str, Any]] = {}  # a record of each
+    for record in (record for path in record_files(folder) for record in read_records(path).records):
+        made[record.get("run")] += 1
+        settings.setdefault(tuple(record.get(name) for name in SETTING), record)
     shares = [
-        _share(folder, shard, request, made)
+        _share(folder, shard, request, made, empty_of(request[0]["requested"], settings.values()))
         for request in requests(attempts)
         for shard in range(recorded(request[0]).shards)
     ]
     return shares, damaged
 
 
+def empty_of(requested: Iterable[str], records: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The hashes in `requested` of settings without any of the records; none for records that do not say which hash
+    their setting has."""
+    records = list(records)
+    if any(record.get("kind") not in HASHED for record in records):
+        return frozenset()
+    return frozenset(requested) - {setting_hash(record) for record in records}
+
+
 def unfinished(folder: Path, ending: str | None = None) -> str:
     """How many of the requested records a folder has, and why there are no more; "" where all exist.
 
+    Settings that failed without a record are in no table and are only counted, except those of the run that is ending.
     ending: the id of the run that is ending now.
     """
-    missing = [share for share in shares_of(folder)[0] if share.last is None or share.made < share.wanted]
-    if not missing:
-        return ""
-    made, wanted = sum(share.made for share in missing), sum(share.wanted for share in missing)
-    records = f"{made:,} of {wanted:,} records" if all(share.wanted for share in missing) else f"{made:,} records"
-    return f"unfinished: {records}, {', '.join(dict.fromkeys(_why(share, ending) for share in missing))}"
+    shares = shares_of(folder)[0]
+    ended = {key for share in shares if share.last and share.last["run"] == ending for key in share.last["requested"]}
+    failed = [share.empty - ended if share.state in FAILED else frozenset() for share in shares]
+    shown = [_shown(share, settings) for share, settings in zip(shares, failed, strict=True)]
+    missing = [share for share in filter(None, shown) if share.last is None or share.made < share.wanted]
+    words = []
+    if missing:
+        made, wanted = sum(share.made for share in missing), sum(share.wanted for share in missing)
+        records = f"{made:,} of {wanted:,} records" if all(share.wanted for share in missing) else f"{made:,} records"
+        words.append(f"unfinished: {records}, {', '.join(dict.fromkeys(_why(share, ending) for share in missing))}")
+    if lost := frozenset().union(*failed):
+        words.append(f"{count(len(lost), 'setting')} failed: kvbench status {folder}")
+    return " · ".join(words)
+
+
+def _shown(share: Share, failed: frozenset[str]) -> Share | None:
+    """The share without those of its settings that failed; None if it has no others."""
+    settings = len(set(share.request["requested"]))
+    if len(failed) == settings:
+        return None
+    return share._replace(wanted=share.wanted * (settings - len(failed)) // settings)
 
 
 def _why(share: Share, ending: str | None) -> str:
@@ -91,14 +127,16 @@ def covers(later: tuple[Any, ...], earlier: tuple[Any, ...]) -> bool:
     return settings >= earlier_settings and (limit is None or (earlier_limit is not None and limit >= earlier_limit))
 
 
-def _share(folder: Path, shard: int, request: list[dict[str, Any]], made: Counter[str | None]) -> Share:
+def _share(
+    folder: Path, shard: int, request: list[dict[str, Any]], made: Counter[str | None], empty: frozenset[str]
+) -> Share:
     shards = recorded(request[0]).shards
     attempts = [attempt for attempt in request if recorded(attempt).shard == shard]
     if not attempts:
-        return Share(shard, shards, 0, 0, request[0], None, None)
+        return Share(shard, shards, 0, 0, request[0], None, None, empty)
     last = attempts[-1]
     alive = held(lock_path(folder, shard_name(shard, shards)))
-    return Share(shard, shards, last["there"] + made[last["run"]], last["wanted"], request[0], last, alive)
+    return Share(shard, shards, last["there"] + made[last["run"]], last["wanted"], request[0], last, alive, empty)
 
 
 def state(attempt: dict[str, Any], alive: bool | None) -> str:

@@ -7,12 +7,15 @@ from types import MappingProxyType
 import pytest
 
 from kvbench.records import progress
+from kvbench.records.identity import setting_hash
 from kvbench.records.progress import unfinished
-from tests.support.loaded_records import manifest, record
+from tests.support.loaded_records import manifest, record, write_manifests
 from tests.support.loaded_records import write as write_run
 
 MADE = 6
-ATTEMPT = {"host": "here", "slurm": None, "requested": ["a"], "there": 0}
+ATTEMPT = {"host": "here", "slurm": None, "requested": [setting_hash(record())], "there": 0}
+CONFIG = {"model": {"name": "tiny"}, "benchmark": {}, "limit": None, "shard": 0, "shards": 1}
+CRASHED = {"status": "stopped by ValueError", "error": "too many bad lines"}
 
 
 @pytest.fixture
@@ -20,9 +23,8 @@ def write(tmp_path):
     """A folder with MADE records of one run, whose manifest has these entries."""
 
     def written(config: Mapping = MappingProxyType({}), **entries) -> Path:
-        config = {"model": {"name": "tiny"}, "benchmark": {}, "limit": None, "shard": 0, "shards": 1} | config
         made = [record(sample) for sample in range(MADE)]
-        write_run(tmp_path, made, manifest(config=config, **ATTEMPT | entries))
+        write_run(tmp_path, made, manifest(config=CONFIG | config, **ATTEMPT | entries))
         return tmp_path
 
     return written
@@ -57,3 +59,30 @@ def test_the_run_that_writes_its_table_does_not_call_itself_running(write, monke
     folder = write(status="running", wanted=1960)
     assert unfinished(folder, "r1").endswith("records, the others could not be made")
     assert unfinished(folder, "r2").endswith("records, still running")
+
+
+def test_settings_that_failed_are_counted_and_head_no_table(write):
+    failed = CRASHED | {"requested": ["lost", "lost, too"], "run": "r0", "wanted": 2 * MADE}
+    folder = write(status="finished", wanted=MADE)
+    write_manifests(folder, manifest(config=CONFIG, **ATTEMPT | failed))
+    assert unfinished(folder) == f"2 settings failed: kvbench status {folder}"
+    assert unfinished(folder, "r1") == unfinished(folder)
+    assert unfinished(folder, "r0") == f"unfinished: 0 of {2 * MADE} records, the others could not be made"
+
+
+def test_of_a_request_only_the_settings_that_have_a_record_are_unfinished(write):
+    mixed = {"requested": [*ATTEMPT["requested"], "lost"]}
+    lost = f"1 setting failed: kvbench status {write(wanted=2 * MADE, **CRASHED | mixed)}"
+    assert unfinished(write(wanted=2 * MADE, **CRASHED | mixed)) == lost
+    said = unfinished(write(wanted=4 * MADE, **CRASHED | mixed))
+    assert said == f"unfinished: {MADE} of {2 * MADE} records, a run failed (too many bad lines) · {lost}"
+
+
+@pytest.mark.parametrize(
+    ("status", "alive", "why"),
+    [("running", True, "still running"), ("stopped by SIGTERM", False, "stopped by SIGTERM")],
+)
+def test_settings_of_which_a_run_can_still_make_records_count(write, monkeypatch, status, alive, why):
+    monkeypatch.setattr(progress, "held", lambda path: alive)
+    said = unfinished(write(status=status, wanted=2 * MADE, requested=[*ATTEMPT["requested"], "coming"]))
+    assert said == f"unfinished: {MADE} of {2 * MADE} records, {why}"
