@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
+from os import PathLike
+from os.path import exists
 from typing import Any
 
 
@@ -28,6 +30,11 @@ def unknown(kind: str, name: str, allowed: Iterable[str], meant: str = "") -> Us
     if kind in LISTED and len(allowed) > MOST:
         return UserError(f"unknown {kind} {name!r}.{hint} kvbench --help {kind} lists all {len(allowed)}")
     return UserError(f"unknown {kind} {name!r}.{hint} Allowed: {', '.join(allowed)}")
+
+
+def no_folder(path: str | PathLike[str]) -> UserError:
+    """A path that should name a folder and names none."""
+    return UserError(f"{path} is not a folder" if exists(path) else f"there is no folder {str(path)!r}")
 
 
 def check_fields(name: str, node: Mapping[str, object], form: type[Any]) -> None:

@@ -12,7 +12,7 @@ from rich.progress import track
 
 from kvbench.benchmarks.longbench.benchmark import BUCKETS, bucket
 from kvbench.benchmarks.longbench.tasks import LONGBENCH_E, TASKS
-from kvbench.errors import UserError
+from kvbench.errors import UserError, no_folder
 from kvbench.metrics.aggregate import range_score, task_score
 from kvbench.metrics.longbench import METRICS, companions, score
 from kvbench.records.store import RECORDS, record_files, without_checksum
@@ -56,7 +56,7 @@ def find(folder: Path, extended: bool) -> tuple[dict[str, Path], bool]:
     LongBench-E's are the files TASK_e, all files under a folder pred_e (the official place), or all if `extended`.
     """
     if not folder.is_dir():
-        raise UserError(f"{str(folder)!r} is not a folder")
+        raise no_folder(folder)
     named = [(match, path) for path in sorted(folder.iterdir()) if (match := _FILE.fullmatch(path.name))]
     if not named:
         raise UserError(

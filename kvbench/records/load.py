@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.errors import UserError
+from kvbench.errors import UserError, no_folder
 from kvbench.records.consistency import Copies, Finding, check
 from kvbench.records.manifest import read_manifests
 from kvbench.records.provenance import provenance
@@ -155,7 +155,7 @@ def files(folders: Sequence[str | Path]) -> list[Path]:
     paths: dict[Path, Path] = {}
     for folder in folders:
         if not Path(folder).is_dir():
-            raise UserError(f"{folder} is not a folder")
+            raise no_folder(folder)
         below = sorted(path for name in (PATTERN, PACK) for path in Path(folder).rglob(name))
         if not below:
             raise UserError(f"{folder} holds no {RECORDS}")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvbench.errors import UserError
+from kvbench.errors import UserError, no_folder
 from kvbench.records.pack import write_pack
 from kvbench.records.store import record_files
 from kvbench.utils.arguments import Parser
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse(arguments)
     folder: Path = options.folder
     if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder")
+        raise no_folder(folder)
     if not record_files(folder):
         raise UserError(f"{folder} holds no records: name the folder of one run")
     target = options.out or folder.resolve().with_name(f"{folder.resolve().name}.pack")

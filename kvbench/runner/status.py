@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from kvbench.errors import UserError
+from kvbench.errors import UserError, no_folder
 from kvbench.records.manifest import read_note
 from kvbench.records.progress import Share, shares_of, state
 from kvbench.records.recorded_configuration import recorded
@@ -38,7 +38,7 @@ class Row:
 def rows(folder: Path) -> list[Row]:
     """Everything under a folder of runs, or under one run's folder. UserError where there is no run."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder")
+        raise no_folder(folder)
     runs = [path.parent for path in sorted(folder.rglob("manifests"))]
     every = [row for path in runs if not is_pack(path) for row in run_rows(path)]
     every += [note_row(path) for path in sorted(folder.rglob(f"{STARTING}/*.json"))]

@@ -186,6 +186,17 @@ def test_a_command_that_can_run_runs(command, folder, model, monkeypatch, capsys
     assert code == 0, capsys.readouterr().err
 
 
+def test_the_commands_of_a_pack_follow_one_another(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder / "runs" / "niah-smollm2-135m-1a2b3c4d", tmp_path / "runs" / "niah-smollm2-135m-1a2b3c4d")
+    page = (ROOT / "docs" / "verify.md").read_text(encoding="utf-8")
+    given = [shlex.split(line, comments=True) for line in PROGRAM.findall(page)[:3]]
+    assert [command[0] for command in given] == ["pack", "verify", "unpack"]
+    for command in given:
+        assert command_line(*command) == 0, capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "unpacked").glob("*/records.jsonl")] == ["records.jsonl"]
+
+
 # Arguments that a command beside the run has for itself; all others are a run's.
 OWN_KEYS = ("quality=", "passes=", "measure=", "speed=", "runs=", "out=")
 

@@ -123,7 +123,7 @@ def test_an_export_that_cannot_be_written_is_one_line(suffix, tmp_path, capsys):
 def test_the_command_without_records_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert kvbench("records") == 2
-    assert capsys.readouterr().err == "kvbench: runs is not a folder\n"
+    assert capsys.readouterr().err == "kvbench: there is no folder 'runs'\n"
 
 
 def test_help_tells_of_files_findings_and_exit_codes(capsys):

@@ -37,7 +37,7 @@ def test_shards_and_runs_below_a_folder_are_one_frame_with_their_provenance(tmp_
 def test_a_folder_that_is_not_there_or_holds_nothing_is_named(tmp_path):
     write(tmp_path / "a", [record()])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=f"{tmp_path / 'nowhere'} is not a folder"):
+    with pytest.raises(UserError, match=f"there is no folder '{tmp_path / 'nowhere'}'"):
         load(tmp_path / "a", tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"empty holds no records\.jsonl"):
         load(tmp_path / "a", tmp_path / "empty")

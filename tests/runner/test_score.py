@@ -240,7 +240,7 @@ def test_records_of_longbench_e_are_parted_by_their_ranges(capsys, tmp_path):
 
 
 MISTAKES = {
-    "missing": ({}, [], "is not a folder"),
+    "missing": ({}, [], "there is no folder '"),
     "empty": ({"other": [ROW]}, [], "has no LongBench predictions (and no records.jsonl): a file is TASK.jsonl"),
     "two": ({"qasper": [ROW], "qasper-b": [ROW]}, [], "qasper-b.jsonl and qasper.jsonl in"),
     "mixed": ({"qasper": [ROW], "hotpotqa_e": [ROW]}, [], "predictions of LongBench and of LongBench-E (TASK_e)"),

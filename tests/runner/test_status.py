@@ -172,7 +172,7 @@ def test_a_damaged_manifest_is_a_row_and_hides_no_other(tiny_folder, tmp_path, c
 
 
 def test_a_folder_without_runs_is_a_mistake_in_one_line(tmp_path, capsys):
-    for folder, why in ((tmp_path, "has no runs"), (tmp_path / "none", "is not a folder")):
+    for folder, why in ((tmp_path, "has no runs"), (tmp_path / "none", "there is no folder '")):
         assert kvbench("status", folder) == 2
         error = capsys.readouterr().err
         assert why in error and error.count("\n") == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.errors import UserError
+from kvbench.errors import UserError, no_folder
 from kvbench.metrics.aggregate import bounds, units, with_distances
 from kvbench.metrics.bootstrap import OF_SCORES
 from kvbench.papers.captions import caption
@@ -172,7 +172,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     runs: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
-            raise UserError(f"{path} is not a folder" if path.exists() else f"there is no folder {str(path)!r}")
+            raise no_folder(path)
         inside = (
             [path]
             if files_in(path)

@@ -69,7 +69,7 @@ def test_names_of_strangers_are_text(tmp_path):
 @pytest.mark.parametrize(
     "more, message",
     [
-        (["nowhere"], "nowhere is not a folder"),
+        (["nowhere"], "there is no folder 'nowhere'"),
         (["FOLDER", "--targets", "0.1,all"], "--targets 0.1,all must be numbers above 0"),
         (["FOLDER", "--targets", "2"], "--targets 2 must be numbers above 0"),
         (["FOLDER", "--out", "nowhere"], "--out nowhere is not a folder"),

@@ -59,6 +59,12 @@ def test_mistakes_are_one_line(words, tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["verify", "pack"])
+def test_a_folder_that_does_not_exist_is_named(command, capsys):
+    assert kvbench(command, "no/where") == 2
+    assert capsys.readouterr().err == "kvbench: there is no folder 'no/where'\n"
+
+
 def test_the_help_of_a_pack_says_what_is_left_out(capsys):
     assert kvbench("pack", "--help") == 0
     assert "Left out" in capsys.readouterr().out
