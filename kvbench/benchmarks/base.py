@@ -128,6 +128,10 @@ class Benchmark(Versioned, ABC):
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         """A score in [0, 1] for each name in `metrics`."""
 
+    def place_of(self, sample: Sample) -> str:
+        """Where a sample comes from, before a fault of it: "FILE, row 3"; empty where that is not known."""
+        return ""
+
     def heatmap(self, records: pd.DataFrame) -> "Heatmap | None":
         """The depth × length grid to draw from the records of a run; None where the benchmark has no such grid."""
         return None

@@ -13,7 +13,7 @@ from kvbench.errors import UserError
 from kvbench.metrics import answers as metrics
 from kvbench.metrics.aggregate import breakdown
 from kvbench.utils.checked import Positive, checked
-from kvbench.utils.jsonl import read_rows
+from kvbench.utils.jsonl import checked_rows, numbered_rows
 from kvbench.utils.tokenizer import Tokenizer
 
 
@@ -127,6 +127,7 @@ class OwnPrompts(Benchmark):
     chat: bool = True
     name: str = "jsonl"
     samples_read: list[Sample] = field(init=False, repr=False)
+    row_of: dict[str, int] = field(init=False, repr=False)  # by the sample's id
     longest = None  # prompts have any length
 
     def __post_init__(self) -> None:
@@ -136,6 +137,7 @@ class OwnPrompts(Benchmark):
             raise UserError(f"benchmark.path={self.path!r} is a folder, not a file")
         self.file = self.path
         metrics.check(self.metric)
+        self.row_of = {}
         self.samples_read = list(self._samples())
         self.metrics = ("score",) if any(map(_scored, self.samples_read)) else ()
         rouge = any(sample.meta.get("metric", self.metric) == "rouge_l" for sample in self.samples_read)
@@ -143,6 +145,9 @@ class OwnPrompts(Benchmark):
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return self.samples_read
+
+    def place_of(self, sample: Sample) -> str:
+        return f"{self.path}, row {self.row_of[sample.id]}" if sample.id in self.row_of else ""
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         if not _scored(sample):
@@ -158,20 +163,21 @@ class OwnPrompts(Benchmark):
 
     def _samples(self) -> Iterator[Sample]:
         rows: list[Row] = []
-        read_rows(self.file, {}, check=lambda row: rows.append(self._row(row)))
-        seen: set[str] = set()
-        for number, row in enumerate(rows, 1):
+        numbered = [*numbered_rows(Path(self.file))]  # by lines, of which some may be blank
+        checked_rows(self.file, numbered, {}, check=lambda row: rows.append(self._row(row)))
+        for number, ((line, _), row) in enumerate(zip(numbered, rows, strict=True), 1):
             questions = row.all_questions()
             for place, question in enumerate(questions, 1):
                 default = str(number) if len(questions) == 1 else f"{row.id or number}.{place}"
                 sample = self._sample(row, question, question.id or default)
-                if sample.id in seen:
-                    raise UserError(f"{self.path}: the id {sample.id!r} occurs twice")
-                seen.add(sample.id)
+                if sample.id in self.row_of:
+                    first = self.row_of[sample.id]
+                    raise UserError(f"{self.path}, row {line}: the id {sample.id!r} is also in row {first}")
+                self.row_of[sample.id] = line
                 yield sample
 
     def _row(self, values: dict[str, Any]) -> Row:
-        """A checked row. To its UserErrors, `read_rows` adds the file and the row's number."""
+        """A checked row. To its UserErrors, `checked_rows` adds the file and the row's number."""
         row = Row(**values)
         for question in row.all_questions():
             if question.metric is not None:

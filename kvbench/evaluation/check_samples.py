@@ -19,15 +19,25 @@ def check_samples(
 
     With question=hidden also for a sample without its own question. If the benchmark does not know its longest
     prompt, also for a sample that does not fit the model or, with question=hidden, has no context before its question.
+    The error begins with the sample's place, where the benchmark knows it.
     """
     for sample in samples:
-        if clashes := sample.meta.keys() & columns:
-            raise UserError(f"sample {sample.id!r}: meta cannot have {min(clashes)!r}, a field of every record")
-        for name in PROPERTIES:
-            if isinstance(value := sample.meta.get(name), list | dict):
-                raise UserError(f"sample {sample.id!r}: {name}={value!r} of its meta must be one text or number")
-        if benchmark.longest is None or (question == "hidden" and not sample.question):
-            tokenise(loaded, sample, question)
+        try:
+            _check_sample(loaded, benchmark, sample, question, columns)
+        except UserError as error:
+            raise UserError(f"{place}: {error}" if (place := benchmark.place_of(sample)) else str(error)) from error
+
+
+def _check_sample(
+    loaded: AnyModel, benchmark: Benchmark, sample: Sample, question: str, columns: Collection[str]
+) -> None:
+    if clashes := sample.meta.keys() & columns:
+        raise UserError(f"sample {sample.id!r}: meta cannot have {min(clashes)!r}, a field of every record")
+    for name in PROPERTIES:
+        if isinstance(value := sample.meta.get(name), list | dict):
+            raise UserError(f"sample {sample.id!r}: {name}={value!r} of its meta must be one text or number")
+    if benchmark.longest is None or (question == "hidden" and not sample.question):
+        tokenise(loaded, sample, question)
 
 
 def check_turns(samples: Sequence[Sample], settings: Sequence[Any], distance: bool) -> None:

@@ -33,7 +33,7 @@ def read_rows(
     not be empty, values of the field `unique` other than null may occur once, and `check` raises ValueError for a wrong
     row. Raises UserError that names the file and, counting lines from 1, the row; it never repeats the row.
     """
-    return checked_rows(path, _rows(Path(path)), fields, filled=filled, unique=unique, check=check)
+    return checked_rows(path, numbered_rows(Path(path)), fields, filled=filled, unique=unique, check=check)
 
 
 def checked_rows(
@@ -65,7 +65,8 @@ def checked_rows(
     return rows
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The unchecked rows of a UTF-8 file with a JSON object in each line, each with its line's number from 1."""
     for rows, (number, line) in enumerate(_lines(path)):
         try:
             row = _parse(line)

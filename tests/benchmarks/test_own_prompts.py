@@ -150,9 +150,20 @@ def test_a_mistake_is_one_line_with_file_row_and_field(written, tmp_path, row, m
     assert str(error.value).startswith(f"{tmp_path / 'prompts.jsonl'}, row 2: {message}")
 
 
-def test_an_id_occurs_once(written):
-    with pytest.raises(UserError, match="the id 'a' occurs twice"):
-        written(ROW | {"id": "a"}, ROW | {"id": "a"})
+def test_an_id_occurs_once(written, tmp_path):
+    with pytest.raises(UserError, match="row 3: the id 'a' is also in row 1"):
+        written(ROW | {"id": "a"}, ROW, ROW | {"id": "a"})
+    path = tmp_path / "blank.jsonl"
+    path.write_text('\n{"context": "a", "id": "2"}\n\n{"context": "b"}\n')  # its second row has the id 2, too
+    with pytest.raises(UserError, match=r"blank\.jsonl, row 4: the id '2' is also in row 2"):
+        OwnPrompts(path=str(path))
+
+
+def test_a_span_that_is_not_in_its_prompt_is_named_with_file_and_row(written, tmp_path, embedded):
+    benchmark = written(ROW, ROW | {"spans": {"lost": "no such text"}})
+    with pytest.raises(UserError) as error:
+        check_samples(embedded, benchmark, benchmark.samples(None), "visible")
+    assert str(error.value).startswith(f"{tmp_path / 'prompts.jsonl'}, row 2: sample '2': the text of span 'lost'")
 
 
 @pytest.mark.parametrize(
@@ -165,13 +176,15 @@ def test_the_file_must_be_named(path, message):
 
 def test_a_prompt_that_is_too_long_is_found_before_the_first_is_run(written, embedded):
     benchmark = written(ROW, {"context": "word " * 9000})
-    with pytest.raises(UserError, match=r"sample '2' has 9\d\d\d tokens; smollm2-135m takes at most"):
+    with pytest.raises(
+        UserError, match=r"prompts\.jsonl, row 2: sample '2' has 9\d\d\d tokens; smollm2-135m takes at most"
+    ):
         check_samples(embedded, benchmark, benchmark.samples(None), "visible")
 
 
 def test_columns_of_a_row_cannot_replace_fields_of_the_record(written, embedded):
     benchmark = written(ROW | {"meta": {"r_bytes": 0.1}})
-    with pytest.raises(UserError, match="sample '1': meta cannot have 'r_bytes', a field of every record"):
+    with pytest.raises(UserError, match="row 1: sample '1': meta cannot have 'r_bytes', a field of every record"):
         check_samples(embedded, benchmark, benchmark.samples(None), "visible")
 
 
