@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import yaml
 from hydra.errors import MissingConfigException
@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from kvbench.configuration.conf import choices, options, stated_keys
+from kvbench.configuration.configuration import KEYS
 from kvbench.errors import unknown
 from kvbench.utils.other_words import WORDS
 from kvbench.utils.yaml_files import yaml_fault
@@ -36,6 +37,16 @@ def one_line(error: BaseException) -> str:
     return " ".join(line.strip() for line in str(error).splitlines() if line.strip())
 
 
+def check_own_keys(overrides: Sequence[str], own: Collection[str]) -> None:
+    """Raise UserError for a key that is nearest to one of a command's `own`, which the configuration does not have."""
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if equals and key.isidentifier() and key not in KEYS:
+            near = difflib.get_close_matches(key, sorted([*KEYS, *own]), n=1, cutoff=0.5)
+            if near and near[0] in own:
+                raise unknown("key", key, [*KEYS, *own])
+
+
 def hint_by_description(group: str, name: str) -> str:
     """A hint that names the choices of a group with a word in their description ("needle": niah); empty for a word that
     is nearly one of the names."""
@@ -52,10 +63,16 @@ def hint_for_key(key: str, node: DictConfig) -> str:
     """A hint for a key that other tools or other choices have, or that is nested deeper in the configuration."""
     if node._get_parent() is None and key in WORDS:
         return f"It is {WORDS[key]}."
-    if elsewhere := hint_elsewhere(key, str(node._get_full_key("") or "")):
+    section = str(node._get_full_key("") or "")
+    if elsewhere := hint_elsewhere(key, section):
         return elsewhere
-    deeper = [path for path in paths_of(node) if path.rpartition(".")[2] == key]
-    return f"Did you mean {' or '.join(map(repr, deeper[:3]))}?" if deeper else ""
+    of_class = f"A parameter of the class in method._target_ needs a plus sign: +method.{key}=…"
+    if section == "method" and node.get("_target_"):
+        return of_class
+    if deeper := [path for path in paths_of(node) if path.rpartition(".")[2] == key]:
+        return f"Did you mean {' or '.join(map(repr, deeper[:3]))}?"
+    near = difflib.get_close_matches(key, map(str, node), n=1, cutoff=0.5)
+    return of_class if section == "method" and not near else ""
 
 
 def hint_elsewhere(key: str, section: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import nextafter
 
 from kvbench.configuration import Configuration, configured
+from kvbench.configuration.mistakes import check_own_keys
 from kvbench.errors import UserError
 from kvbench.runner.next_commands import next_commands, print_next
 from kvbench.runner.prerequisites import check_machine, check_measure, check_typed
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str]) -> None:
     overrides = options.overrides
     sys.path.append(os.getcwd())  # where a user's own metrics and methods are found
     check_typed(overrides)
+    check_own_keys(overrides, parser.settings)
     cfg = configured(overrides)
     if cfg.ratio is not None or cfg.budget is not None:
         raise UserError("kvbench frontier chooses the ratios: leave out ratio= and budget=")

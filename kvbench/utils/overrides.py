@@ -1,5 +1,6 @@
 """Overrides as typed, KEY=VALUE: unreadable ones are refused with kvbench's messages before Hydra reads them."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -7,6 +8,7 @@ from hydra.errors import HydraException
 
 from kvbench.errors import UserError, unknown
 
+LISTS = ("method", "probe")  # keys whose values name several files
 CLOSING = {"[": "]", "{": "}", "(": ")"}
 
 
@@ -32,6 +34,9 @@ def check_overrides(overrides: Sequence[str], experiments: Collection[str] = (),
             raise UserError(
                 f"{override} has several values: '{key}=[{value}]' puts them into one run, -m makes a run of each"
             )
+        names = parsed.value() if key in LISTS else None
+        if isinstance(names, list) and (twice := [name for name, n in Counter(map(str, names)).items() if n > 1]):
+            raise UserError(f"{override}: {key} {twice[0]!r} is named twice")
 
 
 def _fault(key: str, value: str) -> str:

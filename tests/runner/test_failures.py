@@ -4,6 +4,8 @@ import pytest
 
 from tests.support.command import command_line
 
+PLUS = "'granularity'. A parameter of the class in method._target_ needs a plus sign: +method.granularity=…"
+
 
 @pytest.mark.parametrize(
     "typed, meant",
@@ -16,6 +18,9 @@ from tests.support.command import command_line
         (["dataset=ruler"], "It is benchmark=NAME here"),
         (["max_capacity_prompts=128"], "It is budget=TOKENS here"),
         (["method=snapkv", "method.snapkv.window=16"], "unknown key 'window'. Did you mean 'scoring.window'?"),
+        (["method._target_=my.Method", "method.granularity=layer"], PLUS),
+        (["method=full", "method.granularity=layer", "method._target_=my.Method"], PLUS),
+        (["method=[snapkv,snapkv]"], "method 'snapkv' is named twice"),
         (["methods=snapkv"], "unknown key 'methods'. Did you mean 'method'?"),
         (["benchmark.path=conftest.py"], "unknown key 'path'. It is a key of benchmark=jsonl or benchmark=text."),
         (

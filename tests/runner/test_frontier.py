@@ -123,6 +123,7 @@ def test_methods_that_compress_while_decoding_have_frontiers(command, tmp_path):
     "arguments, message",
     [
         (["quality=2"], "quality=2 must be a number above 0 and at most 1"),
+        (["method=knorm", "pases=1"], "unknown key 'pases'. Did you mean 'passes'? Allowed: "),
         (["passes=-1"], "passes=-1 must be an integer of at least 0"),
         (["ratio=0.2"], "kvbench frontier chooses the ratios: leave out ratio= and budget="),
         (["method=full"], "kvbench frontier compares methods with FullKV"),

@@ -19,6 +19,7 @@ EXPERIMENTS = ("pyramidkv_table1", "pyramidkv_table2")
             "method=full,h2o",
             r"has several values: 'method=\[full,h2o\]' puts them into one run, -m makes a run of each",
         ),
+        ("method=[snapkv,h2o,snapkv]", r"method=\[snapkv,h2o,snapkv\]: method 'snapkv' is named twice"),
         ("pyramidkv_table1", r"'pyramidkv_table1' is not KEY=VALUE: write \+experiment=pyramidkv_table1"),
         ("table1", "'table1' is not KEY=VALUE, such as ratio=0.2"),
         ("experiment=pyramidkv_table1", r"added with a plus: \+experiment=pyramidkv_table1"),
