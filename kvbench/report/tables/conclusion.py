@@ -18,6 +18,7 @@ from kvbench.utils.text import count
 
 SIZE = 0.05  # the difference that further samples are counted for
 NAMED = 4  # methods that a sentence names
+FEWEST = 6  # units of which an exact two-sided test can reach the 5 % level: 2 / 2⁶ is below it, and 2 / 2⁵ is not
 
 
 def conclusion(
@@ -66,12 +67,26 @@ def _indistinguishable(ties: pd.DataFrame, baseline: str, metric: str) -> str:
     these = f"{fewest:,} to" if fewest < samples else "this" if samples == 1 else "these"
     where = f"{these} {count(samples, 'prompt')}"
     where += "" if one_by_one else f" about {count(units, 'text')}"
-    sentence = f"{_names(ties['setting'])} cannot be distinguished from {baseline} by {metric} on {where}"
+    if units < FEWEST:
+        sentence = f"{where[0].upper()}{where[1:]} {'is' if samples == 1 else 'are'} too few to compare by {metric}: "
+        sentence += _scores(ties)
+    else:
+        sentence = f"{_names(ties['setting'])} cannot be distinguished from {baseline} by {metric} on {where}"
     more, at_least = more_units(ties, metric)
     if more:
         further = f"{'at least' if at_least else 'about'} {more:,} more{'' if one_by_one else ' texts'}"
         return f"{sentence}; {further} would show a difference of {SIZE:g}"
     return f"{sentence}, which would show a difference of {SIZE:g}"
+
+
+def _scores(compared: pd.DataFrame) -> str:
+    """The scores of the baseline and of its first settings: "FullKV 1.000, SnapKV at 0.4 0.500"."""
+    first = compared.iloc[0]
+    scores = {first["baseline"]: first["baseline_score"]} | dict(
+        zip(compared["setting"][:NAMED], compared["score"], strict=False)
+    )
+    left = [count(len(compared) - NAMED, "further setting")] if len(compared) > NAMED else []
+    return ", ".join([*(f"{at_amount(name)} {score:.3f}" for name, score in scores.items()), *left])
 
 
 def more_units(compared: pd.DataFrame, metric: str) -> tuple[int, bool]:

@@ -52,7 +52,22 @@ def test_the_need_is_that_of_the_widest_spread():
 
 def test_one_prompt_tells_nothing():
     (sentence,) = said({"full": [1.0], "snapkv 0.4": [0.0]})
-    assert "on this 1 prompt; at least 60 more" in sentence
+    assert sentence.startswith(
+        "This 1 prompt is too few to compare by score: FullKV 1.000, SnapKV at 0.4 0.000; at least 60 more"
+    )
+
+
+def test_few_prompts_are_too_few_to_compare_whatever_the_scores():
+    few = {"full": [1.0] * 4, "snapkv 0.4": [0.5, 0.2, 1.0, 0.3], "h2o 0.2": [1.0] * 4}
+    (sentence,) = said(few, unit=["a", "a", "b", "b"])
+    assert sentence.startswith(
+        "These 4 prompts about 2 texts are too few to compare by score: FullKV 1.000, SnapKV at 0.4 0.500, "
+        "H2O at 0.2 1.000; "
+    )
+    assert "distinguished" not in sentence
+    many = {"full": [1.0] * 5} | {f"h2o 0.{i}": [1.0] * 5 for i in range(1, 7)}
+    assert "H2O at 0.4 1.000, 2 further settings; about" in said(many)[0]
+    assert "cannot be distinguished" in said({"full": [1.0] * 6, "h2o 0.2": [1.0] * 6})[0]
 
 
 def test_settings_over_different_numbers_of_prompts_say_so():
@@ -61,8 +76,8 @@ def test_settings_over_different_numbers_of_prompts_say_so():
 
 
 def test_prompts_about_one_text_count_once():
-    (sentence,) = said({"full": ALL, "snapkv 0.4": ALL}, unit=[*"aabbccddee"])
-    assert "on these 10 prompts about 5 texts; about 60 more texts would" in sentence
+    (sentence,) = said({"full": ALL, "snapkv 0.4": ALL}, unit=[*"aabbccddef"])
+    assert "on these 10 prompts about 6 texts; about 60 more texts would" in sentence
 
 
 def test_the_smallest_settings_are_named_first_and_only_a_few_methods():
