@@ -176,7 +176,9 @@ def named(methods: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """
     chosen = {name: value for name, value in methods.items() if isinstance(value, Mapping)}
     inline = {key: value for key, value in methods.items() if not isinstance(value, Mapping)}
-    if target := inline.get("_target_"):
+    if (target := methods.get("_target_")) is not None:
+        if not isinstance(target, str) or "." not in target:
+            raise UserError(f"method._target_={target!r} must be a class as module.Class")
         chosen[target.rpartition(".")[2]] = inline
     elif extra := set(inline) - {"_target_"}:
         raise UserError(f"method.{sorted(extra)[0]}= needs method._target_=module.Class, or method.NAME.KEY=")

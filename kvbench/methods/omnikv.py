@@ -60,7 +60,7 @@ class OmniKV(Method):
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         count = len(state.layers)
-        caches = [self.compress_layer(layer, index, count, budget) for index, layer in enumerate(state.layers)]
+        caches = [self.layer_cache(layer, index, count, budget) for index, layer in enumerate(state.layers)]
         if budget >= state.n:
             return caches
         filters = self.filter_layers(count)

@@ -74,7 +74,7 @@ class SqueezeAttention(Method):
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         budgets = self.budgets([_similarity(layer) for layer in state.layers], budget, state.n)
         return [
-            self.compress_layer(layer, index, len(budgets), budgets[index]) for index, layer in enumerate(state.layers)
+            self.layer_cache(layer, index, len(budgets), budgets[index]) for index, layer in enumerate(state.layers)
         ]
 
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:

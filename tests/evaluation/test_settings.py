@@ -69,3 +69,10 @@ def test_two_names_of_one_method_are_two_settings():
     one, two = build_settings({"a": FULL, "b": FULL}, None, None)
     assert one.parameters == two.parameters
     assert one.key != two.key
+
+
+@pytest.mark.parametrize("target", [["two.Other"], 5, "", "two", {"a": 1}, False])
+def test_an_inline_class_is_a_text_with_a_dot(target):
+    with pytest.raises(UserError) as error:
+        build_settings({"_target_": target}, 0.5, None)
+    assert str(error.value) == f"method._target_={target!r} must be a class as module.Class"

@@ -95,3 +95,19 @@ def test_an_order_that_is_only_logged_is_that_of_the_scores():
 def test_an_order_that_a_scoring_does_not_declare_is_an_error():
     with pytest.raises(UserError, match="SmallestFirst has an order of its own: it needs orders_by_scores = False"):
         Eviction(scoring=SmallestFirst()).select(random_state(1).layers[0], 0, 1, 20)
+
+
+@dataclass
+class BareTensors(Eviction):
+    def compress_layer(self, layer, index, num_layers, budget):
+        return layer.keys
+
+
+def test_a_layer_that_is_no_cache_is_one_line():
+    state = random_state(3, window=32)
+    stream = BareTensors().layer_stream(3, 40)
+    for compress in (lambda: BareTensors().compress(state, 40), lambda: stream.take(state.layers[0])):
+        with pytest.raises(
+            UserError, match=r"^BareTensors.compress_layer returned an object of the type Tensor: it must"
+        ):
+            compress()

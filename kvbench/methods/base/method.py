@@ -5,6 +5,7 @@ from typing import cast
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.errors import UserError
 from kvbench.methods.base.layer_stream import LayerByLayer, LayerStream
 from kvbench.methods.facts import Stated
 from kvbench.methods.storage.base import KeptLayer, Storage
@@ -108,11 +109,21 @@ class Method(Stated, ABC):
         Override this, and `layerwise`, only where a layer's outcome depends on other layers.
         """
         count = len(state.layers)
-        return [self.compress_layer(layer, index, count, budget) for index, layer in enumerate(state.layers)]
+        return [self.layer_cache(layer, index, count, budget) for index, layer in enumerate(state.layers)]
 
     def layer_stream(self, num_layers: int, budget: int) -> LayerStream:
         """Compresses the layers of one prompt as they arrive, into the same caches as `compress`."""
-        return LayerByLayer(lambda layer, index: self.compress_layer(layer, index, num_layers, budget))
+        return LayerByLayer(lambda layer, index: self.layer_cache(layer, index, num_layers, budget))
+
+    def layer_cache(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:
+        """`compress_layer`. Raises UserError unless it returns a layer cache."""
+        cache: object = self.compress_layer(layer, index, num_layers, budget)
+        if isinstance(cache, LayerCache):
+            return cache
+        raise UserError(
+            f"{type(self).__name__}.compress_layer returned an object of the type {type(cache).__name__}: it must be a "
+            "LayerCache, such as DenseLayer"
+        )
 
     @abstractmethod
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache:

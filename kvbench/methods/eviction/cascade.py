@@ -28,7 +28,7 @@ class Weighed(Protocol):
 
     def select(self, layer: LayerState, index: int, num_layers: int, budget: int) -> Selection: ...
 
-    def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache: ...
+    def layer_cache(self, layer: LayerState, index: int, num_layers: int, budget: int) -> LayerCache: ...
 
 
 class Cascade(LayerStream):
@@ -73,7 +73,7 @@ class Cascade(LayerStream):
         return [*super().tensors(), *(tensor for held in self.held for tensor in held.tensors())]
 
     def _compressed(self, method: Weighed, layer: LayerState, index: int) -> LayerCache:
-        return method.compress_layer(layer, index, self.num_layers, self.budget)
+        return method.layer_cache(layer, index, self.num_layers, self.budget)
 
 
 class HeldLayer:

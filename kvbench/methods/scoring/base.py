@@ -46,7 +46,7 @@ class Scoring(Stated, ABC):
     def window_of(self, budget: int) -> int:
         """`protected`. Raises UserError unless it is a number of tokens."""
         window: object = self.protected(budget)
-        if isinstance(window, Integral) and window >= 0:
+        if isinstance(window, Integral) and int(window) >= 0:
             return int(window)
         raise UserError(
             f"{type(self).__name__}.protected returned {window!r} for a budget of {budget}: it must be an integer of "
