@@ -1,7 +1,7 @@
 """The progress of a folder's runs: how many of the requested records exist, and why a run ended early."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ class Share(NamedTuple):
     request: dict[str, Any]  # the manifest of the first attempt at any shard
     last: dict[str, Any] | None  # the manifest of the last attempt at this shard; None: it has not begun
     alive: bool | None  # whether a process works on it; None: unknown
-    empty: frozenset[str]  # the hashes of requested settings of which the folder has no record
+    there: Mapping[str, int] | None  # the folder's records of each setting, by its hash in `requested`; None: unknown
 
     @property
     def state(self) -> str:
@@ -46,25 +46,27 @@ def shares_of(folder: Path) -> tuple[list[Share], list[Path]]:
     if len(attempts) < len(manifests):
         damaged.append(folder / "manifests")  # some are of versions that did not record progress
     made: Counter[str | None] = Counter()
-    settings: dict[tuple[Any, ...], dict[str, Any]] = {}  # a record of each
+    of_setting: Counter[tuple[Any, ...]] = Counter()
     for record in (record for path in record_files(folder) for record in read_records(path).records):
         made[record.get("run")] += 1
-        settings.setdefault(tuple(record.get(name) for name in SETTING), record)
+        of_setting[tuple(record.get(name) for name in SETTING)] += 1
+    there = by_hash(of_setting)
     shares = [
-        _share(folder, shard, request, made, empty_of(request[0]["requested"], settings.values()))
+        _share(folder, shard, request, made, there)
         for request in requests(attempts)
         for shard in range(recorded(request[0]).shards)
     ]
     return shares, damaged
 
 
-def empty_of(requested: Iterable[str], records: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """The hashes in `requested` of settings without any of the records; none for records that do not say which hash
-    their setting has."""
-    records = list(records)
-    if any(record.get("kind") not in HASHED for record in records):
-        return frozenset()
-    return frozenset(requested) - {setting_hash(record) for record in records}
+def by_hash(of_setting: Mapping[tuple[Any, ...], int]) -> Counter[str] | None:
+    """Numbers of records by the hashes of their settings instead of SETTING; None for records that do not say these."""
+    if any(kind not in HASHED for kind, *_ in of_setting):
+        return None
+    numbers: Counter[str] = Counter()
+    for values, number in of_setting.items():
+        numbers[setting_hash(dict(zip(SETTING, values, strict=True)))] += number
+    return numbers
 
 
 def unfinished(folder: Path, ending: str | None = None) -> str:
@@ -75,7 +77,7 @@ def unfinished(folder: Path, ending: str | None = None) -> str:
     """
     shares = shares_of(folder)[0]
     ended = {key for share in shares if share.last and share.last["run"] == ending for key in share.last["requested"]}
-    failed = [share.empty - ended if share.state in FAILED else frozenset() for share in shares]
+    failed = [_failed(share) - ended for share in shares]
     shown = [_shown(share, settings) for share, settings in zip(shares, failed, strict=True)]
     missing = [share for share in filter(None, shown) if share.last is None or share.made < share.wanted]
     words = []
@@ -83,17 +85,33 @@ def unfinished(folder: Path, ending: str | None = None) -> str:
         made, wanted = sum(share.made for share in missing), sum(share.wanted for share in missing)
         records = f"{made:,} of {wanted:,} records" if all(share.wanted for share in missing) else f"{made:,} records"
         words.append(f"unfinished: {records}, {', '.join(dict.fromkeys(_why(share, ending) for share in missing))}")
-    if lost := frozenset().union(*failed):
+    if lost := set().union(*failed):
         words.append(f"{count(len(lost), 'setting')} failed: kvbench status {folder}")
     return " · ".join(words)
 
 
-def _shown(share: Share, failed: frozenset[str]) -> Share | None:
-    """The share without those of its settings that failed; None if it has no others."""
-    settings = len(set(share.request["requested"]))
-    if len(failed) == settings:
+def _failed(share: Share) -> set[str]:
+    """The hashes of the share's settings that have no record and that no run still makes."""
+    if share.there is None or share.state not in FAILED:
+        return set()
+    return set(share.request["requested"]) - share.there.keys()
+
+
+def _shown(share: Share, failed: set[str]) -> Share | None:
+    """The share without those of its settings that failed; None if it has no others.
+
+    Of the others, later requests may have made the records.
+    """
+    if share.there is None or share.state not in FAILED:
+        return share
+    requested = set(share.request["requested"])
+    if not (shown := requested - failed):
         return None
-    return share._replace(wanted=share.wanted * (settings - len(failed)) // settings)
+    each = share.wanted // len(requested)
+    made = share.made
+    if share.shards == 1:
+        made = sum(min(each, share.there.get(setting, 0)) for setting in shown)
+    return share._replace(made=made, wanted=each * len(shown))
 
 
 def _why(share: Share, ending: str | None) -> str:
@@ -128,15 +146,19 @@ def covers(later: tuple[Any, ...], earlier: tuple[Any, ...]) -> bool:
 
 
 def _share(
-    folder: Path, shard: int, request: list[dict[str, Any]], made: Counter[str | None], empty: frozenset[str]
+    folder: Path,
+    shard: int,
+    request: list[dict[str, Any]],
+    made: Counter[str | None],
+    there: Mapping[str, int] | None,
 ) -> Share:
     shards = recorded(request[0]).shards
     attempts = [attempt for attempt in request if recorded(attempt).shard == shard]
     if not attempts:
-        return Share(shard, shards, 0, 0, request[0], None, None, empty)
+        return Share(shard, shards, 0, 0, request[0], None, None, there)
     last = attempts[-1]
     alive = held(lock_path(folder, shard_name(shard, shards)))
-    return Share(shard, shards, last["there"] + made[last["run"]], last["wanted"], request[0], last, alive, empty)
+    return Share(shard, shards, last["there"] + made[last["run"]], last["wanted"], request[0], last, alive, there)
 
 
 def state(attempt: dict[str, Any], alive: bool | None) -> str:

@@ -78,6 +78,13 @@ def test_of_a_request_only_the_settings_that_have_a_record_are_unfinished(write)
     assert said == f"unfinished: {MADE} of {2 * MADE} records, a run failed (too many bad lines) · {lost}"
 
 
+def test_records_that_a_later_request_made_count_for_a_request_that_failed(write):
+    folder = write(status="finished", wanted=MADE)
+    failed = CRASHED | {"requested": [*ATTEMPT["requested"], "lost"], "run": "r0", "wanted": 2 * MADE}
+    write_manifests(folder, manifest(config=CONFIG, **ATTEMPT | failed))
+    assert unfinished(folder) == f"1 setting failed: kvbench status {folder}"
+
+
 @pytest.mark.parametrize(
     ("status", "alive", "why"),
     [("running", True, "still running"), ("stopped by SIGTERM", False, "stopped by SIGTERM")],
