@@ -10,7 +10,6 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from kvbench.configuration.conf import choices, options, stated_keys
-from kvbench.configuration.configuration import KEYS
 from kvbench.errors import unknown
 from kvbench.utils.other_words import WORDS
 from kvbench.utils.yaml_files import yaml_fault
@@ -39,6 +38,8 @@ def one_line(error: BaseException) -> str:
 
 def check_own_keys(overrides: Sequence[str], own: Collection[str]) -> None:
     """Raise UserError for a key that is nearest to one of a command's `own`, which the configuration does not have."""
+    from kvbench.configuration.configuration import KEYS  # brings pydantic, for which --help need not wait
+
     for override in overrides:
         key, equals, _ = override.partition("=")
         if equals and key.isidentifier() and key not in KEYS:

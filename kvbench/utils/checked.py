@@ -15,9 +15,8 @@ from functools import wraps
 from types import NoneType
 from typing import Annotated, Any, Literal, Self, dataclass_transform, get_args, get_origin
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, validate_call
 from pydantic.dataclasses import dataclass
-from pydantic_core import ArgsKwargs
 
 from kvbench.errors import UserError, unknown
 
@@ -95,20 +94,26 @@ def _check_plain(kind: type[Any]) -> None:
     written = vars(kind).get("__init__")
     if getattr(getattr(written, "__code__", None), "co_filename", "") != "<string>":
         return
-    if not hasattr(kind, "__pydantic_config__"):  # a checked base has it
-        kind.__pydantic_config__ = _CONFIG
     try:
-        adapter = TypeAdapter(kind)
+        call = validate_call(config=_CONFIG)(written)
     except Exception:  # of many kinds, for an annotation that cannot be checked
-        return
-    if not adapter.pydantic_complete:  # an annotation that is not known at runtime
         return
 
     @wraps(vars(kind)["__init__"])
-    def init(self: object, *args: object, **kwargs: object) -> None:
-        adapter.validator.validate_python(ArgsKwargs(args, kwargs), self_instance=self)
+    def __init__(self: object, *args: object, **kwargs: object) -> None:
+        try:
+            call(self, *args, **kwargs)
+        except ValidationError as error:
+            raise explained(
+                [mistake | {"loc": _after_self(mistake["loc"])} for mistake in error.errors()], kind
+            ) from None
 
-    setattr(kind, "__init__", _one_line(init, kind, ""))  # noqa: B010 - mypy refuses an assignment
+    setattr(kind, "__init__", __init__)  # noqa: B010 - mypy refuses an assignment
+
+
+def _after_self(loc: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The place of an error in the arguments that follow `self`."""
+    return (loc[0] - 1, *loc[1:]) if isinstance(loc[0], int) else loc
 
 
 def _one_line(init: Callable[..., Any], form: type[Any], prefix: str) -> Callable[..., Any]:
@@ -129,7 +134,7 @@ def check_given(form: type[Any], values: Mapping[str, object], prefix: str = "")
     try:
         form.__init__.__wrapped__(object.__new__(form), **values)  # pydantic's __init__
     except ValidationError as error:
-        mistakes = [mistake for mistake in error.errors() if mistake["type"] != "missing"]
+        mistakes = [mistake for mistake in error.errors() if not mistake["type"].startswith("missing")]
         if mistakes:
             raise explained(mistakes, form, prefix) from None
 
@@ -143,7 +148,7 @@ def explained(mistakes: Sequence[Any], form: type[Any], prefix: str = "") -> Use
     field, *inner = first["loc"] or (form.__name__,)
     same_field = [error for error in errors if error["loc"][:1] == first["loc"][:1]]  # one for each part of a union
     name, value = f"{prefix}{field}", first["input"]
-    if first["type"] == "missing":
+    if first["type"].startswith("missing"):
         return UserError(f"{name} is missing")
     if first["type"] in ("unexpected_keyword_argument", "unexpected_positional_argument"):
         return unknown(

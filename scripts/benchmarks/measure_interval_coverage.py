@@ -81,7 +81,7 @@ def of_task(rng: Random, task: int, units: int) -> np.ndarray:
 
 
 def tasks(draw: Draw, units: int, rng: Random) -> Interval:
-    labels = np.arange(TASKS * units).reshape(TASKS, units).tolist()
+    labels = [[f"{unit} of task {task}" for unit in range(units)] for task in range(TASKS)]
     return clustered([draw(rng, of_task(rng, task, units)) for task in range(TASKS)], labels)
 
 

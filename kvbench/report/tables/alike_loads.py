@@ -19,14 +19,14 @@ def conditions(record: Mapping[str, Any]) -> dict[str, str]:
     requested = requested if isinstance(requested, dict) else {}
     tokens = requested.get("new_tokens", _UNKNOWN)
     prompts = [record.get(name) for name in ("prompts_of", "prompts_sha256")]
-    found = {
+    stated = {
         "model": record.get("model"),
         "prompts": " ".join(part[:16] for part in prompts if isinstance(part, str)) or _UNKNOWN,
         "new tokens": "those of each prompt" if tokens is None else tokens,
         "fresh": requested.get("fresh"),
         "machine": record.get("processor"),
     }
-    return {name: str(value) for name, value in found.items() if not pd.isna(value)}
+    return {name: str(value) for name, value in stated.items() if not pd.isna(value)}
 
 
 def why_apart(loads: pd.DataFrame) -> str:
