@@ -47,23 +47,26 @@ def complete(records: pd.DataFrame, measure: str) -> pd.DataFrame:
 
 
 def settings_of(records: pd.DataFrame, measure: str, size: str = "r_bytes") -> pd.DataFrame:
-    """A row per setting over the samples that every setting has: method, r_bytes (of `size`), score, low and high
-    (95 %), and `loss`, the largest difference from FullKV on the same samples that its interval contains."""
+    """A row per setting over the samples that every setting has: method, r_bytes (of `size`), score (the mean over
+    tasks, where there are several), low and high (95 %), and `loss`, the largest difference from FullKV on the same
+    samples that its interval contains."""
     records = complete(records, measure)
     drawn = units(records)
     baseline = records[records["method"] == FULL].groupby("sample")["value"].mean()
     rows = []
     for (method, setting), group in records.groupby(["method", "setting"], sort=False):
-        values, labels = group["value"].tolist(), drawn[group.index].tolist()
-        low, high = clustered([values], [labels])
-        lowest = paired_interval(values, group["sample"].map(baseline).tolist(), clusters=labels).low
+        names = group["task"].fillna("") if "task" in group else pd.Series("", group.index)
+        tasks = [of_task for _, of_task in group["value"].groupby(names)]
+        low, high = clustered(tasks, [drawn[of_task.index] for of_task in tasks])
+        values, of_full, labels = (list(x) for x in (group["value"], group["sample"].map(baseline), drawn[group.index]))
+        lowest = paired_interval(values, of_full, names.tolist(), labels).low
         rows.append(
             {
                 "method": method,
                 "setting": setting,
                 "samples": len(group),
                 "r_bytes": group[size].mean(),
-                "score": group["value"].mean(),
+                "score": float(np.mean([of_task.mean() for of_task in tasks])),
                 "low": low,
                 "high": high,
                 "loss": max(-lowest, 0.0),

@@ -1,6 +1,9 @@
 """scripts/results/leaderboard_tables.py: settings within a target of bytes, and ranks with ties."""
 
+import math
+
 import pandas as pd
+import pytest
 
 from kvbench.runner.leaderboard.ranks import above, within
 from scripts.results import leaderboard_tables
@@ -37,6 +40,18 @@ def test_a_sample_that_a_setting_lacks_counts_for_none():
     settings = settings_of(some, "digits").set_index("setting")
     assert set(settings["samples"]) == {3}
     assert settings.loc["close 0.21", "score"] == 2.9 / 3
+
+
+def test_a_score_is_the_mean_over_tasks_and_a_task_with_a_single_sample_leaves_no_interval():
+    some = records().assign(task=["needles", "needles", "needles", "words"] * 6)
+    row = settings_of(some, "digits").set_index("setting").loc["close 0.21"]
+    assert row["score"] == pytest.approx((2.9 / 3 + 0.9) / 2) and math.isnan(row["low"])
+    many = settings_of(
+        pd.concat([some, some.assign(sample=some["sample"] + "b", unit=some["unit"] + "b")], ignore_index=True),
+        "digits",
+    )
+    row = many.set_index("setting").loc["close 0.21"]
+    assert row["score"] == pytest.approx((2.9 / 3 + 0.9) / 2) and row["low"] < row["score"] < row["high"]
 
 
 def test_each_method_has_its_largest_setting_within_the_target_and_equal_ranks_where_intervals_overlap():
