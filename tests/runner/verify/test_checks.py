@@ -73,6 +73,13 @@ def test_records_of_an_earlier_version_of_a_method_are_not_wrong_but_other_hashe
     requested._requested.cache_clear()
 
 
+def test_records_from_before_the_benchmark_named_units_are_unproven(undisturbed, tiny_folder, tmp_path, verdicts):
+    forged = Forged(undisturbed, tmp_path / "run", _tokenizer(tiny_folder))
+    for record in forged.records:
+        del record["unit"]
+    assert verdicts(forged.seal(True))["samples"] is Verdict.UNPROVEN
+
+
 def test_a_folder_must_have_all_fields_that_every_run_writes(undisturbed):
     (manifest,) = read_manifests(undisturbed)[0].values()
     of_this_run = (

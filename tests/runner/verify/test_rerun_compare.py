@@ -44,6 +44,13 @@ def test_a_close_call_excuses_tokens_from_there_on_if_it_is_one_here():
     assert judge(changed(tokens=[5, 9, 7, 8], close_call=0), HERE, []).wrong  # the record's word counts for nothing
 
 
+def test_a_smaller_peak_can_be_one_of_earlier_commits_and_a_larger_one_cannot():
+    here = changed(peak_cache_bytes=3000, r_peak=1.5)
+    smaller = judge(changed(peak_cache_bytes=2000, r_peak=1.0), here, [])
+    assert len(smaller.open) == 2 and not smaller.wrong
+    assert len(judge(changed(peak_cache_bytes=4000, r_peak=2.0), here, []).wrong) == 2
+
+
 @pytest.mark.parametrize(
     "fields",
     [
