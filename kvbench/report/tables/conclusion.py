@@ -64,8 +64,8 @@ def _indistinguishable(ties: pd.DataFrame, baseline: str, metric: str) -> str:
     samples, units = int(ties["samples"].max()), int(ties["units"].max())
     one_by_one = samples == units
     fewest = int(ties["samples"].min())
-    these = f"{fewest:,} to" if fewest < samples else "this" if samples == 1 else "these"
-    where = f"{these} {count(samples, 'prompt')}"
+    these = f"{fewest:,} to" if fewest < samples else "these"
+    where = "one prompt" if samples == 1 else f"{these} {count(samples, 'prompt')}"
     where += "" if one_by_one else f" about {count(units, 'text')}"
     if units < FEWEST:
         sentence = f"{where[0].upper()}{where[1:]} {'is' if samples == 1 else 'are'} too few to compare by {metric}: "

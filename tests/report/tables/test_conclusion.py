@@ -53,7 +53,7 @@ def test_the_need_is_that_of_the_widest_spread():
 def test_one_prompt_tells_nothing():
     (sentence,) = said({"full": [1.0], "snapkv 0.4": [0.0]})
     assert sentence.startswith(
-        "This 1 prompt is too few to compare by score: FullKV 1.000, SnapKV at 0.4 0.000; at least 60 more"
+        "One prompt is too few to compare by score: FullKV 1.000, SnapKV at 0.4 0.000; at least 60 more"
     )
 
 
