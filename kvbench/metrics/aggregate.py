@@ -74,6 +74,11 @@ def units(records: pd.DataFrame) -> pd.Series:
     return labels
 
 
+def tasks_of(records: pd.DataFrame) -> pd.Series:
+    """The task of each record, over whose means scores are means; one without a name where records name none."""
+    return records["task"].fillna("") if "task" in records else pd.Series("", records.index)
+
+
 class Measure(NamedTuple):
     """A measure: its bounds and unit, whether smaller is better, and FullKV's value where it is known by definition."""
 

@@ -1,6 +1,6 @@
 """The model's own forward pass over a whole prompt, with the observations that methods read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -160,22 +160,18 @@ class PromptLayers:
         of_any_length, self.kinds = kinds_of(model.config), kinds_at(model.config, n)
         self.needs, self.places = needs, compressed_layers(self.kinds)
         windows = [of_any_length[place].window for place in self.places]
-        self.held = Held()
         self.captures = [make(index, len(self.places), window) for index, window in enumerate(windows)]
-        ropes = ropes_of(model)
-        for layer, place in zip(self.captures, self.places, strict=True):
-            kind = self.kinds[place]
-            layer.readers, layer.latent, layer.rope, layer.held = kind.readers, kind.latent, ropes[place], self.held
         # a second pass begins at the context's end, from which a window must look back past the prompt's last tokens
         self.fixed_layers = {
             place: layer_of(kind, whole=bool(needs.reconstructions))
             for place, kind in enumerate(self.kinds)
             if not kind.compressed
         }
-        self.held.states = [fixed for fixed in self.fixed_layers.values() if isinstance(fixed, LinearState)]
-        for fixed in self.fixed_layers.values():
-            if isinstance(fixed, WindowLayer):
-                fixed.held = self.held
+        self.held = held_by(self.fixed_layers.values())
+        ropes = ropes_of(model)
+        for layer, place in zip(self.captures, self.places, strict=True):
+            kind = self.kinds[place]
+            layer.readers, layer.latent, layer.rope, layer.held = kind.readers, kind.latent, ropes[place], self.held
         self.all: list[Any] = interleaved(self.captures, self.fixed_layers)
         if needs.value_output_norm:
             for layer, weight in zip(self.captures, output_projections(model, self.places), strict=True):
@@ -213,6 +209,17 @@ def layer_of(kind: LayerKind, whole: bool) -> StoredLayer:
         layer_class = ChunkLayer if kind.chunked else WindowLayer
         return layer_class(kind.window, whole=whole, readers=kind.readers)
     return NoCache()
+
+
+def held_by(fixed_layers: Iterable[StoredLayer]) -> Held:
+    """The count of a pass in which these layers take part, with what they hold: windows go on to tell it."""
+    fixed = [*fixed_layers]
+    held = Held(states=[layer for layer in fixed if isinstance(layer, LinearState)])
+    for layer in fixed:
+        if isinstance(layer, WindowLayer):
+            layer.held = held
+            held.add(layer.tensors())
+    return held
 
 
 def trimmed(layer: StoredLayer) -> StoredLayer:

@@ -22,7 +22,7 @@ from kvbench.models.rope_growth import growth_of
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.log_sums import attention_in_parts
 from kvbench.ops.softmax import Scaling, plain
-from kvbench.prefill.full import prefill
+from kvbench.prefill.full import held_by, prefill
 from kvbench.prefill.reconstruction import (
     ContextFrame,
     ContextScores,
@@ -159,11 +159,7 @@ def read_again(
     copies = {
         at: layer.cut(end) if isinstance(layer, WindowLayer) else copy.deepcopy(layer) for at, layer in fixed.items()
     }
-    held = Held(states=[layer for layer in copies.values() if isinstance(layer, LinearState)])
-    for window in copies.values():
-        if isinstance(window, WindowLayer):
-            window.held = held
-            held.add(window.tensors())
+    held = held_by(copies.values())
     for layer in layers:
         layer.held = held
     ids = ids[None].to(model.device)

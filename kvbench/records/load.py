@@ -4,16 +4,17 @@ import gc
 import json
 import warnings
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from kvbench.errors import UserError, no_folder
 from kvbench.records.consistency import Copies, Finding, check
 from kvbench.records.manifest import read_manifests
+from kvbench.records.progress import unfinished
 from kvbench.records.provenance import provenance
 from kvbench.records.served_bytes import with_16_bits
 from kvbench.records.store import (
@@ -45,22 +46,46 @@ def load(*folders: str | Path) -> pd.DataFrame:
     samples of the same names, several settings of one name, and all else that `gather` or `check` finds to be wrong,
     become warnings.
     """
-    records, findings = gather(*folders)
-    refuse(findings)
-    for finding in [*findings, *check(records)]:
-        if finding.wrong or finding.kind in ("duplicate", "data", "settings"):
-            warnings.warn(finding.message, stacklevel=2)
+    records, messages = _loaded(folders, {"duplicate", "data", "settings"})
+    for message in messages:
+        warnings.warn(message, stacklevel=2)
     return records
 
 
 def load_for_command(*folders: str | Path) -> pd.DataFrame:
     """`load` for a command: findings are lines on standard error, and none is about several settings of one name, which
     commands tell apart by their labels."""
+    records, messages = _loaded(folders, {"duplicate", "data"})
+    for message in messages:
+        warn(message)
+    return records
+
+
+class Loaded(NamedTuple):
+    records: pd.DataFrame
+    messages: list[str]  # what is wrong with the records or their files, and what is noted of them
+
+
+def _loaded(folders: Sequence[str | Path], noted: Set[str]) -> Loaded:
+    """The records of folders, with the messages of faults and of findings of the `noted` kinds."""
     records, findings = gather(*folders)
     refuse(findings)
-    for finding in [*findings, *check(records)]:
-        if finding.wrong or finding.kind in ("duplicate", "data"):
-            warn(finding.message)
+    told = [finding for finding in (*findings, *check(records)) if finding.wrong or finding.kind in noted]
+    return Loaded(records, [finding.message for finding in told])
+
+
+def gather_for_command(*folders: str | Path) -> pd.DataFrame:
+    """The frame of `gather`; each fault of the files, and each folder that lacks records, is a line on standard error.
+
+    Raises UserError where one record has two outcomes.
+    """
+    records, findings = gather(*folders)
+    refuse(findings)
+    for finding in findings:
+        warn(finding.message)
+    for folder in folders:
+        if said := unfinished(Path(folder)):
+            warn(f"{folder}: {said}")
     return records
 
 

@@ -1,6 +1,7 @@
 """Whether the samples that runs share by name have the same prompts."""
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,20 +26,22 @@ def check_same_prompts(runs: Iterable[Run]) -> None:
     where the data are others and a pack, which has no prompts, leaves open which samples that concerns.
     """
     first: dict[str, Run] = {}  # of each sample, the first run that has it
-    prompts = {}
+    prompts = cache(_prompts)  # read only where the data are others
     for run in runs:
-        prompts[run.folder] = {
-            name: tuple(row[field] for field in FIELDS) for name, row in read_samples(run.folder).items()
-        }
         warned: set[Path] = set()
         for name in run.records["sample"].unique():
             before = first.setdefault(name, run)
             if before.folder in {run.folder, *warned} or _value(before, "data_sha256") == _value(run, "data_sha256"):
                 continue
-            known = (prompts[one.folder].get(name) for one in (before, run))
+            known = (prompts(one.folder).get(name) for one in (before, run))
             if (said := _difference(name, before, run, *known)) is not None:
                 warn(said)
                 warned.add(before.folder)
+
+
+def _prompts(folder: Path) -> dict[str, tuple[object, ...]]:
+    """What `samples.jsonl` has of each sample's prompt, by the sample's name."""
+    return {name: tuple(row[field] for field in FIELDS) for name, row in read_samples(folder).items()}
 
 
 def _difference(

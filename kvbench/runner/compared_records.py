@@ -8,13 +8,10 @@ import pandas as pd
 from kvbench.configuration.conf import titled
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.aggregate import SMALLER_IS_BETTER, with_distances
-from kvbench.records import gather
-from kvbench.records.load import refuse
-from kvbench.records.progress import unfinished
+from kvbench.records.load import gather_for_command
 from kvbench.report.page.labels import with_labels
 from kvbench.report.page.run_data import find_runs, without_outputs
 from kvbench.runner.compared_prompts import Run, check_same_prompts
-from kvbench.utils.console import warn
 
 
 def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, str | None]:
@@ -27,12 +24,7 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
     for folder, name in zip(folders, names, strict=True):
         if reason := without_outputs(folder):
             raise UserError(f"{folder} {reason}")
-        records, findings = gather(folder)
-        refuse(findings)
-        for finding in findings:
-            warn(finding.message)
-        if said := unfinished(folder):
-            warn(f"{folder}: {said}")
+        records = gather_for_command(folder)
         compared.append(Run(folder, records))
         records, distances = with_distances(with_labels(records))
         scores_of = dict.fromkeys(

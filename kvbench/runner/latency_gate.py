@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvbench.errors import UserError
 from kvbench.runner.verdicts import BROKEN, CODES, UNDECIDED, WITHIN, worst
-from kvbench.utils.console import print_line, warn
+from kvbench.utils.console import print_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,18 +68,10 @@ def loads_of(folders: Sequence[Path]) -> "pd.DataFrame":
     each fault of their files and each folder that lacks records."""
     import pandas as pd
 
-    from kvbench.records import gather
-    from kvbench.records.load import refuse
-    from kvbench.records.progress import unfinished
+    from kvbench.records.load import gather_for_command
     from kvbench.report.page.labels import with_labels
 
-    records, findings = gather(*folders)
-    refuse(findings)
-    for finding in findings:
-        warn(finding.message)
-    for folder in folders:
-        if said := unfinished(folder):
-            warn(f"{folder}: {said}")
+    records = gather_for_command(*folders)
     labelled = pd.concat([with_labels(group) for _, group in records.groupby("folder", sort=False)], ignore_index=True)
     return labelled.assign(setting=labelled["label"])
 

@@ -209,9 +209,9 @@ def rules_of(trial: Trial) -> dict[str, Callable[[Trial], None]]:
 
 def scorings(method: Method) -> list[Scoring]:
     """The scorers that a method asks, without those inside another one, which may ask for less than they do alone."""
-    found = [part for part in parts(method) if isinstance(part, Scoring)]
-    inner = {id(part) for scoring in found for part in parts(vars(scoring))}
-    return [scoring for scoring in found if id(scoring) not in inner]
+    every = [part for part in parts(method) if isinstance(part, Scoring)]
+    inner = {id(part) for scoring in every for part in parts(vars(scoring))}
+    return [scoring for scoring in every if id(scoring) not in inner]
 
 
 def exceptions(method: Method) -> dict[str, str]:

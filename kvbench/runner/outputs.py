@@ -114,7 +114,7 @@ def report_speed(run: AnyRun, folder: Path, paper: Experiment | None) -> Outputs
     records, title = records_of(run, folder)
     caption = stamped(run, folder, run_caption(run, title))
     frame = speeds(records)
-    measured = [(speeds(group), notes(group, speeds(group))) for group in by_machine(records)]
+    measured = [(times := speeds(group), notes(group, times)) for group in by_machine(records)]
     tables = [speed_table(times, caption, footnotes, wide=False) for times, footnotes in measured]
     whole, *others = [speed_table(times, caption, footnotes) for times, footnotes in measured]
     written = write_table(frame, whole, folder) + write_latex(whole, folder / "table.tex")

@@ -19,7 +19,9 @@ def own_code(run: AnyRun) -> dict[str, str]:
 
 def warn_of_changes(run: AnyRun, folder: Path) -> None:
     """Warn of the files that had other contents when records of the same settings and versions were made."""
-    if not own_code(run):
+    of_benchmark = _code(run.benchmark)
+    of_settings = [(versions(vars(setting)).items(), _code(setting)) for setting in run.settings]
+    if not any((of_benchmark, *(code for _, code in of_settings))):
         return
     changed: set[str] = set()
     for manifest in read_manifests(folder)[0].values():
@@ -27,9 +29,9 @@ def warn_of_changes(run: AnyRun, folder: Path) -> None:
             continue
         earlier, recorded = manifest.get("own_code") or {}, (manifest.get("versions") or {}).get("settings") or {}
         # another version makes records of other keys, or for a benchmark in another folder
-        same = [setting for setting in run.settings if versions(vars(setting)).items() <= recorded.items()]
-        for maker in (run.benchmark, *same):
-            changed |= {module for module, sha in _code(maker).items() if earlier.get(module, sha) != sha}
+        same = [code for named, code in of_settings if named <= recorded.items()]
+        for code in (of_benchmark, *same):
+            changed |= {module for module, sha in code.items() if earlier.get(module, sha) != sha}
     for name in sorted(str(sys.modules[module].__file__) for module in changed):
         warn(
             f"{Path(name).name} changed since records of this folder were made: raise the `version` of its class, or "

@@ -91,7 +91,7 @@ class Checked:
 
 def _check_plain(kind: type[Any]) -> None:
     """Replace the `__init__` that `dataclasses.dataclass` has written into a class."""
-    written = vars(kind).get("__init__")
+    written = vars(kind).get("__init__", object.__init__)
     if getattr(getattr(written, "__code__", None), "co_filename", "") != "<string>":
         return
     try:
@@ -99,7 +99,7 @@ def _check_plain(kind: type[Any]) -> None:
     except Exception:  # of many kinds, for an annotation that cannot be checked
         return
 
-    @wraps(vars(kind)["__init__"])
+    @wraps(written)
     def __init__(self: object, *args: object, **kwargs: object) -> None:
         try:
             call(self, *args, **kwargs)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from kvbench.configuration.conf import titled
 from kvbench.errors import UserError
-from kvbench.metrics.aggregate import units
+from kvbench.metrics.aggregate import tasks_of, units
 from kvbench.metrics.bootstrap import clustered, paired_interval
 from kvbench.records import load, manifests
 from kvbench.report.figures.needle_heatmap import ink
@@ -55,7 +55,7 @@ def settings_of(records: pd.DataFrame, measure: str, size: str = "r_bytes") -> p
     baseline = records[records["method"] == FULL].groupby("sample")["value"].mean()
     rows = []
     for (method, setting), group in records.groupby(["method", "setting"], sort=False):
-        names = group["task"].fillna("") if "task" in group else pd.Series("", group.index)
+        names = tasks_of(group)
         tasks = [of_task for _, of_task in group["value"].groupby(names)]
         low, high = clustered(tasks, [drawn[of_task.index] for of_task in tasks])
         values, of_full, labels = (list(x) for x in (group["value"], group["sample"].map(baseline), drawn[group.index]))

@@ -1,5 +1,7 @@
 """`kvbench served` and `compare --latency-margin`: quality beside serving, from made records."""
 
+from importlib import import_module
+
 import pytest
 
 from kvbench.errors import UserError
@@ -184,7 +186,9 @@ def test_a_server_that_failed_a_load_of_the_baseline_does_not_pass(tmp_path, cap
 
 
 def test_a_folder_of_loads_that_lacks_records_is_said(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("kvbench.records.progress.unfinished", lambda folder: "unfinished: 3 of 4 records")
+    monkeypatch.setattr(
+        import_module("kvbench.records.load"), "unfinished", lambda folder: "unfinished: 3 of 4 records"
+    )
     gated(tmp_path, load_record("fp8", 32.0, FIRST, TOKENS))
     assert "unfinished: 3 of 4 records" in capsys.readouterr().err
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from kvbench.metrics.aggregate import FULL, MEASURES, units
+from kvbench.metrics.aggregate import FULL, MEASURES, tasks_of, units
 from kvbench.metrics.bootstrap import OF_SCORES, Interval, clustered
 from kvbench.records.same_answer import answer_hash, same_answer
 from kvbench.report.tables.text_table import MISSING, number
@@ -71,8 +71,7 @@ def from_baseline(row: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
 
 def _agreement(rows: pd.DataFrame, bounds: Interval) -> Agreement:
     drawn, values = units(rows), rows["value"]
-    tasks = rows["task"].fillna("") if "task" in rows else pd.Series("", index=rows.index)
-    strata = [of_task for _, of_task in values.groupby(tasks)]
+    strata = [of_task for _, of_task in values.groupby(tasks_of(rows))]
     mean = sum(of_task.mean() for of_task in strata) / len(strata)
     interval = clustered(strata, [drawn[of_task.index] for of_task in strata], bounds)
     return Agreement(mean, interval, values.sum(), len(values), drawn.nunique())

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.aggregate import with_distances
+from kvbench.metrics.aggregate import tasks_of, with_distances
 from kvbench.metrics.repeats import ratio
 from kvbench.report.tables.agreement import DIVERGENCES, EQUAL, agreements
 from kvbench.report.tables.alike_loads import same_load
@@ -43,8 +43,7 @@ def quality(records: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
 def _over_tasks(records: pd.DataFrame, metric: str) -> float:
     """The mean over tasks, where records name them, of the mean over their samples."""
     values = pd.Series([scores.get(metric) for scores in records["scores"]], records.index, dtype=float)
-    tasks = records["task"].fillna("") if "task" in records else pd.Series("", records.index)
-    return float(values.groupby(tasks).mean().mean())
+    return float(values.groupby(tasks_of(records)).mean().mean())
 
 
 def served(answers: pd.DataFrame, loads: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:

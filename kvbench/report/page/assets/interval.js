@@ -5,8 +5,8 @@ const UNSEEN = 2 / 3;
 
 /**
  * The 95 % interval of the mean over tasks of there - here; tasks are lists of contexts, which are lists of samples.
- * The samples of a context are drawn together, also those of several tasks. [null, null] where a task has fewer than two contexts, or where values
- * without bounds do not vary.
+ * The samples of a context are drawn together, also those of several tasks. [null, null] where a task has fewer than
+ * two contexts, or where values without bounds do not vary.
  * bounded  scores lie in 0 to 1, so that differences lie in -1 to 1
  */
 function pairedInterval(tasks, bounded = true) {
