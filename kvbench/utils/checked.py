@@ -84,6 +84,7 @@ class Checked:
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         for kind in cls.__mro__:
             _check_plain(kind)
+            _check_decorated(kind)
         if (args or kwargs) and cls.__init__ is object.__init__:
             raise TypeError(f"{cls.__name__}() takes no arguments")  # what `object` says to a class without `__new__`
         return super().__new__(cls)
@@ -109,6 +110,17 @@ def _check_plain(kind: type[Any]) -> None:
             ) from None
 
     setattr(kind, "__init__", __init__)  # noqa: B010 - mypy refuses an assignment
+
+
+def _check_decorated(kind: type[Any]) -> None:
+    """Raise UserError for a class that sets a field of its base without being a dataclass, which would change nothing:
+    the `__init__` of the base sets the default of the base.
+    """
+    if "__dataclass_fields__" in vars(kind) or "__init__" in vars(kind):
+        return
+    inherited = getattr(kind, "__dataclass_fields__", {})
+    if names := [name for name in vars(kind) if name in inherited and inherited[name].init]:
+        raise UserError(f"{kind.__name__} sets {', '.join(names)} without effect: put @dataclass above the class")
 
 
 def _after_self(loc: tuple[Any, ...]) -> tuple[Any, ...]:

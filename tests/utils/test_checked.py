@@ -114,7 +114,17 @@ class Further(Mine):
     pass
 
 
+class Undecorated(Mine):
+    recent: int = 16
+
+
+class Below(Undecorated):
+    pass
+
+
 class ByHand(Mine):
+    recent = 16
+
     def __init__(self, text):
         super().__init__(mode=text)
 
@@ -133,6 +143,8 @@ class ByHand(Mine):
         (lambda: ByHand("men"), "unknown mode 'men'"),
         (lambda: replace(Mine(), mode="men"), "unknown mode 'men'"),
         (lambda: Alone(), "part is missing"),
+        (lambda: Undecorated(), "Undecorated sets recent without effect: put @dataclass above the class"),
+        (lambda: Below(), "Undecorated sets recent without effect"),
         (lambda: Alone(part=3), "part=3 must be a Mine"),
         (lambda: Alone(part=Mine(), layers=[1]), "layers=[1] must be a tuple"),
     ],
