@@ -3,18 +3,16 @@
 A plug-in's metric has a name too, and is called like a user's function.
 """
 
-import inspect
 import math
 import pkgutil
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.backends import google_rouge
 from kvbench.metrics.longbench import english_words, qa_f1
-from kvbench.utils.hashing import file_hash
+from kvbench.utils.imported_files import imported_hash
 from kvbench.utils.own_code import own_line
 from kvbench.utils.plugins import declared
 from kvbench.utils.text import in_one_line
@@ -107,11 +105,11 @@ def has_name(metric: object) -> bool:
     return isinstance(metric, str) and (metric in METRICS or metric in plugged())
 
 
-@cache
 def function(name: str) -> Metric:
     """The function module.name, or a plug-in's, which is called with a prediction and the list of its answers.
 
-    Raises UserError for a name that is neither a metric's nor a function's.
+    It is looked up at each call, as a notebook may import its module again. Raises UserError for a name that is neither
+    a metric's nor a function's.
     """
     path = plugged().get(name, name)
     if "." not in path:
@@ -126,7 +124,13 @@ def function(name: str) -> Metric:
 
 
 def source(name: str) -> str | None:
-    """SHA-256 of the file that defines the function module.name; None for a metric of METRICS."""
+    """SHA-256 of the file that defines the function module.name; None for a metric of METRICS.
+
+    Raises UserError if the function is not the file's.
+    """
     if not is_function(name):
         return None
-    return file_hash(Path(inspect.getfile(inspect.unwrap(function(name)))))
+    try:
+        return imported_hash(function(name))
+    except UserError as error:
+        raise UserError(f"metric={name}: {error}") from error

@@ -1,11 +1,14 @@
 """Metrics by name."""
 
+import importlib
+import sys
 from string import ascii_uppercase
 
 import pytest
 
 from kvbench.errors import UserError
 from kvbench.metrics.answers import METRICS, check, score, source
+from kvbench.utils.hashing import file_hash
 
 
 @pytest.mark.parametrize(
@@ -92,3 +95,63 @@ def test_mistakes_are_one_line(metric, answers, message):
 def test_a_function_must_return_a_share():
     with pytest.raises(UserError, match="returned 2: a number from 0 to 1 is needed"):
         score("tests.support.metric.two", "a", ["b"])
+
+
+@pytest.fixture
+def own_metric(tmp_path, monkeypatch):
+    """A file with a metric that returns its one constant, written and, where asked, imported again."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which an edit within a second would not replace
+    file = tmp_path / "edited_metric.py"
+
+    def write(value: float, again: bool = False, before: str = ""):
+        file.write_text(f"{before}def score(prediction, answers):\n    return {value}\n")
+        if again:
+            importlib.reload(sys.modules["edited_metric"])
+        return file
+
+    yield write
+    sys.modules.pop("edited_metric", None)
+
+
+EDITED = r"metric=edited_metric.score: .*edited_metric.py changed after it was imported: restart Python"
+
+
+def test_the_hash_of_a_function_is_that_of_the_file_that_was_imported(own_metric):
+    file = own_metric(0.25)
+    assert source("edited_metric.score") == file_hash(file) and score("edited_metric.score", "", []) == 0.25
+    own_metric(0.75)
+    with pytest.raises(UserError, match=EDITED):
+        source("edited_metric.score")
+    assert score("edited_metric.score", "", []) == 0.25  # samples made before keep their function
+    own_metric(0.75, again=True)
+    assert source("edited_metric.score") == file_hash(file) and score("edited_metric.score", "", []) == 0.75
+
+
+def test_a_helper_that_was_edited_makes_another_function(own_metric):
+    own_metric(0.5, before="SHARE = 1\n")
+    source("edited_metric.score")
+    file = own_metric(0.5, before="SHARE = 2\n")  # the function's own code is the same
+    with pytest.raises(UserError, match=EDITED):
+        source("edited_metric.score")
+    own_metric(0.5, again=True, before="SHARE = 2\n")
+    assert source("edited_metric.score") == file_hash(file)
+
+
+def test_a_function_that_was_imported_and_edited_before_kvbench_saw_it_is_refused(own_metric):
+    own_metric(0.25)
+    module = importlib.import_module("edited_metric")
+    for _ in range(1000):  # Python rewrites the code of a function that is called often
+        assert module.score("", []) == 0.25
+    own_metric(0.75)
+    with pytest.raises(UserError, match=EDITED):
+        source("edited_metric.score")
+    file = own_metric(0.25)
+    assert source("edited_metric.score") == file_hash(file)
+
+
+def test_a_function_of_a_notebook_has_no_file_to_name(monkeypatch):
+    exec("def score(prediction, answers): return 1", namespace := {"__name__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "notebooks_score", namespace["score"], raising=False)
+    with pytest.raises(UserError, match=r"metric=__main__.notebooks_score: it is in no file"):
+        source("__main__.notebooks_score")
