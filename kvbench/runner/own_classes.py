@@ -7,7 +7,7 @@ from typing import Any
 from kvbench.evaluation.record import AnyRun
 from kvbench.records.manifest import read_manifests
 from kvbench.utils.console import warn
-from kvbench.utils.hashing import file_hash
+from kvbench.utils.imported_files import imported_hash
 from kvbench.utils.own_code import is_users
 from kvbench.utils.versions import parts, versions
 
@@ -42,9 +42,13 @@ def warn_of_changes(run: AnyRun, folder: Path) -> None:
 def _code(maker: Any) -> dict[str, str]:
     """SHA-256 of the files that define the classes of a setting or benchmark, of its parts, and their bases.
 
-    Classes of kvbench and of plug-ins have versions, and those of a notebook no file.
+    Classes of kvbench and of plug-ins have versions, and those of a notebook no file. Raises UserError for a file that
+    was edited after its class was imported.
     """
     kinds = {kind for part in (maker, *vars(maker).values(), *parts(vars(maker))) for kind in type(part).__mro__}
-    modules = {name: getattr(sys.modules.get(name), "__file__", None) for name in {kind.__module__ for kind in kinds}}
-    files = {name: file for name, file in sorted(modules.items()) if file and is_users(file)}
-    return {name: file_hash(Path(file)) for name, file in files.items() if Path(file).is_file()}
+    hashes = {}
+    for kind in sorted(kinds, key=lambda kind: kind.__module__):
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        if file and is_users(file) and Path(file).is_file():
+            hashes[kind.__module__] = imported_hash(kind)
+    return hashes

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from kvbench.errors import UserError
 from kvbench.records import load
 from tests.support.command import kvbench
 from tests.support.runs import arguments, run
@@ -103,3 +104,11 @@ def test_other_methods_of_the_folder_are_not_warned(edited, tiny_folder, tmp_pat
     (tmp_path / "edited_scorer.py").write_text("")
     run(*arguments(tiny_folder, tmp_path / "out", "method=[full,snapkv]", "ratio=0.2", "benchmark.depths=[50]"))
     assert "changed since" not in capsys.readouterr().err
+
+
+def test_a_file_that_was_edited_after_its_class_was_imported_is_refused(edited, tiny_folder, tmp_path):
+    edited()
+    (tmp_path / "edited_scorer.py").write_text(SCORER.replace("SIGN", "-1"))
+    given = ["method=full", "method._target_=edited_method.Edited", "ratio=0.3", "benchmark.depths=[50]"]
+    with pytest.raises(UserError, match=r"edited_scorer.py changed after it was imported: restart Python"):
+        run(*arguments(tiny_folder, tmp_path / "out", *given))
