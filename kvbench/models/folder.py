@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
+from transformers.utils.hub import CHAT_TEMPLATE_DIR
 
 from kvbench.errors import UserError
 from kvbench.utils.hashing import file_hash
@@ -34,8 +35,8 @@ def weight_files(folder: Path) -> list[Path]:
 
 def check_config(folder: Path) -> None:
     """Raise UserError if config.json is no file with a JSON object, or if a file to read is a pipe or a device."""
-    for path in sorted(folder.iterdir()):
-        if path.suffix in READ and is_special(path):
+    for path in _read_files(folder):
+        if is_special(path):
             raise UserError(f"{path} cannot be read: it is a pipe, a socket or a device")
     _mapping(folder / "config.json")
 
@@ -46,8 +47,14 @@ def model_identity(source: str, revision: str) -> dict[str, Any]:
     folder = Path(source)
     if not folder.is_dir():
         return {"source": source, "revision": revision}
-    files = sorted(path for path in folder.iterdir() if path.suffix in READ and path.is_file())
-    return {"source": folder.name, "files": {path.name: file_hash(path) for path in files}}
+    files = [path for path in _read_files(folder) if path.is_file()]
+    return {"source": folder.name, "files": {path.relative_to(folder).as_posix(): file_hash(path) for path in files}}
+
+
+def _read_files(folder: Path) -> list[Path]:
+    """What transformers may read: files of the folder itself, and chat templates by name in a folder of their own."""
+    itself = [path for path in folder.iterdir() if path.suffix in READ]
+    return sorted([*itself, *(folder / CHAT_TEMPLATE_DIR).glob("*.jinja")])
 
 
 def _indexed(index: Path) -> list[str]:

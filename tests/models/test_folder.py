@@ -106,6 +106,21 @@ def test_a_changed_file_of_equal_size_and_time_has_another_hash(folder):
     assert model_identity("org/name", "abc") == {"source": "org/name", "revision": "abc"}
 
 
+def test_a_chat_template_in_a_folder_of_its_own_is_part_of_the_identity(folder):
+    before = model_identity(str(folder), "main")
+    template = folder / "additional_chat_templates" / "default.jinja"
+    template.parent.mkdir()
+    template.with_name("note.txt").write_text("not read")
+    assert model_identity(str(folder), "main") == before
+    identities = []
+    for text in ("one", "two"):
+        template.write_text(text)
+        assert load(spec(folder)).render("hello", chat=True) == text
+        identities.append(model_identity(str(folder), "main"))
+    assert "additional_chat_templates/default.jinja" in identities[0]["files"]
+    assert before != identities[0] != identities[1]
+
+
 @pytest.mark.parametrize("kept", [0, 5, 1000])
 def test_cut_weights_are_one_line(folder, kept):
     path = folder / "model.safetensors"
@@ -203,3 +218,9 @@ def test_a_pipe_in_the_folder_is_refused_at_once(folder):
     (folder / "tokenizer.json").unlink()
     os.mkfifo(folder / "tokenizer.json")
     assert refused(folder) == f"{folder / 'tokenizer.json'} cannot be read: it is a pipe, a socket or a device"
+
+
+def test_a_pipe_in_place_of_a_chat_template_is_refused_at_once(folder):
+    (folder / "additional_chat_templates").mkdir()
+    os.mkfifo(template := folder / "additional_chat_templates" / "default.jinja")
+    assert refused(folder) == f"{template} cannot be read: it is a pipe, a socket or a device"
