@@ -18,8 +18,9 @@ from kvbench.utils.regular_files import is_special, read_bytes
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+WEIGHTS = ".safetensors"
 # Suffixes of files that transformers reads: weights, configurations, chat templates and vocabularies.
-READ = frozenset({".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken"})
+READ = frozenset({WEIGHTS, ".json", ".jinja", ".model", ".txt", ".tiktoken"})
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -41,13 +42,13 @@ def check_config(folder: Path) -> None:
     _mapping(folder / "config.json")
 
 
-def model_identity(source: str, revision: str) -> dict[str, Any]:
-    """The identity of a model's weights: the SHA-256 of each file that loading reads from a folder, or the hub's
-    revision."""
+def model_identity(source: str, revision: str, weights: bool = True) -> dict[str, Any]:
+    """The identity of a model, or of its tokenizer alone: the SHA-256 of each file that loading reads from a folder, or
+    the hub's revision."""
     folder = Path(source)
     if not folder.is_dir():
         return {"source": source, "revision": revision}
-    files = [path for path in _read_files(folder) if path.is_file()]
+    files = [path for path in _read_files(folder) if path.is_file() and (weights or path.suffix != WEIGHTS)]
     return {"source": folder.name, "files": {path.relative_to(folder).as_posix(): file_hash(path) for path in files}}
 
 
@@ -63,7 +64,7 @@ def _indexed(index: Path) -> list[str]:
         raise UserError(f"{index} has no weight_map that names the files of the weights")
     names = sorted(set(map(str, weights.values())))
     for name in names:
-        if Path(name).name != name or not name.endswith(".safetensors"):
+        if Path(name).name != name or not name.endswith(WEIGHTS):
             raise UserError(f"{index} names {name!r}: weights must be .safetensors files in the same folder")
     return names
 

@@ -15,6 +15,7 @@ from kvbench.metrics.answers import plugged
 from kvbench.metrics.versions import VERSIONS
 from kvbench.models import ModelSpec
 from kvbench.models.folder import model_identity
+from kvbench.models.load import source_of
 from kvbench.records.identity import identity_of
 from kvbench.records.manifest import end_manifest, next_number, write_manifest
 from kvbench.records.store import Store
@@ -36,9 +37,8 @@ def folder_identity(
     cfg: Configuration, loaded: AnyModel, samples: Sequence[Sample], benchmark: Benchmark | None = None
 ) -> dict[str, Any]:
     """What all records of a run's folder have in common."""
-    commit = getattr(loaded.config, "_commit_hash", None)
     fields = {
-        "model": model_identity(loaded.source, commit or loaded.spec.revision),
+        "model": identity_of_model(loaded),
         "chat_template": loaded.spec.chat_template,
         **stated(loaded.spec, *IDENTIFYING),
         "dtype": str(loaded.dtype),
@@ -53,6 +53,15 @@ def folder_identity(
         "config": cfg.plain,
     }
     return identity_of(fields)
+
+
+def identity_of_model(loaded: AnyModel) -> dict[str, Any]:
+    """The identity of a model's weights and tokenizer; random weights have the tokenizer of another model."""
+    commit = getattr(loaded.config, "_commit_hash", None)
+    identity = model_identity(loaded.source, commit or loaded.spec.revision)
+    if loaded.spec.random is None:
+        return identity
+    return identity | {"tokenizer": model_identity(source_of(loaded.spec)[0], loaded.spec.revision, weights=False)}
 
 
 def identifying(node: Mapping[str, Any]) -> dict[str, Any]:

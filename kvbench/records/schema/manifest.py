@@ -66,7 +66,10 @@ class Manifest(JobNote):
     run: Text = field("id of the run, in its records' `run`")
     number: Count = field("1 for the folder's first run; one more than the largest when the run started", since="0.2")
     model: dict[str, Any] = field(
-        "identity of the weights: the hub's revision, or a hash of each file", optional=True, always=True
+        "identity of the weights: the hub's revision, or a hash of each file; `tokenizer`: the same for that of random "
+        "weights",
+        optional=True,
+        always=True,
     )
     chat_template: Text | None = field("the chat template used", optional=True, always=True)
     template_args: Annotated[dict[str, Any], Settled] = field(
