@@ -12,7 +12,7 @@ from kvbench.benchmarks.infinitebench import prompts
 from kvbench.benchmarks.infinitebench.tasks import GROUPS, SETS, TASKS
 from kvbench.benchmarks.python_texts import sha256
 from kvbench.errors import UserError
-from kvbench.metrics.infinitebench import METRICS
+from kvbench.metrics.infinitebench import METRICS, score
 from kvbench.utils.jsonl import read_rows
 from tests.support.needs import official
 from tests.support.paths import DATA
@@ -57,7 +57,7 @@ def test_prompts_are_the_templates_with_the_rows_fields(made, embedded):
     key, find, run = row("passkey"), row("math_find"), row("code_run")
     assert by_task["passkey"].prompt == f"Find it.\n\n{key['context']}\n\n{key['input']}"
     assert by_task["passkey"].question == f"\n\n{key['input']}"
-    assert by_task["passkey"].answers == ("71432",) and by_task["passkey"].max_new_tokens == 6
+    assert by_task["passkey"].answers == ("71432",) and by_task["passkey"].max_new_tokens == 64
     largest = "What is the largest number in the following list?"
     assert by_task["math_find"].prompt == f"{largest}\n\n{find['context']}\n\n{find['input']}"
     assert by_task["code_run"].prompt == f"There is func_6351.\n\n{run['context']}\n\nWhat is func_6351(2)?"
@@ -73,6 +73,31 @@ def test_base_models_get_raw_text_to_complete(made, embedded):
     assert (chat.chat, raw.chat) == (True, False)
     assert raw.prompt == chat.prompt + " Answer:"
     assert raw.question == chat.question + " Answer:"
+
+
+def test_a_prompt_that_is_completed_has_the_official_limit_of_its_answer(made, embedded):
+    official = {
+        "passkey": 6,
+        "number_string": 12,
+        "kv_retrieval": 50,
+        "math_find": 3,
+        "math_calc": 30_000,
+        "code_run": 5,
+    }
+    samples = made(templates="yarn_mistral").samples(embedded.tokenizer)
+    assert {sample.meta["task"]: sample.max_new_tokens for sample in samples} == official
+
+
+def test_the_limits_of_gpt4s_templates_leave_published_answers_their_scores(embedded):
+    """Chats write "The value corresponding to the key … is …" where the open models complete "The pass key is"."""
+
+    def cut(task: str, prediction: str) -> str:
+        tokens = embedded.tokenizer.encode(prediction)
+        return embedded.tokenizer.decode(tokens[: TASKS[task].max_new_tokens(chat=True)])
+
+    answers = read_rows(ROWS / "predictions.jsonl", {})
+    cut_scores = [score(row["task"], cut(row["task"], row["prediction"]), row["answers"]) for row in answers]
+    assert cut_scores == [row["official"] for row in answers]
 
 
 @pytest.mark.parametrize("task", ["longbook_choice_eng", "code_debug"])
@@ -189,7 +214,8 @@ def test_a_wrong_value_is_one_line(made, changes, message):
 
 
 def test_longest_counts_the_longest_answer_but_not_that_of_math_calc(made, tmp_path):
-    assert made(tasks=["passkey", "kv_retrieval"]).longest == 4000 + 64 + 50
+    assert made(tasks=["passkey", "kv_retrieval"]).longest == 4000 + 64 + 128
+    assert made(tasks=["passkey", "kv_retrieval"], templates="yarn_mistral").longest == 4000 + 64 + 50
     assert made(tasks=["passkey", "math_calc"]).longest is None
 
 

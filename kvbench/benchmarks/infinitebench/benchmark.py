@@ -34,15 +34,17 @@ LAYOUTS = ("{task}.jsonl", "{task}.json", "{task}-*.parquet", "data/{task}-*.par
 
 @checked(prefix="benchmark.")
 class InfiniteBench(Benchmark):
-    """InfiniteBench (Zhang et al. 2024) with the official prompts, truncation, lengths of answers and metrics.
+    """InfiniteBench (Zhang et al. 2024) with the official prompts, truncation and metrics.
 
     templates="gpt4"          the templates of GPT-4, as one user turn of the chat template: for instruct models.
-    templates="yarn_mistral"  the templates of the open models, which the answer completes: raw text.
+    templates="yarn_mistral"  the templates of the open models, which the answer completes: raw text. Their official
+                              limits of answers would cut a sentence of a chat before its key or letter.
 
     max_length   tokens before the chat template, special tokens included; longer prompts are cut in the middle.
     num_samples  the first rows of each task; unlike with limit=, the others are not tokenised. None: all.
     """
 
+    version = 2  # 1: the open models' limits of answers, with GPT-4's templates too
     scored_by = ("infinitebench",)
     packages = ("rouge_score",)
 
@@ -73,7 +75,11 @@ class InfiniteBench(Benchmark):
         """None with math_calc, which has long answers and short prompts."""
         if "math_calc" in self.chosen:
             return None
-        return self.max_length + TEMPLATE_ROOM + max(TASKS[task].max_new_tokens for task in self.chosen)
+        return self.max_length + TEMPLATE_ROOM + max(TASKS[task].max_new_tokens(self.chat) for task in self.chosen)
+
+    @property
+    def chat(self) -> bool:
+        return self.templates == "gpt4"
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return [sample for task in self.chosen for sample in self._samples(task, tokenizer)]
@@ -94,9 +100,9 @@ class InfiniteBench(Benchmark):
                 id=f"{name}-{number}",
                 prompt=prompt,
                 answers=_answers(name, row),
-                max_new_tokens=task.max_new_tokens,
+                max_new_tokens=task.max_new_tokens(self.chat),
                 question=question if task.asked_last else "",
-                chat=self.templates == "gpt4",
+                chat=self.chat,
                 unit=text_unit(row["context"]),
                 meta={"task": name, "group": task.group, "templates": self.templates, "cut": prompt != before},
             )
