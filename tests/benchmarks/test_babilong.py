@@ -49,6 +49,17 @@ def test_a_sample_is_a_row_in_its_tasks_prompt_with_the_question_last(made):
     assert others[-1].meta["task"] == "qa8 0k"
 
 
+def test_a_story_at_several_lengths_is_one_unit_of_intervals(made, tmp_path):
+    for length in ("0k", "1k"):
+        for task in ("qa1", "qa8"):
+            file = tmp_path / task / f"{length}.json"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(json.dumps(rows(task)))
+    samples = made(tasks=["qa1", "qa8"], lengths=["0k", "1k"], data_dir=str(tmp_path)).samples(None)
+    stories = ["qa1 1", "qa1 2", "qa1 3", "qa8 1", "qa8 2", "qa8 3"]
+    assert [sample.unit for sample in samples] == stories * 2
+
+
 def test_a_context_is_stripped_and_its_braces_stay(made, tmp_path):
     file = tmp_path / "qa1" / "0k.json"
     file.parent.mkdir()

@@ -92,5 +92,6 @@ class BABILong(Benchmark):
                 answers=(row["target"],),
                 max_new_tokens=NEW_TOKENS,
                 question=question,
+                unit=f"{task} {number}",  # a row has one story at every length with room for it
                 meta={"task": name, "qa": task, "length": length, "asked": row["question"]},
             )
