@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kvbench.benchmarks.base import text_unit
 from kvbench.benchmarks.ruler import benchmark as benchmark_module
 from kvbench.benchmarks.ruler import files
 from kvbench.errors import UserError
@@ -84,7 +85,8 @@ def test_exported_samples_are_read_back(embedded, tmp_path):
         assert files.export(tmp_path, length, name, several) == tmp_path / str(length) / name / "validation.jsonl"
     read = ruler(lengths=[1024, 2048], data_dir=str(tmp_path))
     ours, theirs = made.samples(embedded.tokenizer), read.samples(embedded.tokenizer)
-    assert [vars(sample) | {"meta": 0} for sample in ours] == [vars(sample) | {"meta": 0} for sample in theirs]
+    other = {"meta": 0, "unit": 0}
+    assert [vars(sample) | other for sample in ours] == [vars(sample) | other for sample in theirs]
     assert theirs[0].meta == {"task": "niah_multivalue", "length": 1024, "origin": "imported"}
 
 
@@ -101,6 +103,19 @@ def test_official_files_are_read_as_they_are(embedded):
         )
     assert len({sample.id for sample in samples}) == 14
     assert len(ruler(lengths=[2048], data_dir=str(DATA), num_samples=1).samples(embedded.tokenizer)) == 7
+
+
+def test_an_imported_question_on_documents_is_one_unit_of_intervals_at_all_lengths(embedded, tmp_path):
+    for length in (1024, 2048):
+        for name in ("qa_1", "vt"):
+            official = rows(DATA / f"2048/{name}/validation.jsonl")
+            changed = [row | {"length": length, "input": f"{length} {row['input']}"} for row in official]
+            files.export(tmp_path, length, name, changed)
+    samples = ruler(lengths=[1024, 2048], data_dir=str(tmp_path)).samples(embedded.tokenizer)
+    questions = [sample for sample in samples if sample.meta["task"] == "qa_1"]
+    assert [sample.unit for sample in questions] == [text_unit(sample.question) for sample in questions]
+    assert len(questions) == 4 and len({sample.unit for sample in questions}) == 2
+    assert {sample.unit for sample in samples if sample.meta["task"] == "vt"} == {""}
 
 
 def test_a_prefix_inside_the_input_is_cut_off(embedded):

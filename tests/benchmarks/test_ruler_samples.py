@@ -1,11 +1,13 @@
 """Samples of all 13 tasks, and what they are made from."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvbench.benchmarks.base import text_unit
 from kvbench.benchmarks.ruler.essays import Essays
 from kvbench.benchmarks.ruler.generate import generate
 from kvbench.benchmarks.ruler.published_questions import SOURCES
@@ -57,6 +59,18 @@ def test_a_question_on_documents_repeats_the_instruction(embedded):
     instruction, question = sample.question.split("\n\n")
     assert sample.prompt.startswith(instruction)
     assert question == "Question: In what country is Normandy located?"
+
+
+def test_questions_on_one_paragraph_are_one_unit_of_intervals_at_all_lengths(embedded):
+    samples = ruler(lengths=[1024, 2048], tasks=["qa_1", "qa_2", "vt"], num_samples=7).samples(embedded.tokenizer)
+    units = {sample.id: sample.unit for sample in samples}
+    gold = [paragraph["context"] for paragraph in json.loads(Path(SQUAD).read_text())["data"][0]["paragraphs"]]
+    for length in (1024, 2048):
+        squad = [text_unit(gold[0])] * 5 + [text_unit(gold[1])] * 2  # five of the questions are on the first paragraph
+        assert [units[f"qa_1-{length}-{i}"] for i in range(7)] == squad
+        assert {units[f"vt-{length}-{i}"] for i in range(7)} == {""}
+    assert [units[f"qa_2-1024-{i}"] for i in range(7)] == [units[f"qa_2-2048-{i}"] for i in range(7)]
+    assert len({units[f"qa_2-1024-{i}"] for i in range(7)}) == 7
 
 
 def test_a_length_can_count_the_chat_template(embedded):

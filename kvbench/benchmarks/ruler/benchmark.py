@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pandas as pd
 from pydantic import BeforeValidator, Field
 
-from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.base import Benchmark, Sample, text_unit
 from kvbench.benchmarks.niah.ranges import integers
 from kvbench.benchmarks.ruler import files
 from kvbench.benchmarks.ruler.generate import VERSION, generate
@@ -120,8 +120,21 @@ class Ruler(Benchmark):
             max_new_tokens=task.max_new_tokens,
             question=files.question(name, row["input"]),
             prefix=row["answer_prefix"],
+            unit=self._unit(name, row),
             meta={"task": name, "length": length, **self._origin(name)},
         )
+
+    def _unit(self, name: str, row: dict[str, Any]) -> str:
+        """Of a question on documents what its samples at all lengths share: the paragraphs with the answer.
+
+        Several questions are about one paragraph. An imported row has its question alone.
+        """
+        task = TASKS[name]
+        if task.kind != "qa":
+            return ""
+        if self.data_dir is not None:
+            return text_unit(files.question(name, row["input"]))
+        return text_unit(self.inputs.questions(task.source, self.num_samples).gold(row["index"]))
 
     def _origin(self, name: str) -> dict[str, Any]:
         """Fields of the record that name the source of a sample."""

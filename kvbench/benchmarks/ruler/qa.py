@@ -22,6 +22,10 @@ class Questions:
     documents: list[str]  # sorted, each once
     questions: list[Question]
 
+    def gold(self, index: int) -> str:
+        """The documents with the answer to a question, as one text."""
+        return "\n\n".join(self.documents[i] for i in self.questions[index].gold)
+
 
 class AnswerMaker(Maker):
     """Generates samples of the qa tasks; the size of a haystack is its number of documents."""
