@@ -11,7 +11,7 @@ from functools import cache
 
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.backends import google_rouge
-from kvbench.metrics.longbench import english_words, qa_f1
+from kvbench.metrics.longbench import english_words, f1
 from kvbench.utils.imported_files import imported_hash
 from kvbench.utils.own_code import own_line
 from kvbench.utils.plugins import declared
@@ -25,17 +25,35 @@ _NAMED = re.compile(
     r"\banswer\b(?: is\b)?:?\W*([B-HJ-Z]|(?<= is )(?-i:A)|[AI](?![^\S\n]+[A-Z]))(?!['’-]?[A-Z])", re.IGNORECASE
 )
 _LEADING = re.compile(r"\W*([A-Za-z])\s*(?:[).:,\]\n]|$)")
+# Thai, Lao, Burmese, Khmer, Chinese and Japanese have no blanks between words, and Korean none before a particle.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+_EAST_ASIAN_MARKS = re.compile("[\u3000-\u3003\u3008-\u3020\u3030\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]")
+
+
+def words(text: str) -> list[str]:
+    """The words in lower case, without ASCII and East Asian punctuation and without English articles.
+
+    In scripts without blanks between words, each character is one.
+    """
+    return english_words(_UNSPACED.sub(r" \g<0> ", _EAST_ASIAN_MARKS.sub(" ", text)))
 
 
 def exact(prediction: str, answer: str) -> float:
-    """1 if both have the same words, ignoring case, ASCII punctuation and articles (SQuAD's exact match)."""
-    return float(english_words(prediction) == english_words(answer))
+    """1 if both have the same `words` (SQuAD's exact match)."""
+    return float(words(prediction) == words(answer))
 
 
 def contains(prediction: str, answer: str) -> float:
-    """1 if the answer's words, normalised as in `exact`, occur in sequence in the prediction."""
-    words = f" {' '.join(english_words(answer))} "
-    return float(words in f" {' '.join(english_words(prediction))} ")
+    """1 if the answer's `words` occur in sequence in the prediction."""
+    return float(f" {' '.join(words(answer))} " in f" {' '.join(words(prediction))} ")
+
+
+def f1_of_words(prediction: str, answer: str) -> float:
+    """F1 of the `words` (LongBench's QA score)."""
+    return f1(words(prediction), words(answer))
 
 
 def rouge_l(prediction: str, answer: str) -> float:
@@ -52,7 +70,7 @@ def choice(prediction: str, answer: str) -> float:
 METRICS: dict[str, Callable[[str, str], float]] = {
     "contains": contains,
     "exact": exact,
-    "f1": qa_f1,
+    "f1": f1_of_words,
     "rouge_l": rouge_l,
     "choice": choice,
 }
@@ -78,6 +96,16 @@ def check(name: str, answers: Sequence[str] = ()) -> None:
         function(name)
     if name == "choice" and (wrong := [answer for answer in answers if not re.fullmatch("[A-Za-z]", answer)]):
         raise UserError(f"answer {wrong[0]!r} is not a letter, which metric=choice compares")
+    if name in ("contains", "exact", "f1") and (wrong := [answer for answer in answers if not words(answer)]):
+        raise UserError(
+            f"answer {wrong[0][:40]!r} has no word that metric={name} compares: it ignores punctuation and a, an, the; "
+            "metric=choice compares a letter, module.function whatever it reads"
+        )
+    if name == "rouge_l" and (wrong := [answer for answer in answers if not re.search("[A-Za-z0-9]", answer)]):
+        raise UserError(
+            f"answer {wrong[0][:40]!r} has no ASCII letter or digit, all that metric=rouge_l compares: "
+            "metric=f1 compares words of any script"
+        )
 
 
 def check_row(name: str) -> None:

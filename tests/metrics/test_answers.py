@@ -20,6 +20,16 @@ from kvbench.utils.hashing import file_hash
         ("exact", "The blue key!", "a blue key", 1),
         ("exact", "the blue key, I think", "blue key", 0),
         ("f1", "the blue door", "blue key", 0.5),
+        ("contains", "中国的首都是北京。", "北京", 1),
+        ("contains", "中国的首都是Beijing。", "Beijing", 1),
+        ("contains", "中国的首都是北京。", "南京", 0),
+        ("contains", "首都は東京です。", "東京", 1),
+        ("contains", "수도는 서울입니다.", "서울", 1),
+        ("contains", "เมืองหลวงคือกรุงเทพ", "กรุงเทพ", 1),
+        ("contains", "Столица — Москва.", "Москва", 1),
+        ("contains", "Столица — Москвариум.", "Москва", 0),
+        ("exact", "「北京」。", "北京", 1),
+        ("f1", "是北京。", "北京", 0.8),
         ("rouge_l", "one two three", "one three", 0.8),
         ("choice", "B", "b", 1),
         ("choice", "(B) Paris", "B", 1),
@@ -90,6 +100,28 @@ def test_mistakes_are_one_line(metric, answers, message):
     with pytest.raises(UserError) as error:
         check(metric, answers)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    "metric, answer", [("contains", "A"), ("exact", "%"), ("f1", "The"), ("contains", "。"), ("f1", "...")]
+)
+def test_an_answer_without_a_word_is_refused_where_words_are_compared(metric, answer):
+    with pytest.raises(UserError) as error:
+        check(metric, ["Paris", answer])
+    assert str(error.value) == (
+        f"answer '{answer}' has no word that metric={metric} compares: it ignores punctuation and a, an, the; "
+        "metric=choice compares a letter, module.function whatever it reads"
+    )
+
+
+@pytest.mark.parametrize("answer", ["北京在中国", "столица Москва"])
+def test_an_answer_without_an_ascii_letter_or_digit_is_refused_under_rouge_l(answer):
+    with pytest.raises(UserError) as error:
+        check("rouge_l", ["Paris", answer])
+    assert str(error.value) == (
+        f"answer '{answer}' has no ASCII letter or digit, all that metric=rouge_l compares: "
+        "metric=f1 compares words of any script"
+    )
 
 
 def test_a_function_must_return_a_share():
