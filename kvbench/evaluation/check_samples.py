@@ -1,5 +1,6 @@
 """Faults of samples, found before the first sample is run."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -19,8 +20,12 @@ def check_samples(
 
     With question=hidden also for a sample without its own question. If the benchmark does not know its longest
     prompt, also for a sample that does not fit the model or, with question=hidden, has no context before its question.
-    The error begins with the sample's place, where the benchmark knows it.
+    The error begins with the sample's place, where the benchmark knows it. Two samples with one id are refused, too:
+    records are kept by it.
     """
+    for name, number in Counter(sample.id for sample in samples).items():
+        if number > 1:
+            raise UserError(f"{number} samples of {benchmark.name} have the id {name!r}: each needs one of its own")
     for sample in samples:
         try:
             _check_sample(loaded, benchmark, sample, question, columns)
