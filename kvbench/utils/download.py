@@ -25,11 +25,16 @@ def fetched(name: str, published: Mapping[str, str], otherwise: str) -> Path:
     """The path of the file `name` in the cache, downloaded from the first URL of `published` that works.
 
     `published` maps each URL to the SHA-256 of its file. Raises UserError if none works, with the reason for each URL
-    and `otherwise`, the user's alternative; and if the cache cannot be written.
+    and `otherwise`, the user's alternative; if the cache cannot be written; and offline (HF_HUB_OFFLINE, `kvbench
+    verify`) for a file that the cache lacks.
     """
+    from huggingface_hub import constants  # behind commands that fetch nothing
+
     path = cache_root() / "downloads" / name
     if path.is_file() and file_hash(path) in published.values():
         return path
+    if constants.HF_HUB_OFFLINE:
+        raise UserError(f"{name} is not in the cache ({path}), and nothing is fetched offline: {otherwise}")
     reasons = []
     for url, sha256 in published.items():
         try:

@@ -86,6 +86,7 @@ def test_a_prompt_with_another_hash_is_refused(made, monkeypatch):
 
 def test_prompts_come_from_an_installed_opencompass_or_the_network(made, prompts_file, tmp_path, monkeypatch):
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # the file is fetched
     monkeypatch.setattr(prompts, "PUBLISHED", {(Path(prompts_file)).as_uri(): "0" * 64})
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"could not be fetched .* benchmark.prompts_file=FILE takes a local copy"):

@@ -154,6 +154,7 @@ def test_the_installed_lm_eval_has_all_official_templates_of_gpt4_but_one(monkey
 
 def test_what_lm_eval_lacks_is_fetched(monkeypatch, tmp_path):
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # the file is fetched
     monkeypatch.setattr(prompts, "PUBLISHED", {"file:///nowhere/prompt.py": "0" * 64})
     for family, task in (("gpt4", "math_calc"), ("yarn_mistral", "passkey")):
         with pytest.raises(UserError, match=r"nowhere/prompt.py.* benchmark.prompts_file=FILE takes a local copy"):

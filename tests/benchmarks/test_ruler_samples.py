@@ -222,6 +222,7 @@ def test_published_questions_are_fetched_once_and_proven(tmp_path, monkeypatch):
     from dataclasses import replace
     from pathlib import Path
 
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # the file is fetched
     published = tmp_path / "published.json"
     published.write_bytes(Path(SQUAD).read_bytes())
     sha256 = hashlib.sha256(published.read_bytes()).hexdigest()

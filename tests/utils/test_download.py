@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from kvbench.errors import UserError
 from kvbench.utils.download import fetched
@@ -36,6 +37,7 @@ class Answers(QuietHandler):
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # which tests are
     with serving(Answers) as address:
         yield address
 
@@ -52,6 +54,20 @@ def test_mirrors_may_hold_different_files(server):
     path = fetched("file.bin", {server + "/missing": SHA256, server + "/other": other}, "")
     assert path.read_bytes() == b"another"
     assert fetched("file.bin", {"http://127.0.0.1:1/": SHA256, "http://127.0.0.1:1/2": other}, "") == path
+
+
+def test_offline_the_cache_alone_is_read(server, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    published = {server + "/good": SHA256}
+    with pytest.raises(
+        UserError, match=r"^file\.bin is not in the cache \(.*\), and nothing is .* offline: name a copy$"
+    ):
+        fetched("file.bin", published, "name a copy")
+    assert not (cache_root() / "downloads").exists()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    path = fetched("file.bin", published, "")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert fetched("file.bin", published, "") == path
 
 
 def test_where_no_mirror_works_one_line_gives_each_reason_and_the_alternative(server):
