@@ -10,6 +10,7 @@ from typing import Any
 from kvbench.errors import UserError, unknown
 from kvbench.utils.download import fetched
 from kvbench.utils.links import held
+from kvbench.utils.revisions import checked_revision
 from kvbench.utils.text import in_one_line
 
 
@@ -73,7 +74,8 @@ class DataSet:
         )
 
         patterns = [layout for layouts in layouts_of.values() for layout in layouts]
-        where: dict[str, Any] = {"repo_id": self.repository, "repo_type": "dataset", "revision": self.revision}
+        revision = checked_revision(self.revision)
+        where: dict[str, Any] = {"repo_id": self.repository, "repo_type": "dataset", "revision": revision}
         try:
             with suppress(LocalEntryNotFoundError):
                 folder = Path(snapshot_download(**where, allow_patterns=patterns, local_files_only=True))

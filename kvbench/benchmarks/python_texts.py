@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kvbench.errors import UserError
+from kvbench.utils.regular_files import read_text
 
 
 def constants(path: Path, option: str = "benchmark.prompts_file") -> dict[str, object]:
@@ -14,7 +15,9 @@ def constants(path: Path, option: str = "benchmark.prompts_file") -> dict[str, o
     Raises UserError, which names `option`, where the file cannot be read or is not Python.
     """
     try:
-        module = ast.parse(path.read_text(encoding="utf-8"))
+        module = ast.parse(read_text(path))
+    except UserError:
+        raise
     except OSError as error:
         raise UserError(f"{option}={str(path)!r} cannot be read: {error.strerror}") from error
     except (ValueError, SyntaxError) as error:
@@ -31,7 +34,7 @@ def constants(path: Path, option: str = "benchmark.prompts_file") -> dict[str, o
 
 def every_text(path: Path) -> Iterator[str]:
     """Every text in a Python file; of an f-string its template, with the expressions in braces."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(read_text(path))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
         elif isinstance(node, ast.JoinedStr):

@@ -14,6 +14,7 @@ from kvbench.methods import Dense, FullKV, Method
 from kvbench.prefill import PrefillPlan
 from kvbench.records.identity import method_key
 from kvbench.utils.hashing import file_hash
+from kvbench.utils.places import names_file
 from kvbench.utils.targets import DESCRIBING, Find, build, class_of, imported
 from kvbench.utils.versions import raised, versions
 
@@ -165,7 +166,7 @@ def _hashed(config: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in config.items():
         if isinstance(value, Mapping):
             hashed[key] = _hashed(value)
-        elif key.endswith("_file") and isinstance(value, str):
+        elif names_file(key) and isinstance(value, str):
             hashed[key] = f"sha256:{file_hash(Path(value))}"
     return hashed
 

@@ -15,6 +15,7 @@ from kvbench.metrics.longbench import english_words, f1
 from kvbench.utils.imported_files import imported_hash
 from kvbench.utils.own_code import own_line
 from kvbench.utils.plugins import declared
+from kvbench.utils.strangers import from_stranger
 from kvbench.utils.text import in_one_line
 
 Metric = Callable[[str, Sequence[str]], float]
@@ -137,8 +138,10 @@ def function(name: str) -> Metric:
     """The function module.name, or a plug-in's, which is called with a prediction and the list of its answers.
 
     It is looked up at each call, as a notebook may import its module again. Raises UserError for a name that is neither
-    a metric's nor a function's.
+    a metric's nor a function's, and for a function that a stranger names.
     """
+    if from_stranger() and not has_name(name):
+        raise UserError(f"the metric {name!r} is a function that kvbench does not have")
     path = plugged().get(name, name)
     if "." not in path:
         raise unknown("metric", name, [*METRICS, *plugged(), "module.function"])

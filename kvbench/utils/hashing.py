@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kvbench.utils.files import cache_root, replacing
 from kvbench.utils.regular_files import open_regular
+from kvbench.utils.strangers import check_reading
 
 
 def file_hash(path: Path) -> str:
@@ -15,6 +16,7 @@ def file_hash(path: Path) -> str:
 
     Path, inode, size and times identify the file. Unlike mtime, the change time (ctime) cannot be set back.
     """
+    check_reading(path)  # its hash may be remembered, and then the file is not opened
     stat = path.stat()
     mark = f"{path.resolve()}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ctime_ns}"
     memory = cache_root() / "hashes" / hashlib.sha256(mark.encode()).hexdigest()

@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from kvbench.utils.strangers import check_reading
+
 
 class NotRegular(OSError):
     """The file is a pipe, a socket or a device."""
@@ -16,7 +18,9 @@ class NotRegular(OSError):
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """A regular file, or a link to one, open for reading bytes. Raises OSError at once for anything else."""
+    """A regular file, or a link to one, open for reading bytes. Raises OSError at once for anything else, and UserError
+    for a file that only a stranger's values name."""
+    check_reading(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else opening a pipe waits for its writer
     try:
         mode = os.fstat(descriptor).st_mode

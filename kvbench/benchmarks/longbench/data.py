@@ -15,6 +15,7 @@ from kvbench.utils.files import appearing, cache_root
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.jsonl import FieldType, read_rows
 from kvbench.utils.links import held
+from kvbench.utils.revisions import checked_revision
 
 # SHA-256 of data.zip in the data set's repository, by revision.
 SHA256 = {
@@ -80,6 +81,7 @@ def _download(repository: str, revision: str) -> Path:
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of the HTTP library that the hub uses
 
+    revision = checked_revision(revision)
     where = {"repo_id": repository, "filename": "data.zip", "repo_type": "dataset", "revision": revision}
     try:
         cached = try_to_load_from_cache(**where)

@@ -15,7 +15,8 @@ from kvbench.records.identity import setting_hash
 from kvbench.records.recorded_configuration import recorded
 from kvbench.runner.verify.check_code import preset_of
 from kvbench.runner.verify.folder import Folder, named
-from kvbench.runner.verify.materials import Places, model_folder_of, offline
+from kvbench.runner.verify.materials import model_folder_of, offline
+from kvbench.runner.verify.places import Places
 from kvbench.runner.verify.requested import requested
 from kvbench.runner.verify.verdict import Check, Findings, Note, missing, wrong
 from kvbench.utils.hashing import file_hash

@@ -12,7 +12,8 @@ from kvbench.models.random_weights import random_source
 from kvbench.records.provenance import provenance
 from kvbench.records.recorded_configuration import recorded
 from kvbench.runner.verify.folder import Folder
-from kvbench.runner.verify.materials import Places, model_folder_of, offline
+from kvbench.runner.verify.materials import model_folder_of, offline
+from kvbench.runner.verify.places import Places
 from kvbench.runner.verify.verdict import Check, Verdict, judged
 from kvbench.utils.yaml_files import read_yaml
 

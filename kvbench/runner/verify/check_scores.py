@@ -7,6 +7,7 @@ from kvbench.benchmarks import Benchmark, Sample
 from kvbench.metrics.answers import has_name
 from kvbench.runner.verify.folder import Folder, named
 from kvbench.runner.verify.known_classes import scorer
+from kvbench.runner.verify.reach import within_reach
 from kvbench.runner.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
 
 EQUAL = 1e-9
@@ -43,7 +44,8 @@ def _scored(record: Mapping[str, Any], benchmark: Benchmark) -> Iterator[Note]:
         return
     sample = Sample(record["sample"], "", tuple(record["answers"]), 1, meta=dict(record))
     try:
-        scores = benchmark.score(sample, record["prediction"])
+        with within_reach({}):
+            scores = benchmark.score(sample, record["prediction"])
     except (AttributeError, KeyError, TypeError, ValueError, ImportError) as error:
         what = f"{type(error).__name__}: {error}"
         yield missing(f"{record['benchmark']} cannot be scored without its data ({what})")

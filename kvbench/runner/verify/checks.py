@@ -20,7 +20,8 @@ from kvbench.runner.verify.check_samples import samples_fit
 from kvbench.runner.verify.check_scores import scores_fit
 from kvbench.runner.verify.check_times import times_fit
 from kvbench.runner.verify.folder import Folder, read
-from kvbench.runner.verify.materials import Materials, Places, materials
+from kvbench.runner.verify.materials import Materials, materials
+from kvbench.runner.verify.places import Places
 from kvbench.runner.verify.rerun import made_again
 from kvbench.runner.verify.rerun_draw import Draw
 from kvbench.runner.verify.verdict import Check, judged

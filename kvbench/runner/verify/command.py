@@ -82,6 +82,6 @@ def place(word: str) -> Place:
     """KEY=PATH of the command line. Raises UserError for any other key."""
     key, _, value = word.partition("=")
     known = ["model.path", *(f"benchmark.{name}" for name in sorted(PLACES))]
-    if key not in known:
+    if key not in known and not (key.startswith("benchmark.") and key.rpartition(".")[2] in PLACES):
         raise unknown("place", key, known)
     return Place(key, value)

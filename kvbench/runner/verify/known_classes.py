@@ -12,6 +12,8 @@ from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.records.pack import paths
 from kvbench.records.recorded_configuration import Recorded
+from kvbench.runner.verify.places import check_no_files
+from kvbench.runner.verify.reach import within_reach
 from kvbench.utils.plugins import plugin_of
 from kvbench.utils.targets import TARGET, class_of, imported, named_classes
 from kvbench.utils.yaml_files import read_yaml
@@ -38,10 +40,12 @@ def settings_of(config: Recorded) -> list[Setting]:
     Raises ValueError where it names classes that conf/ does not, or files that are not here.
     """
     methods = chosen_methods(config.method, config.experiment)
-    if named := next(paths(methods), None):  # no file of this machine is read because a manifest names it
+    check_no_files(methods, "method")
+    if named := next(paths(methods), None):
         raise ValueError(f"they name {named!r} of the machine that ran them")
     try:
-        return build_settings(methods, config.ratio, config.budget, config.compress, known)
+        with within_reach({}):
+            return build_settings(methods, config.ratio, config.budget, config.compress, known)
     except (OSError, TypeError, AttributeError, KeyError) as error:
         raise ValueError(str(error)) from error
 
@@ -49,7 +53,8 @@ def settings_of(config: Recorded) -> list[Setting]:
 def engine_labels(node: Mapping[str, Any]) -> list[str]:
     """The names of the settings that an engine's configuration requests, not started. Raises as `settings_of`."""
     try:
-        return [setting.label for setting in engine_settings(node, known)]
+        with within_reach({}):
+            return [setting.label for setting in engine_settings(node, known)]
     except (OSError, TypeError, AttributeError, KeyError) as error:
         raise ValueError(str(error)) from error
 

@@ -19,14 +19,15 @@ from kvbench.records.recorded_configuration import recorded
 from kvbench.runner.verify import limits
 from kvbench.runner.verify.counted_tokenizer import CountedTokenizer
 from kvbench.runner.verify.known_classes import known
+from kvbench.runner.verify.places import Places, check_functions, leaves, placed
 from kvbench.runner.verify.prompts import Prompts
+from kvbench.runner.verify.reach import within_reach
 from kvbench.utils.hashing import file_hash
-from kvbench.utils.places import PLACES, PUBLISHED
+from kvbench.utils.places import is_place
 from kvbench.utils.plugins import versions_of
 from kvbench.utils.release import __version__
+from kvbench.utils.revisions import checked_revision
 from kvbench.utils.targets import TARGET, build
-
-Places = Mapping[str, str]  # model.path and benchmark.KEY -> where this machine has them
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def makes_its_own(manifest: Mapping[str, Any]) -> bool:
     benchmark = recorded(manifest).benchmark
     made_by = versions_of([str(benchmark.get(TARGET))])
     same_version = manifest.get("kvbench") == __version__ and made_by.items() <= (manifest.get("plugins") or {}).items()
-    return same_version and not any(benchmark.get(name) for name in PLACES)
+    return same_version and not any(is_place(leaf.key) and leaf.value for leaf in leaves(benchmark, "benchmark"))
 
 
 def tokenizer_of(manifest: Mapping[str, Any], places: Places) -> PreTrainedTokenizerBase:
@@ -92,17 +93,21 @@ def model_folder_of(manifest: Mapping[str, Any], places: Places) -> Path:
         raise ValueError("the run's model lies in a folder: model.path=FOLDER gives its path here")
     if (package := config.get("embedded")) in PACKAGES:
         return embedded_folder(package)
+    revision = model.get("revision")
     return Path(
         snapshot_download(
-            model["source"], revision=model.get("revision"), local_files_only=True, allow_patterns=["*.json", "*.model"]
+            model["source"],
+            revision=revision and checked_revision(revision),
+            local_files_only=True,
+            allow_patterns=["*.json", "*.model"],
         )
     )
 
 
 def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, places: Places) -> list[Sample]:
     """All samples of a run's benchmark. Raises an error where this machine lacks its data or has others."""
-    with at_most(limits.SAMPLES_MADE):
-        benchmark = benchmark_of(manifest, places)
+    benchmark = benchmark_of(manifest, places)
+    with within_reach(places), at_most(limits.SAMPLES_MADE):
         samples = benchmark.samples(cast(PreTrainedTokenizerBase, CountedTokenizer(tokenizer, limits.TEXT)))
     metrics = [sample.meta["metric"] for sample in samples if sample.meta.get("metric") is not None]
     if not all(map(has_name, metrics)):
@@ -114,15 +119,10 @@ def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, 
 
 def benchmark_of(manifest: Mapping[str, Any], places: Places) -> Benchmark:
     """A run's benchmark with its data. Raises an error where this machine lacks the data or kvbench the class."""
-    config = {**(recorded(manifest).benchmark or manifest["benchmark"])}
-    for key in sorted(PLACES & config.keys()):  # no file of this machine is read because a manifest names it
-        if place := places.get(f"benchmark.{key}"):
-            config[key] = place
-        elif config[key] not in (None, PUBLISHED):
-            raise ValueError(f"the run read a file: benchmark.{key}=PATH gives its path here")
-    if config.get("metric") is not None and not has_name(config["metric"]):
-        raise ValueError(f"the metric {config['metric']!r} is a function that kvbench does not have")
-    benchmark: Benchmark = build(config, "benchmark", Benchmark, known)
+    config = placed(recorded(manifest).benchmark or manifest["benchmark"], places, "benchmark")
+    check_functions(config, "benchmark")
+    with within_reach(places), at_most(limits.SAMPLES_MADE):
+        benchmark: Benchmark = build(config, "benchmark", Benchmark, known)
     limits.check_length(benchmark.longest)
     return benchmark
 

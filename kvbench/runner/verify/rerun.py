@@ -8,7 +8,8 @@ from kvbench.ops.operator import use_kernels
 from kvbench.records.identity import setting_hash
 from kvbench.runner.out_of_memory import out_of_memory
 from kvbench.runner.verify.folder import Folder, named
-from kvbench.runner.verify.materials import Materials, Places
+from kvbench.runner.verify.materials import Materials
+from kvbench.runner.verify.places import Places
 from kvbench.runner.verify.rerun_answers import answers, rounded_otherwise
 from kvbench.runner.verify.rerun_compare import differing, judge, unlike
 from kvbench.runner.verify.rerun_draw import Draw

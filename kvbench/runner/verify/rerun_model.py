@@ -19,7 +19,8 @@ from kvbench.runner.manifest import all_versions
 from kvbench.runner.verify.check_code import COMMIT, preset_of
 from kvbench.runner.verify.folder import Folder
 from kvbench.runner.verify.known_classes import settings_of
-from kvbench.runner.verify.materials import Materials, Places, benchmark_of, model_folder_of, offline
+from kvbench.runner.verify.materials import Materials, benchmark_of, model_folder_of, offline
+from kvbench.runner.verify.places import Places
 from kvbench.utils.hashing import digest
 from kvbench.utils.plugins import plugins
 from kvbench.utils.release import __version__
