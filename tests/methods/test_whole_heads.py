@@ -115,6 +115,17 @@ def test_released_tensors_and_scores_of_query_heads_are_read(scores_file, tmp_pa
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "contents",
+    [torch.tensor(SCORES)[None], torch.tensor(SCORES[0]), torch.tensor(0.5).expand(2**10, 2**10), SCORES],
+    ids=["three dimensions", "one", "a number a million times", "a list"],
+)
+def test_a_tensor_of_another_form_is_refused_before_its_numbers_are_made(contents, tmp_path):
+    torch.save(contents, tmp_path / "scores.pt")
+    with pytest.raises(UserError, match=r"no tensor \[layers, KV heads\] of at most 65,536 numbers$"):
+        read_head_scores(str(tmp_path / "scores.pt"))
+
+
 def test_what_has_no_meaning_is_refused(scores_file):
     with pytest.raises(UserError, match="needs scores_file=FILE, which `kvbench calibrate FILE scores=kvzip"):
         by_heads(None).compress(state(), 40)

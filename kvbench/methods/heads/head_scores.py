@@ -17,6 +17,7 @@ from kvbench.utils.versions import Versioned, parts
 
 Heads = Literal["query_heads", "kv_heads"]
 KIND = "head scores"
+MOST_HEADS = 2**16  # of a model; the largest have some thousands of KV heads in all layers
 UNPICKLED = (UnpicklingError, RuntimeError, EOFError)  # errors of torch.load for a file that is no tensor
 
 
@@ -65,7 +66,7 @@ def read_head_scores(path: str) -> HeadScores:
     try:
         if path.endswith(".pt"):
             with open_regular(path) as file:
-                rows = torch.load(file, map_location="cpu", weights_only=True).float().tolist()
+                rows = _rows(torch.load(file, map_location="cpu", weights_only=True))
             return _checked(path, "kv_heads", rows, "", "KVzip's scores of KV heads")
         text = read_text(path)
         if path.endswith(".tsv"):
@@ -81,6 +82,13 @@ def read_head_scores(path: str) -> HeadScores:
         return _checked(path, "query_heads", rows, "", "importance of heads in HeadKV's form")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, *UNPICKLED) as error:
         raise UserError(f"{path} is not a readable calibration file: {in_one_line(error)}") from None
+
+
+def _rows(tensor: object) -> list[list[float]]:
+    """The numbers of a tensor [layers, KV heads]; one that repeats a number may have more than memory can hold."""
+    if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2 or tensor.numel() > MOST_HEADS:
+        raise ValueError(f"it is no tensor [layers, KV heads] of at most {MOST_HEADS:,} numbers")
+    return tensor.float().tolist()
 
 
 def _checked(path: str, over: Heads, rows: list[list[float]], model: str, about: str) -> HeadScores:
