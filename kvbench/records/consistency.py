@@ -178,14 +178,16 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, ...]:
     """The fields in which two records of one key contradict each other.
 
     The run, its times and its peaks contradict nothing; nor does the model's name, since the key has the hashes of its
-    weights, which may have several names; nor does a field that only one of the two records has, by another version.
+    weights, which may have several names; nor does a field that only one of the two records has, by another version;
+    nor do the batch and the engine that decoded an answer. A record of speed is about its engine.
     """
+    ways = {"run", "model"} | ({"decode_batch", "decode_engine"} if a.get("kind") == "method" else set())
     return tuple(
         name
         for name in a
         if name in b
         and a[name] != b[name]
-        and not (name in ("run", "model") or name.endswith("_seconds") or name.startswith("peak_"))
+        and not (name in ways or name.endswith("_seconds") or name.startswith("peak_"))
         and not (a[name] != a[name] and b[name] != b[name])  # both NaN
     )
 

@@ -7,6 +7,7 @@ import pytest
 
 from kvbench.errors import UserError
 from kvbench.records import check, gather, load, manifests
+from kvbench.records.consistency import differences
 from kvbench.records.load import PROPERTIES
 from kvbench.records.manifest import parse
 from kvbench.records.provenance import PROVENANCE, processor
@@ -61,6 +62,8 @@ def test_a_record_that_is_there_again_is_counted_told_and_kept_once(tmp_path):
         "decode_seconds": 0.7,
         "peak_cache_bytes": 6000,
         "peak_device_bytes": 1,
+        "decode_batch": 9,
+        "decode_engine": "graph",
     }
     again = write(tmp_path / "b", [record(1, **slower), record(0, **slower), record(2)], manifest(), manifest("r2"))
     records, findings = gather(tmp_path)
@@ -86,6 +89,11 @@ def test_a_record_with_two_outcomes_is_refused_with_files_and_fields(other, tmp_
         assert word in str(told.value)
     assert "decode_seconds" not in str(told.value)
     assert kinds(gather(tmp_path)[1]) == [("duplicate", False), ("outcome", True)]
+
+
+def test_a_speed_by_another_engine_is_another_outcome():
+    of_speed = {"kind": "speed", "decode_engine": "eager"}
+    assert differences(of_speed, of_speed | {"decode_engine": "graph"}) == ("decode_engine",)
 
 
 @pytest.mark.parametrize(
