@@ -19,6 +19,7 @@ from kvbench.utils.text import first_line
 
 MOVES = " (KVBENCH_CACHE=FOLDER moves it)"
 MAGIC = b"GGUF"
+CONVERSION = 2  # counts the ways in which kvbench has converted files; folders of earlier ones are not read
 FORMAT = "weights_format"  # in the config.json of a converted file: the format of its numbers
 
 
@@ -61,10 +62,10 @@ def converted(name: str, find: Callable[[], Path], format: Callable[[Path], str 
     the result of `format` for the file under FORMAT.
 
     Each version of transformers has its own folder, since it makes another tokenizer and configuration of the same
-    file. The conversion happens in a temporary folder that is then renamed, so a killed one leaves nothing that looks
-    finished.
+    file, and so has each CONVERSION. The conversion happens in a temporary folder that is then renamed, so a killed one
+    leaves nothing that looks finished.
     """
-    target = cache_root() / "models" / f"transformers-{version('transformers')}" / name
+    target = cache_root() / "models" / f"transformers-{version('transformers')}-{CONVERSION}" / name
     if not target.is_dir():
         gguf = find()
         with on_disk(f"write the converted model to {target}", MOVES), appearing(target) as work:
@@ -100,10 +101,18 @@ def _forget_offline(config: Path) -> None:
 
 
 def _convert(gguf: Path, folder: Path, format: str | None) -> None:
+    """Write the model of a file into a folder. Raises UserError if transformers left out some of it."""
+    from gguf import GGUFReader
     from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from kvbench.models.gguf_fields import check_window, fields_of
+    from kvbench.models.gguf_rotation import set_rotation
 
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    file = GGUFReader(gguf)
+    check_window(fields_of(file), model.config)
+    set_rotation(file, model)
     # The weights are plain float32 now, but saving refuses a model that is still marked as quantised.
     if hasattr(model.config, "quantization_config"):  # transformers 5.2 sets none
         del model.config.quantization_config

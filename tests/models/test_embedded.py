@@ -52,7 +52,7 @@ def test_the_parts_of_a_file_are_joined_checked_and_converted_once(package, monk
     known(monkeypatch, b"onetwo")
     folder = embedded.embedded_folder("some_gguf")
     assert package == [("some-q4.gguf", b"onetwo")] and folder.name == "some-q4-6"
-    assert folder.parent.name == f"transformers-{transformers.__version__}"
+    assert folder.parent.name == f"transformers-{transformers.__version__}-{gguf_file.CONVERSION}"
     assert [path.name for path in folder.iterdir()] == ["config.json"]
     assert embedded.embedded_folder("some_gguf") == folder and len(package) == 1
     assert files_in(tmp_path / "cache") == ["config.json", "some-q4.gguf"]
@@ -102,6 +102,14 @@ def test_each_version_of_transformers_has_a_conversion_of_its_own(package, monke
         monkeypatch.setattr(gguf_file, "version", lambda name, number=number: number)
         folders.append(embedded.embedded_folder("some_gguf"))
     assert len({*folders}) == len(package) == 2 and folders[0].name == folders[1].name
+
+
+def test_a_file_that_earlier_code_converted_is_converted_again_under_the_same_name(package, monkeypatch):
+    known(monkeypatch, b"onetwo")
+    old = embedded.embedded_folder("some_gguf")
+    monkeypatch.setattr(gguf_file, "CONVERSION", gguf_file.CONVERSION + 1)
+    new = embedded.embedded_folder("some_gguf")
+    assert new != old and new.name == old.name and len(package) == 2
 
 
 @pytest.mark.parametrize("name", [*embedded.PACKAGES])

@@ -2,8 +2,10 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType
 
 from kvbench.configuration import configured
 from kvbench.engines.in_worker import model_path
@@ -14,14 +16,20 @@ from kvbench.models.load import load_texts, source_of
 from kvbench.models.weights_format import manifest_fields
 from kvbench.runner.outputs import run_caption
 from kvbench.runner.prerequisites import check_machine
-from tests.support.gguf_files import LAYERS, TOKENS, small
+from tests.support.gguf_files import LAYERS, TOKENS, fields_of, small, write
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    """A file with the beginning of the embedded model, under a name of its own."""
+    return small(tmp_path_factory.mktemp("files") / "mine.gguf")
 
 
 @pytest.fixture
-def file(tmp_path, monkeypatch):
-    """A file with the beginning of the embedded model, under a name of its own."""
+def file(mine, tmp_path, monkeypatch):
+    """That file, and an empty cache."""
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
-    return small(tmp_path / "mine.gguf")
+    return mine
 
 
 @pytest.mark.heavy
@@ -43,6 +51,22 @@ def test_a_file_gives_the_embedded_models_weights_with_its_format_and_is_convert
     texts = load_texts(spec)
     assert "converting" not in capfd.readouterr().err
     assert model_path(None, texts) == file.resolve()
+
+
+@pytest.mark.heavy
+def test_the_rotation_that_a_file_scales_is_scaled_in_its_folder(file, tmp_path):
+    source = GGUFReader(file)
+    scaling = {
+        "llama.rope.scaling.type": ("linear", GGUFValueType.STRING),
+        "llama.rope.scaling.factor": (8.0, GGUFValueType.FLOAT32),
+    }
+    scaled = write(tmp_path / "scaled.gguf", fields_of(source) | scaling, tensors_of(source))
+    loaded = load(ModelSpec("scaled", path=str(scaled), device="cpu"))
+    assert loaded.config.rope_parameters == {"rope_type": "linear", "rope_theta": 1e5, "factor": 8.0}
+
+
+def tensors_of(source: GGUFReader) -> list[tuple[str, np.ndarray, GGMLQuantizationType]]:
+    return [(tensor.name, tensor.data, tensor.tensor_type) for tensor in source.tensors]
 
 
 def test_a_file_on_the_command_line_is_named_after_itself(tmp_path):

@@ -18,9 +18,14 @@ def fields_of(reader: GGUFReader) -> dict[str, tuple[Any, ...]]:
     return {name: (field.contents(), field.types[0], *field.types[1:][-1:]) for name, field in fields.items()}
 
 
-def write(path: Path, fields: Mapping[str, tuple[Any, ...]], tensors: Iterable[tuple[str, Any, Any]]) -> Path:
-    """A file of a Llama with these fields, and tensors by name, data and type."""
-    writer = GGUFWriter(path, "llama")
+def write(
+    path: Path,
+    fields: Mapping[str, tuple[Any, ...]],
+    tensors: Iterable[tuple[str, Any, Any]] = (),
+    architecture: str = "llama",
+) -> Path:
+    """A file with these fields, and tensors by name, data and type."""
+    writer = GGUFWriter(path, architecture)
     for name, field in fields.items():
         writer.add_key_value(name, *field)
     for name, data, kind in tensors:
