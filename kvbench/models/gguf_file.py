@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 
 from kvbench.errors import UserError, on_disk
+from kvbench.models.complete import check_complete
 from kvbench.models.gguf_parts import join, name_without_part, parts_of
 from kvbench.utils.console import warn
 from kvbench.utils.files import appearing, cache_root, write_atomically
@@ -105,12 +106,19 @@ def _convert(gguf: Path, folder: Path, format: str | None) -> None:
     from gguf import GGUFReader
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from kvbench.models.gguf_fields import check_window, fields_of
-    from kvbench.models.gguf_rotation import set_rotation
+    from kvbench.models.gguf_fields import check_window, fields_of, without_place
+    from kvbench.models.gguf_rotation import DIVISORS, set_rotation
 
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    model, loading = AutoModelForCausalLM.from_pretrained(
+        gguf.parent,
+        gguf_file=gguf.name,
+        dtype=torch.float32,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # reported by check_complete
+    )
     file = GGUFReader(gguf)
+    check_complete("the file", {**loading, "unexpected_keys": without_place(file, model) - {DIVISORS}})
     check_window(fields_of(file), model.config)
     set_rotation(file, model)
     # The weights are plain float32 now, but saving refuses a model that is still marked as quantised.

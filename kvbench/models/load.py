@@ -22,6 +22,7 @@ from kvbench.configuration import ModelSpec
 from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.auto_class import class_for
+from kvbench.models.complete import check_complete
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
 from kvbench.models.gguf_file import gguf_folder
@@ -41,9 +42,6 @@ from kvbench.utils.deadline import within
 from kvbench.utils.device import offloaded
 from kvbench.utils.model_shape import check_folder, check_shape, is_gguf
 from kvbench.utils.text import first_line
-
-# Buffers that old checkpoints saved with their weights; the model computes them.
-BUFFERS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
 
 
 @dataclass
@@ -145,7 +143,7 @@ def load(spec: ModelSpec) -> LoadedModel:
             **options,
             **(spec.load_args or {}),
         )
-    check_complete(spec, source, loading, left_out)
+    check_complete(f"model {spec.name!r} from {source}", loading, left_out)
     if spec.device_map and any(kind.readers for kind in kinds_of(model.config)):
         raise UserError(
             f"model.device_map={spec.device_map}: layers of {spec.name} read keys and values of earlier layers, which "
@@ -214,25 +212,6 @@ def unreadable(spec: ModelSpec, source: str, options: Mapping[str, Any]) -> Iter
         if options and isinstance(error, OSError):
             reason += " (model.path=FOLDER loads a local copy; without a network, HF_HUB_OFFLINE=1 fails at once)"
         raise UserError(f"model {spec.name!r} could not be loaded from {source}: {reason}") from error
-
-
-def check_complete(spec: ModelSpec, source: str, loading: Mapping[str, Any], left_out: tuple[str, ...] = ()) -> None:
-    """Raise UserError if the checkpoint and the model of its configuration differ in their weights.
-
-    transformers draws missing weights at random and ignores weights without a place. `loading` is its
-    output_loading_info, in which tied weights are not missing; weights whose names begin with one of `left_out` are
-    ignored on purpose.
-    """
-    for kind, problem in (
-        ("missing_keys", "lacks"),
-        ("mismatched_keys", "has in another shape"),
-        ("unexpected_keys", "has no place in its configuration for"),
-    ):
-        names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in loading.get(kind) or ())
-        names = [name for name in names if not name.endswith(BUFFERS) and not name.startswith(left_out)]
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise UserError(f"model {spec.name!r} from {source} {problem} {', '.join(names[:3])}{more}")
 
 
 def make_current(device: str) -> None:

@@ -65,6 +65,26 @@ def test_the_rotation_that_a_file_scales_is_scaled_in_its_folder(file, tmp_path)
     assert loaded.config.rope_parameters == {"rope_type": "linear", "rope_theta": 1e5, "factor": 8.0}
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("blk.1.ffn_up.weight", r"lacks model\.layers\.1\.mlp\.up_proj\.weight$"),
+        ("blk.0.attn_q.bias", r"has no place in its configuration for blk\.0\.attn_q\.bias$"),
+    ],
+    ids=["missing", "without a place"],
+)
+def test_a_file_with_other_tensors_than_its_model_is_refused(file, tmp_path, name, message):
+    source = GGUFReader(file)
+    tensors = {tensor[0]: tensor for tensor in tensors_of(source)}
+    if tensors.pop(name, None) is None:
+        tensors[name] = (name, np.ones(576, dtype=np.float32), GGMLQuantizationType.F32)
+    other = write(tmp_path / "other.gguf", fields_of(source), tensors.values())
+    with pytest.raises(UserError, match=rf"transformers cannot convert .*other\.gguf: the file {message}"):
+        gguf_file.gguf_folder(other)
+    assert not [*tmp_path.rglob("config.json")]
+
+
 def tensors_of(source: GGUFReader) -> list[tuple[str, np.ndarray, GGMLQuantizationType]]:
     return [(tensor.name, tensor.data, tensor.tensor_type) for tensor in source.tensors]
 
