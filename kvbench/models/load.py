@@ -56,7 +56,7 @@ class LoadedModel(Reader):
     stop_tokens: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.stop_tokens = stop_tokens(self.spec, self.model.generation_config, self.tokenizer)
+        self.stop_tokens = stop_tokens(self.spec, self.model.generation_config, self.tokenizer, self.config)
 
     @property
     def config(self) -> PretrainedConfig:
@@ -107,7 +107,7 @@ def load_texts(spec: ModelSpec) -> TextModel:
             generation = GenerationConfig.from_pretrained(source, **options)
         except OSError:  # a model without the file
             generation = GenerationConfig.from_model_config(config)
-    ends = stop_tokens(spec, generation, tokenizer)
+    ends = stop_tokens(spec, generation, tokenizer, config)
     return TextModel(with_length(spec, config), config, tokenizer, source, ends)
 
 

@@ -146,8 +146,11 @@ class TextModel(Reader):
         return str(torch.device(self.spec.resolve_device()).type)
 
 
-def stop_tokens(spec: ModelSpec, generation: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The tokens that end a text in a model's generation configuration, and model.stop_tokens."""
+def stop_tokens(
+    spec: ModelSpec, generation: GenerationConfig, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig
+) -> frozenset[int]:
+    """The tokens that end a text in a model's generation configuration, and model.stop_tokens; without those for which
+    the model has no logit."""
     eos = generation.eos_token_id
     ids = [] if eos is None else eos if isinstance(eos, list) else [eos]
     if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
@@ -155,7 +158,9 @@ def stop_tokens(spec: ModelSpec, generation: GenerationConfig, tokenizer: PreTra
             f"the generation configuration of {spec.name} has eos_token_id={eos!r}: it must be an integer, a list of "
             "integers or null"
         )
-    return frozenset(ids) | {_token(name, spec, tokenizer) for name in spec.stop_tokens or ()}
+    named = [_token(name, spec, tokenizer) for name in spec.stop_tokens or ()]
+    logits = range(config.get_text_config().vocab_size)
+    return frozenset(token for token in (*ids, *named) if token in logits)
 
 
 def _token(name: int | str, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> int:

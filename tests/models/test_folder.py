@@ -41,6 +41,11 @@ def change_config(folder, **values) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
+def change_generation(folder, **values) -> None:
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
 def test_a_missing_weight_is_an_error_and_not_random(folder):
     name = "model.layers.1.self_attn.q_proj.weight"
     change_weights(folder, lambda weights: {key: value for key, value in weights.items() if key != name})
@@ -165,9 +170,14 @@ def test_the_embedded_models_identity_does_not_depend_on_the_hub_being_offline(t
 
 @pytest.mark.parametrize("eos", [[2, [3]], "x", [2.5], [True]])
 def test_stop_tokens_that_are_no_integers_are_one_line(folder, eos):
-    path = folder / "generation_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": eos}))
+    change_generation(folder, eos_token_id=eos)
     assert f"has eos_token_id={eos!r}: it must be an integer, a list of integers or null" in refused(folder)
+
+
+def test_stop_tokens_without_a_logit_are_none_for_the_model_and_for_its_texts(folder):
+    size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    change_generation(folder, eos_token_id=[-1, 2, size - 1, size])
+    assert load(spec(folder)).stop_tokens == load_texts(spec(folder)).stop_tokens == {2, size - 1}
 
 
 @pytest.mark.parametrize("where", [{}, {"text_config": None}], ids=["itself", "inside"])
