@@ -29,6 +29,7 @@ from kvbench.models.gguf_file import gguf_folder
 from kvbench.models.hub import WHOLE, hub_options
 from kvbench.models.layer_kinds import kinds_of
 from kvbench.models.length_limit import check_length
+from kvbench.models.likeliest_token import warn_of_other_choices
 from kvbench.models.probe import ropes_of
 from kvbench.models.random_weights import random_model, random_source
 from kvbench.models.reader import Reader, TextModel, stop_tokens
@@ -162,7 +163,9 @@ def load(spec: ModelSpec) -> LoadedModel:
             f"{spec.name} stores latents, {numbers} numbers a token and layer: methods score the keys of its heads and "
             "keep one set of tokens for all heads of a layer"
         )
-    return LoadedModel(with_length(spec, model.config), model, tokenizer, source, published_dtype(raw))
+    loaded = LoadedModel(with_length(spec, model.config), model, tokenizer, source, published_dtype(raw))
+    warn_of_other_choices(spec.name, model, loaded.stop_tokens)
+    return loaded
 
 
 def published_dtype(config: Mapping[str, Any]) -> str | None:
