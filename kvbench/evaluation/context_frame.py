@@ -26,6 +26,7 @@ def context_frame(loaded: LoadedModel, prompt: Prompt) -> ContextFrame:
     head = loaded.render(last, sample.chat, history=before).partition(MARK)[0]
     tail = loaded.render(MARK, sample.chat, history=sample.history).partition(MARK)[2]
     text = loaded.render(sample.prompt, sample.chat, sample.prefix, sample.history)
+    head = head or loaded.own_beginning(text, sample.chat)
     offsets = encoded(loaded, sample, text, offsets=True).offsets
     after = len(text) - len(tail) - len(sample.prefix)
     prefix = sum(end <= len(head) for _, end in offsets)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +25,13 @@ SAME_DAY = (
     "{%- macro strftime_now(format) -%}{{ {'%Y-%m-%d': '2024-07-26', '%d %B %Y': '26 July 2024'}"
     ".get(format, '26 Jul 2024') }}{%- endmacro -%}"
 )
+
+
+class Added(NamedTuple):
+    """The special tokens that a tokenizer writes around a raw text, as text; "" for none."""
+
+    before: str
+    after: str
 
 
 class Reader:
@@ -70,16 +77,24 @@ class Reader:
             raise UserError(f"the chat template of {self.spec.name} fails: {first_line(error)} {RAW}") from error
 
     def tokenise(self, text: str, chat: bool, **options: Any) -> BatchEncoding:
-        """Token ids of a rendered text; a chat template has written the special tokens itself.
+        """Token ids of a rendered text; a chat template, or a raw text that begins with them, has the special tokens
+        itself.
 
         Raises UserError if the tokenizer would end a raw text, which the model has to continue.
         """
-        if not self.templated(chat) and (appended := self._appended):
+        if not self.templated(chat) and (appended := self._added.after):
             raise UserError(
                 f"the tokenizer of {self.spec.name} appends {appended!r} to a raw text, which ends it before an "
                 'answer: set "add_eos_token": false in tokenizer_config.json of a local copy, model.path=FOLDER'
             )
-        return self.tokenizer(text, add_special_tokens=not self.templated(chat), **options)
+        adds = not self.templated(chat) and not self.own_beginning(text, chat)
+        return self.tokenizer(text, add_special_tokens=adds, **options)
+
+    def own_beginning(self, text: str, chat: bool) -> str:
+        """The special tokens that the tokenizer writes before a raw text, where the text begins with them itself; or
+        ""."""
+        before = self._added.before
+        return before if not self.templated(chat) and text.startswith(before) else ""
 
     def encode(self, prompt: str, chat: bool, prefix: str = "") -> Tensor:
         """Token ids [n] of a prompt; in the model's chat template if `chat` and the model has one."""
@@ -90,11 +105,13 @@ class Reader:
         return chat and self.spec.chat_template == "auto" and self.tokenizer.chat_template is not None
 
     @cached_property
-    def _appended(self) -> str:
-        """The text that the tokenizer appends to a raw text, or ""."""
+    def _added(self) -> Added:
         plain, whole = self.plain_tokens("a"), self.tokenizer("a")["input_ids"]
-        end = next((at + len(plain) for at in range(len(whole)) if whole[at : at + len(plain)] == plain), len(whole))
-        return self.tokenizer.decode(whole[end:])
+        begin = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), None)
+        if begin is None:
+            return Added("", "")
+        before = "".join(self.tokenizer.convert_ids_to_tokens(whole[:begin]))
+        return Added(before, self.tokenizer.decode(whole[begin + len(plain) :]))
 
     def special_tokens(self, text: str) -> list[int]:
         """The special tokens in a text, in their order, which no user's text should contain."""
