@@ -35,9 +35,11 @@ def score(task: str, prediction: str, answers: Sequence[str]) -> float:
 
 
 def check_answers(task: str, answers: Sequence[str]) -> None:
-    """Raise ValueError for answers that the task's metric cannot read: answers of numeric tasks must be numbers."""
+    """Raise ValueError for answers that the task's metric cannot read: texts in numeric tasks, and empty lists."""
     if METRICS[task] in (first_number, last_integer):
         check_number(answers[0], integer=METRICS[task] is last_integer)
+    if METRICS[task] is values and not json.loads(answers[0]):
+        raise ValueError("field 'answer' has an empty list of values")
 
 
 def check_number(answer: str, integer: bool = False) -> None:

@@ -186,6 +186,7 @@ def test_another_template_is_refused(made, monkeypatch, tmp_path):
         ("math_find", {"input": "The largest number of the list is: "}, "row 1: answer is 'Ann', not a number"),
         ("math_find", {"input": "The largest number of the list is: ", "answer": ["nan"]}, "row 1: answer is 'nan'"),
         ("passkey", {"answer": []}, "row 1: field 'answer' is empty"),
+        ("math_calc", {"answer": [[]]}, "row 1: field 'answer' has an empty list of values"),
         ("passkey", {"answer": 3}, "row 1: field 'answer' is a whole number, not a list or a text"),
     ],
 )
