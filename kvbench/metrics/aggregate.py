@@ -1,7 +1,7 @@
 """Scores of tasks, groups of tasks and averages, from the scores of samples."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
+from math import inf, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,6 +129,14 @@ def with_distances(records: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     scores = [{**scores, **distance} for scores, distance in zip(records["scores"], distances, strict=True)]
     names = set().union(*distances)
     return records.assign(scores=scores), [name for name in DISTANCES if name in names]
+
+
+def measured(records: pd.DataFrame, metrics: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """The records and `metrics`; where there are none, as no answer was expected and no distance measured, a score that
+    no record has: tables and pages show ratios beside it."""
+    if metrics:
+        return records, list(metrics)
+    return records.assign(scores=[{"score": nan} for _ in records.index]), ["score"]
 
 
 def tokens_per_s(records: pd.DataFrame) -> float:

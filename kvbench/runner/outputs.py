@@ -12,7 +12,7 @@ import pandas as pd
 from kvbench.configuration import Configuration, Experiment
 from kvbench.evaluation.check_templates import SWITCH
 from kvbench.evaluation.record import AnyRun
-from kvbench.metrics.aggregate import with_distances
+from kvbench.metrics.aggregate import DISTANCES, measured, with_distances
 from kvbench.models import weights_format
 from kvbench.papers.captions import caption, title
 from kvbench.papers.comparison import compare_speed
@@ -53,16 +53,17 @@ def report(run: AnyRun, folder: Path) -> Outputs:
     caption = stamped(run, folder, protocol_caption(run, records, title, "when compressing"))
     tasks = run.benchmark.breakdown(records)
     with_all, distances = with_distances(records)
-    summary = summarise(with_all, [*run.benchmark.metrics, *distances])
-    if "nll" in distances:  # of a text: that of all its scored tokens, of which windows have equally many
+    with_all, every = measured(with_all, [*run.benchmark.metrics, *distances])
+    summary = summarise(with_all, every)
+    if "nll" in every:  # of a text: that of all its scored tokens, of which windows have equally many
         summary["perplexity"] = np.exp(summary["nll"])
-        distances.append("perplexity")
-    metrics = [*run.benchmark.metrics, *(name for name in distances if name in SHOWN)]
+        every.append("perplexity")
+    metrics = [name for name in every if name in SHOWN or name not in DISTANCES]
     written = write_run_table(summary, metrics, folder, caption)
     if tasks is not None:
         tasks = of_one(tasks)
         written += write_task_table(tasks, summary, folder, caption)
-    written += run_figures.score(with_all, [*run.benchmark.metrics, *distances], folder / "score", caption)
+    written += run_figures.score(with_all, every, folder / "score", caption)
     if (grid := run.benchmark.heatmap(records)) is not None:
         written += run_figures.heatmaps(grid, folder / "heatmap", caption)
     table = run_table(summary, metrics, caption)

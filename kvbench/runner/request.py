@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kvbench.benchmarks import Benchmark, Serve, Speed
+from kvbench.benchmarks import Benchmark, Serve, Speed, Text
 from kvbench.configuration import Configuration
 from kvbench.errors import UserError
 from kvbench.evaluation.prompts import AnyModel
@@ -192,7 +192,11 @@ def measures_distance(value: Literal["auto"] | bool, memory: str, benchmark: Ben
     """Whether distances from FullKV are measured; auto: if the benchmark has no score."""
     if value is True and memory == "stream":
         raise UserError("distance=true compares each setting with FullKV, and memory=stream runs one setting alone")
-    return memory != "stream" and (not benchmark.metrics if value == "auto" else value)
+    measured = memory != "stream" and (not benchmark.metrics if value == "auto" else value)
+    if not measured and isinstance(benchmark, Text):
+        option = "memory=stream" if memory == "stream" else "distance=false"
+        raise UserError(f"{option} measures no distance from FullKV, and benchmark={benchmark.name} has no other value")
+    return measured
 
 
 def check_chunk(

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from kvbench.records import load
+from kvbench.report.page.run_data import read_run
 from tests.support.paths import ROOT
 from tests.support.runs import reported, run
 
@@ -27,15 +28,26 @@ def test_the_example_of_the_documentation_runs_on_the_embedded_model(tmp_path):
     assert "| lease |" in (folder / "tasks.md").read_text(encoding="utf-8")
 
 
-def test_prompts_without_answers_need_no_score(tiny_folder, tmp_path):
+@pytest.fixture
+def unanswered(tiny_folder, tmp_path):
+    """The arguments of a run of prompts without answers."""
     path = tmp_path / "prompts.jsonl"
     rows = [{"context": f"Number {i} and a few words more.", "question": "What?"} for i in range(3)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    model = [
-        f"model.path={tiny_folder}",
-        "model.shape=null",
-        "benchmark.max_new_tokens=4",
-        "method=[full,streaming_llm]",
-    ]
-    folder = run("benchmark=jsonl", f"benchmark.path={path}", *model, "budget=8", f"output_dir={tmp_path / 'runs'}")
-    assert list(load(folder)["scores"]) == [{}] * 6
+    model = [f"model.path={tiny_folder}", "model.shape=null", "method=[full,streaming_llm]", "budget=8"]
+    prompts = ["benchmark=jsonl", f"benchmark.path={path}", "benchmark.max_new_tokens=4"]
+    return [*prompts, *model, f"output_dir={tmp_path / 'runs'}"]
+
+
+def test_prompts_without_answers_need_no_score(unanswered):
+    assert list(load(run(*unanswered))["scores"]) == [{}] * 6
+
+
+def test_a_table_and_a_page_show_ratios_where_there_is_neither_score_nor_distance(unanswered):
+    folder = reported(*unanswered, "distance=false")
+    table = (folder / "table.md").read_text(encoding="utf-8")
+    assert "| FullKV | – | 1.000 | 1.000 | – | – |" in table
+    assert "no score: no answer is expected, and no distance from FullKV was measured (distance=true)" in table
+    made, _ = read_run(folder)
+    assert [row["scores"] for row in made["settings"]] == [{"score": [None] * 3}] * 2
+    assert made["records"]["scores"] == {"score": [None] * 6} and all(made["records"]["prediction"])

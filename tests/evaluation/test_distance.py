@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoModelForCausalLM
 
-from kvbench.benchmarks import Sample
+from kvbench.benchmarks import Sample, Text
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import batched, read
 from kvbench.evaluation.distance import compare, loglik
@@ -171,3 +171,11 @@ def test_when_distances_are_measured(value, memory, scored, measured):
 def test_a_stream_of_one_setting_has_no_full_kv_to_compare_with():
     with pytest.raises(UserError, match="distance=true compares each setting with FullKV"):
         measures_distance(True, "stream", Given([]))
+
+
+@pytest.mark.parametrize(("value", "memory"), [(False, "shared"), ("auto", "stream")])
+def test_a_text_without_distances_is_refused_as_it_has_no_other_value(value, memory, tmp_path):
+    (tmp_path / "text.txt").write_text("words")
+    option = "memory=stream" if memory == "stream" else "distance=false"
+    with pytest.raises(UserError, match=f"{option} measures no distance from FullKV, and benchmark=text has no other"):
+        measures_distance(value, memory, Text(path=str(tmp_path / "text.txt")))

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from kvbench.errors import UserError, no_folder
-from kvbench.metrics.aggregate import bounds, units, with_distances
+from kvbench.metrics.aggregate import bounds, measured, units, with_distances
 from kvbench.metrics.bootstrap import OF_SCORES
 from kvbench.papers.captions import caption
 from kvbench.records.load import PROPERTIES, files_in, load_for_command, records_in
@@ -39,7 +39,7 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[list[Any]]]:
     frame = as_requested(records, manifests)
     scored = list(dict.fromkeys(name for scores in frame["scores"] for name in scores))
     frame, distances = with_distances(frame)
-    metrics = [*scored, *distances]
+    frame, metrics = measured(frame, [*scored, *distances])
     samples = frame.drop_duplicates("sample")
     rows = read_samples(folder)
     of_sample = _properties(samples, rows)

@@ -40,6 +40,7 @@ WINDOWS = (
     "applies. The {others} of the other layers alone take {floor} of FullKV's bytes, so r_bytes is never less"
 )
 DISTANCE = "top1, kl: share of equal next tokens and divergence (nats per token) from FullKV, along FullKV's own answer"
+UNSCORED = "no score: no answer is expected, and no distance from FullKV was measured (distance=true)"
 TEXT = "top1, kl: share of equal next tokens and divergence (nats per token) from FullKV, along the scored text"
 
 
@@ -185,7 +186,9 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     notes += [BYTES, *engine_notes(summary)] if engines else []
     if UNENDED in summary:
         notes.append(_unended(summary))
-    if "units" in summary:
+    if summary[[*metrics]].isna().all(axis=None):
+        notes.append(UNSCORED)
+    elif "units" in summary:
         notes.append(_drawn(summary))
     if "kl" in metrics:
         notes.append(TEXT if "bits_per_byte" in metrics else DISTANCE)

@@ -3,8 +3,8 @@
 import pytest
 
 from kvbench.cache.kept_positions import decode
-from tests.support.page import SETTINGS, keys
-from tests.support.report_run import LAYERS, record
+from tests.support.page import SETTINGS, keys, opened_page
+from tests.support.report_run import LAYERS, record, write_run
 
 pytestmark = pytest.mark.heavy
 
@@ -80,3 +80,13 @@ def test_the_keyboard_is_enough(page):
     page.key(k.ESCAPE)
     assert not page.one("dialog").get_property("open")
     assert page.js("document.activeElement.textContent") == "needle-1000-0-1"  # where it was opened from
+
+
+def test_samples_without_a_score_are_listed_and_opened(driver, tmp_path):
+    rows = [record(sample, "full", 1.0, f"output {sample}", scores={}) for sample in ("one", "two")]
+    page = opened_page(driver, [write_run(tmp_path / "unscored", rows)], "#samples tbody tr")
+    assert page.column("samples", 1) == ["one", "two"] and "Score against bytes" not in page.texts("h2")
+    assert page.column("settings", 5) == ["–"]
+    page.click("#samples tbody tr:first-child a.open")
+    assert page.one("#sample-title").text == "one" and "output one" in page.one("#sample").text
+    assert not page.complaints()

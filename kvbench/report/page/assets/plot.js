@@ -33,7 +33,7 @@ function plotSection(run, settings, other, others, metric) {
   const speeds = [...new Map(measured.map(({ key, text, brief }) => [key, [key, text, brief]])).values()];
   const axes = [...ACROSS, ...speeds];
   const known = axes.filter(([key]) => points.some((setting) => setting[key] != null));
-  if (!known.length) return null;
+  if (!known.length || points.every((setting) => setting.scores[metric]?.[0] == null)) return null;
   const x = () => (known.some(([key]) => key === view.across) ? view.across : known[0][0]);
   const { nodes, draw } = chart(points, x, metric, { name: "score", run, other, axes });
   const radios = known.map(([key, text]) => {

@@ -64,8 +64,8 @@ function browserSection(run, settings, other, others, metric) {
     // a property that all samples share is not in the data, and matches every cell
     const differs = ([name, value]) => ![undefined, value].includes(property(name, number));
     if (filters.cell && Object.entries(filters.cell).some(differs)) return false;
+    if (!recordsOf(number).length) return false;
     const scores = scoresOf(number);
-    if (!scores.length) return false;
     if (filters.shown === "wrong" && scores.every((score) => score >= 1)) return false;
     if (filters.shown === "zero" && !scores.includes(0)) return false;
     if (filters.shown === "differ" && new Set(scores).size < 2) return false;
