@@ -1,6 +1,7 @@
 """A frame of records as a CSV or Parquet file."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -8,6 +9,9 @@ from kvbench.errors import on_disk
 from kvbench.records.store import to_json
 from kvbench.utils.extras import require
 from kvbench.utils.files import replacing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def write_csv(records: pd.DataFrame, path: Path) -> None:
@@ -18,7 +22,7 @@ def write_csv(records: pd.DataFrame, path: Path) -> None:
 
 
 def write_parquet(records: pd.DataFrame, path: Path) -> None:
-    """Lists and mappings are kept; a column of more than one type becomes JSON text."""
+    """Lists and mappings are kept; a column of more than one type, or of mappings without keys, becomes JSON text."""
     require("a Parquet file", "pyarrow")
     texts = {name: as_json(records[name]) for name in _objects(records) if not _one_type(records[name])}
     with on_disk(f"write {path}"), replacing(path) as work:
@@ -44,7 +48,14 @@ def _one_type(column: pd.Series) -> bool:
     import pyarrow as pa
 
     try:
-        pa.array(column, from_pandas=True)
+        return _has_keys(pa.array(column, from_pandas=True).type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError):
         return False
-    return True
+
+
+def _has_keys(kind: "pa.DataType") -> bool:
+    """Whether all mappings in a column of this type have keys, without which Parquet cannot store them."""
+    import pyarrow as pa
+
+    inner = [kind.field(i).type for i in range(kind.num_fields)]
+    return all(map(_has_keys, inner)) and bool(inner or not pa.types.is_struct(kind))

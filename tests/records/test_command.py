@@ -95,6 +95,18 @@ def test_an_exported_frame_reads_back(suffix, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_records_without_scores_and_with_other_empty_mappings_are_exported(suffix, tmp_path):
+    empty = {"scores": {}, "within": {"place": {}}, "listed": [{}]}
+    write(tmp_path / "runs", [record(0, **empty), record(1, **empty)], manifest())
+    path = tmp_path / f"all.{suffix}"
+    assert kvbench("records", str(tmp_path / "runs"), f"--{suffix}", str(path)) == 0
+    back = (pd.read_csv if suffix == "csv" else pd.read_parquet)(path)
+    assert {name: [json.loads(text) for text in back[name]] for name in empty} == {
+        name: [value] * 2 for name, value in empty.items()
+    }
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_text_that_is_no_unicode_is_stored_as_it_is_and_shown_as_far_as_it_can_be(suffix, tmp_path):
     """Half of a pair of surrogates, as in answers of broken data files."""
     odd = record(0, prediction="a\ud83db é", answers=["\ud83d", "é"])
