@@ -46,9 +46,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "folder", metavar="FOLDER", nargs="*", default=["runs"], help="a folder of runs, or of one run; default: runs"
     )
-    parser.add_argument("--csv", metavar="FILE", type=Path, help="write all records as one table")
     parser.add_argument(
-        "--parquet", metavar="FILE", type=Path, help="write all records as one table that keeps lists and mappings"
+        "--csv",
+        metavar="FILE",
+        type=Path,
+        help="write all records as one table for spreadsheets: an apostrophe precedes text that looks like a formula",
+    )
+    parser.add_argument(
+        "--parquet",
+        metavar="FILE",
+        type=Path,
+        help="write all records as one table that keeps texts, lists and mappings as they are",
     )
     options = parser.parse(arguments)
     records, findings = gather(*options.folder)

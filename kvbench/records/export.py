@@ -7,6 +7,7 @@ import pandas as pd
 
 from kvbench.errors import on_disk
 from kvbench.records.store import to_json
+from kvbench.utils.csv_files import csv_text
 from kvbench.utils.extras import require
 from kvbench.utils.files import replacing
 
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def write_csv(records: pd.DataFrame, path: Path) -> None:
-    """Lists and mappings (tokens, scores, …) become JSON text."""
+    """Lists and mappings (tokens, scores, …) become JSON text; texts are for spreadsheets, as in every CSV file."""
     texts = {name: as_json(records[name]) for name in _objects(records)}
     with on_disk(f"write {path}"), replacing(path) as work:
-        records.assign(**texts).to_csv(work, index=False)
+        work.write_text(csv_text(records.assign(**texts)), encoding="utf-8", newline="")
 
 
 def write_parquet(records: pd.DataFrame, path: Path) -> None:

@@ -106,6 +106,17 @@ def test_records_without_scores_and_with_other_empty_mappings_are_exported(suffi
     }
 
 
+@pytest.mark.parametrize(
+    ("suffix", "exported"), [("csv", ["'=cmd(1)", "'-5", "a\nb"]), ("parquet", ["=cmd(1)", "-5", "a\rb"])]
+)
+def test_text_that_looks_like_a_formula_is_quoted_in_csv_and_as_it_is_in_parquet(suffix, exported, tmp_path):
+    outputs = ["=cmd(1)", "-5", "a\rb"]
+    write(tmp_path / "runs", [record(i, prediction=text) for i, text in enumerate(outputs)], manifest())
+    path = tmp_path / f"all.{suffix}"
+    assert kvbench("records", str(tmp_path / "runs"), f"--{suffix}", str(path)) == 0
+    assert (pd.read_csv if suffix == "csv" else pd.read_parquet)(path)["prediction"].tolist() == exported
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_text_that_is_no_unicode_is_stored_as_it_is_and_shown_as_far_as_it_can_be(suffix, tmp_path):
     """Half of a pair of surrogates, as in answers of broken data files."""
