@@ -110,11 +110,13 @@ def in_label(named: Mapping[str, Any]) -> str:
     )
 
 
-def stated_bytes(reader: TextModel, tokens: int, key_bits: float, value_bits: float) -> int | None:
+def stated_bytes(
+    reader: TextModel, tokens: int, key_bits: float, value_bits: float, windowed: bool = True
+) -> int | None:
     """Bytes of keys and values in these bits per element for a prompt's tokens, in all layers of the model; None if
-    kvbench cannot describe the layers."""
+    kvbench cannot describe the layers. windowed: whether a layer with a sliding window keeps the window alone."""
     try:
-        keys, values = stored_numbers(reader.config, tokens)
+        keys, values = stored_numbers(reader.config, tokens, windowed)
     except UserError:
         return None
     return round((keys * key_bits + values * value_bits) / 8)

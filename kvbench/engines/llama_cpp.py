@@ -25,7 +25,7 @@ class LlamaCpp(InWorker):
     flash_attention: bool = True
     rotation: bool = True  # rotate quantised K and V by a Hadamard transform, as llama.cpp does by default
     gpu_layers: int = 0  # -1: all
-    swa_full: bool | None = None  # keep all tokens in layers with a sliding window; None: llama-cpp-python's default
+    swa_full: bool | None = None  # keep all tokens in layers with a sliding window; None: llama.cpp's default, true
     top: Positive = 100
     environment = ".venv-llama"
     requirement = "'llama-cpp-python==0.3.36'"
@@ -52,7 +52,7 @@ class LlamaCpp(InWorker):
     def connect(self, reader: TextModel) -> None:
         self.reader = reader
         description = self.start(reader)
-        self.reported = description["reported_bytes"]
+        self.reported, self.windows = description["reported_bytes"], description["windows"]
         self.about = {"version": description["version"], "model_file": f"sha256:{file_hash(self.file)}"}
 
     def launch(self, reader: TextModel) -> dict[str, Any]:
@@ -64,4 +64,7 @@ class LlamaCpp(InWorker):
 
     def cache_bytes(self, tokens: int) -> CacheBytes:
         bits = BITS[self.k], BITS[self.v or self.k]
-        return CacheBytes(self.reported, stated_bytes(self.reader, tokens, *bits))
+        # llama_context_default_params has swa_full = true, and llama-cpp-python leaves it so; of some models with a
+        # window, such as the first Mistral, llama.cpp keeps all tokens in any case
+        windowed = self.swa_full is False and self.windows
+        return CacheBytes(self.reported, stated_bytes(self.reader, tokens, *bits, windowed))

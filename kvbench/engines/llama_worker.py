@@ -7,6 +7,7 @@ from typing import Any
 
 ERRORS = re.compile(r"error|fail|requires|not supported|unsupported|invalid", re.IGNORECASE)
 BUFFER = re.compile(r"KV buffer size *= *([\d.]+) MiB")
+WINDOWS = re.compile(r"creating +SWA KV cache")  # a cache of the layers with a sliding window alone
 
 
 class Log:
@@ -24,6 +25,10 @@ class Log:
     def buffer_bytes(self) -> int | None:
         """Bytes of the KV buffers that llama.cpp reports."""
         return round(sum(map(float, BUFFER.findall(self.text))) * 2**20) or None
+
+    def windows(self) -> bool:
+        """Whether llama.cpp has another cache for layers with a sliding window."""
+        return bool(WINDOWS.search(self.text))
 
     def errors(self) -> str:
         lines = [line.strip() for line in self.text.splitlines() if ERRORS.search(line)]
@@ -101,6 +106,7 @@ class Worker:
         return {
             "version": self.lib.__version__,
             "reported_bytes": self.log.buffer_bytes(),
+            "windows": self.log.windows(),
             "vocabulary": self.model.n_vocab(),
             "shape": shape_of(self.model.metadata),
             "tokens": self.texts(),

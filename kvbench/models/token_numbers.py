@@ -38,8 +38,9 @@ class StoredNumbers(NamedTuple):
     values: int
 
 
-def stored_numbers(config: PreTrainedConfig, tokens: int) -> StoredNumbers:
-    """The numbers of the keys and values of `tokens` tokens in all layers; a sliding layer stores its window's.
+def stored_numbers(config: PreTrainedConfig, tokens: int, windowed: bool = True) -> StoredNumbers:
+    """The numbers of the keys and values of `tokens` tokens in all layers; a sliding layer stores its window's, or with
+    windowed=False all.
 
     Raises UserError for layers for which kvbench has no cache.
     """
@@ -48,7 +49,7 @@ def stored_numbers(config: PreTrainedConfig, tokens: int) -> StoredNumbers:
     for at, kind in enumerate(kinds_of(config)):
         if kind.keeps != "own":
             continue
-        held = tokens if kind.window is None else min(tokens, kind.window)
+        held = tokens if kind.window is None or not windowed else min(tokens, kind.window)
         if kind.latent:
             keys += held * (text.kv_lora_rank + text.qk_rope_head_dim)
             continue

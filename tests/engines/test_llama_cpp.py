@@ -1,8 +1,10 @@
 """llama.cpp as a setting: mistakes before a sample is made, and runs with a worker that stands for it."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
+from transformers import Gemma3TextConfig
 
 from kvbench.engines import LlamaCpp
 from kvbench.engines.settings import engine_settings
@@ -92,6 +94,18 @@ def test_a_run_marks_bytes_as_reported_and_stated(tiny_folder, tmp_path, environ
     assert records[~f16]["distance"].map(lambda found: found["kl_at_least"] > 0).all()
     table = (folder / "table.md").read_text()
     assert " stated, 1,000 reported |" in table and " counted |" not in table
+
+
+@pytest.mark.parametrize(
+    "swa_full, windows, held", [(None, True, 100), (True, True, 100), (False, True, 8), (False, False, 100)]
+)
+def test_layers_with_a_window_state_all_tokens_unless_llama_cpp_keeps_the_window_alone(swa_full, windows, held):
+    sliding, full = "sliding_attention", "full_attention"
+    sizes = dict(num_key_value_heads=1, head_dim=16, sliding_window=8)
+    config = Gemma3TextConfig(num_hidden_layers=3, layer_types=[sliding, sliding, full], **sizes)
+    engine = LlamaCpp(swa_full=swa_full)
+    engine.reader, engine.reported, engine.windows = SimpleNamespace(config=config), None, windows
+    assert engine.cache_bytes(100).stated == (held + held + 100) * 16 * 2 * 2  # channels, keys and values, f16
 
 
 @pytest.mark.parametrize(

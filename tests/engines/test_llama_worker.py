@@ -91,11 +91,19 @@ def test_it_tells_version_buffers_and_vocabulary(worker):
     told = worker.about()
     assert told.pop("tokens") == [*(f"tok{token}" for token in range(VOCABULARY - 1)), "\ufffd"]
     assert told == {"version": "0.3.36", "reported_bytes": round(2.75 * 2**20), "vocabulary": VOCABULARY} | {
-        "shape": {"num_hidden_layers": 30, "num_attention_heads": 9, "hidden_size": 576}
+        "shape": {"num_hidden_layers": 30, "num_attention_heads": 9, "hidden_size": 576},
+        "windows": False,
     }
     assert worker.model.options["type_k"] == 8 and worker.model.options["type_v"] == 1
     assert worker.model.options["swa_full"] is None and Worker({**SETTINGS, "swa_full": True}).model.options["swa_full"]
     assert worker.lib.llama_model_default_params().use_extra_bufts is False
+
+
+def test_it_tells_whether_windowed_layers_have_a_cache_of_their_own(worker):
+    worker.log.text += "llama_kv_cache_iswa: creating non-SWA KV cache, size = 8192 cells\n"
+    assert worker.about()["windows"] is False
+    worker.log.text += "llama_kv_cache_iswa: creating     SWA KV cache, size = 1024 cells\n"
+    assert worker.about()["windows"] is True
 
 
 def test_the_settings_decide_on_rotation_and_not_the_environment(worker):

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-TOLD = {"version": "9.9", "reported_bytes": 1000, "vocabulary": 4096, "shape": {}}
+TOLD = {"version": "9.9", "reported_bytes": 1000, "vocabulary": 4096, "shape": {}, "windows": False}
 OPENVINO = {"genai": "9.8", "token_bytes": 10.5, "block": 32}
 VLLM = {"dtype": "float32"}
 
