@@ -51,9 +51,18 @@ def check_count(question: Question, completion: Completion) -> None:
 
 
 def check_whole(question: Question, completion: Completion, reader: TextModel) -> None:
-    """Raise CannotAnswer for an answer that was cut, and for tokens that do not fit its text."""
+    """Raise CannotAnswer for an answer that was cut or is longer than allowed, and for tokens that do not fit its text.
+
+    Too many token ids are no fault: `until_stop` cuts them.
+    """
     tokens, finish = completion.tokens, completion.finish
     generated = completion.generated if tokens is None else len(tokens)
+    # a token that ends the answer may be counted behind the last that is allowed: the text does not have it
+    most = question.max_new_tokens + (finish in STOPPED)
+    if tokens is None and generated is not None and generated > most:
+        raise CannotAnswer(
+            f"the server counts {generated:,} tokens in the answer, and at most {question.max_new_tokens:,} are allowed"
+        )
     if finish == "length":
         if generated is None:
             raise CannotAnswer("the answer ended by its length, and the server does not report its number of tokens")

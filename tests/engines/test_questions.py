@@ -4,7 +4,7 @@ import pytest
 
 from kvbench.benchmarks import Sample, Turn
 from kvbench.engines.base import CannotAnswer, Completion, Question, Scored
-from kvbench.engines.questions import check_count, check_scored, ended, ended_text, question, until_stop
+from kvbench.engines.questions import check_count, check_scored, check_whole, ended, ended_text, question, until_stop
 from kvbench.evaluation.prompts import tokenise
 
 
@@ -45,6 +45,17 @@ def test_another_count_of_the_prompts_tokens_is_an_error():
         check_count(asked(), Completion("", prompt_tokens=4))
     with pytest.raises(CannotAnswer, match="did not report the prompt's number"):
         check_count(asked(), Completion(""))
+
+
+def test_a_text_of_more_tokens_than_allowed_is_an_error(embedded):
+    allowed = [Completion("a", finish="length", generated=6), Completion("a", finish="stop", generated=7)]
+    for completion in [*allowed, Completion("a", finish="stop")]:  # the seventh token is the one that ended the answer
+        check_whole(asked(), completion, embedded)
+    for finish, generated in (("length", 7), ("stop", 8)):
+        with pytest.raises(CannotAnswer, match=f"counts {generated} tokens in the answer, and at most 6 are allowed"):
+            check_whole(asked(), Completion("a", finish=finish, generated=generated), embedded)
+    ids = embedded.plain_tokens(" one two three four five six seven eight nine ten")
+    check_whole(asked(), Completion("", ids, finish="length"), embedded)  # ids are cut at the limit
 
 
 @pytest.mark.parametrize(
