@@ -85,6 +85,18 @@ def test_a_baseline_at_the_floor_is_no_reason_for_advice(tmp_path):
     assert "no setting is shown to lose at most 0.02 of score: keep f16; q8_0: undecided, as f16's own score is" in text
 
 
+def test_advice_is_of_the_largest_load_that_the_baseline_has_too(runs, capsys):
+    write(runs / "more", [load_record("q8_0", 16.0, [90.0, 91.0, 89.0], [960.0, 961.0, 959.0])])
+    assert served.main([str(runs), "--baseline", "f16"]) == 0
+    assert "1.20 times f16's tokens a second at 4 at once" in " ".join(capsys.readouterr().out.split())
+
+
+def test_advice_without_loads_of_the_baseline_is_of_quality_alone(runs, capsys):
+    write(runs / "alone", [load_record("q8_0", 16.0, [90.0, 91.0, 89.0], [960.0, 961.0, 959.0])])
+    assert served.main([str(runs / "answers"), str(runs / "alone"), "--baseline", "f16"]) == 0
+    assert "f16 was not loaded, so no speed is compared" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_report_of_another_tool_stands_beside_them(runs, capsys):
     report = f"q8_0={DATA / 'aiperf_report.json'}"
     assert served.main([str(runs / "answers"), "--baseline", "f16", "--report", report]) == 0

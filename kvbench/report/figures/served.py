@@ -10,9 +10,10 @@ from kvbench.report.tables.served_table import best_rows
 
 
 def served_figure(frame: pd.DataFrame, metric: str, baseline: str) -> Figure:
-    """The difference of `metric` from the baseline against tokens a second at each setting's most requests
-    at once; a ring marks what no other setting beats on both axes. `frame` is that of `served_table.served`."""
-    rows = best_rows(frame).dropna(subset=["tokens_per_s", "difference"])
+    """The difference of `metric` from the baseline against tokens a second at the most requests at once that each
+    setting and the baseline have; a ring marks what no other setting beats on both axes. `frame` is that of
+    `served_table.served`."""
+    rows = best_rows(frame, baseline).dropna(subset=["tokens_per_s", "difference"])
     loads = " or ".join(dict.fromkeys(rows["load"]))
     figure, body = new_figure(6.4, 4.4, f"{metric} lost against tokens a second, {loads}")
     axis = body.subplots()

@@ -134,7 +134,7 @@ def _interval(row: Mapping[str, Any], name: str, digits: int, sign: bool = False
 def advice(frame: pd.DataFrame, metric: str, baseline: str, margin: float) -> str:
     """Which setting answers fastest of those whose loss is at most `margin` with its whole interval; and what is not
     shown. Settings are compared at the largest load that they and the baseline have."""
-    rows = best_rows(frame)
+    rows = best_rows(frame, baseline)
     base = rows[rows["setting"] == baseline]
     # a score less its difference is the baseline's over the same samples
     own = rows["score"] - rows["difference"]
@@ -175,8 +175,13 @@ NOT_SHOWN = (
 )
 
 
-def best_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """The row of each setting at its most requests at once, or else at its load with most tokens a second."""
-    ranked = frame.assign(rank=frame["rate"].astype(float).where(frame["profile"] == "concurrent", -1.0))
-    ordered = ranked.sort_values(["rank", "tokens_per_s"], kind="stable", na_position="first")
+def best_rows(frame: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """The row of each setting at its most requests at once, or else at its load with most tokens a second: of the loads
+    that the baseline has too, if there is one."""
+    loads = set(frame.loc[frame["setting"] == baseline, "load"].dropna())
+    ranked = frame.assign(
+        shared=frame["load"].isin(loads),
+        rank=frame["rate"].astype(float).where(frame["profile"] == "concurrent", -1.0),
+    )
+    ordered = ranked.sort_values(["shared", "rank", "tokens_per_s"], kind="stable", na_position="first")
     return ordered.drop_duplicates("setting", keep="last").sort_index()
