@@ -40,13 +40,21 @@ def test_aiperfs_own_numbers_are_read_in_the_same_words_and_units():
     assert measured.error == "out of blocks"
     figures = measured.figures
     assert figures["first_token_ms_p95"] == 420 and figures["request_s_p95"] == 2.4
-    assert (figures["tokens_per_s"], figures["request_tokens_per_s"], figures["requests_per_s"]) == (112, 19.5, 3.5)
+    assert (figures["tokens_per_s"], figures["request_tokens_per_s"], figures["requests_per_s"]) == (112, 14.5, 3.5)
     assert set(FIGURES) - set(figures) == {
         *(f"per_token_ms_{one}" for one in ("mean", "p50", "p95", "p99")),
         "good_requests_per_s",
         "good_share",
         "concurrency",
     }
+
+
+def test_aiperfs_speed_without_the_first_tokens_wait_is_not_the_speed_of_a_request(tmp_path):
+    node = json.loads(AIPERF.read_text())
+    del node["e2e_output_token_throughput"]
+    (tmp_path / "older.json").write_text(json.dumps(node))
+    (measured,) = read_report(tmp_path / "older.json")
+    assert "output_token_throughput_per_user" in node and "request_tokens_per_s" not in measured.figures
 
 
 def test_a_load_without_answers_has_no_figures(tmp_path):

@@ -17,7 +17,8 @@ DISTRIBUTIONS = {
 }
 MEANS = {
     "tokens_per_s": "output_token_throughput",
-    "request_tokens_per_s": "output_token_throughput_per_user",
+    # tokens of an answer over its request's seconds; output_token_throughput_per_user leaves out the first token's wait
+    "request_tokens_per_s": "e2e_output_token_throughput",
     "requests_per_s": "request_throughput",
     "prompt_tokens": "input_sequence_length",
     "output_tokens": "output_sequence_length",

@@ -14,7 +14,7 @@ LATENCIES = {
 STATISTICS = ("mean", "p50", "p95", "p99")
 RATES = {
     "tokens_per_s": "tokens of answers that the server gives in a second",
-    "request_tokens_per_s": "tokens a second of one answer, mean over answers",
+    "request_tokens_per_s": "tokens of an answer divided by request_s, mean over answers",
     "requests_per_s": "answers that end in a second",
     "good_requests_per_s": "answers a second within the limits of latency",
 }
