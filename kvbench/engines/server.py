@@ -137,15 +137,14 @@ def version_of(client: Client) -> dict[str, Any]:
 
 
 def cache_flags(metrics: str) -> dict[str, str]:
-    """The flags of the cache in vLLM's metrics."""
-    labels = cache_labels(metrics)
+    """The flags of the cache in vLLM's metrics; its engines have the same."""
+    labels = next(iter(cache_labels(metrics)), {})
     return {name: labels[name] for name in CACHE_FLAGS if name in labels}
 
 
-def cache_labels(metrics: str) -> dict[str, str]:
-    """The labels of the cache in vLLM's metrics; {} for metrics of another server."""
-    config = CACHE_CONFIG.search(metrics)
-    return dict(LABEL.findall(config[1])) if config else {}
+def cache_labels(metrics: str) -> list[dict[str, str]]:
+    """The labels of the caches in vLLM's metrics, one for each engine; [] for metrics of another server."""
+    return [dict(LABEL.findall(config)) for config in CACHE_CONFIG.findall(metrics)]
 
 
 def _get(client: Client, path: str) -> object:

@@ -21,6 +21,14 @@ def test_the_gauges_of_vllm_and_llama_server():
     assert gauges("<html>\nllamacpp:requests_processing ..\n") == {}
 
 
+def test_engines_of_one_server_are_counted_together_and_the_fullest_says_how_full():
+    second = VLLM.replace('engine="0"', 'engine="1"').replace('perc{engine="1"} 0.25', 'perc{engine="1"} 0.05')
+    both = {"running": 6, "waiting": 2, "cache_used": 0.25, "cache_tokens": 3200}
+    assert gauges(VLLM + second) == gauges(second + VLLM) == both
+    unknown = second.replace('num_gpu_blocks="100"', 'num_gpu_blocks="None"')
+    assert "cache_tokens" not in gauges(VLLM + unknown)  # half of the room would be taken for all
+
+
 @pytest.mark.parametrize(
     "loads, found",
     [

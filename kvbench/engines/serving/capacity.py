@@ -25,12 +25,20 @@ KNEE = 0.1  # relative growth of throughput that a larger load must give
 
 
 def gauges(text: str) -> dict[str, float]:
-    """The gauges of a page of metrics, and the tokens that the cache has room for; {} for any other text."""
-    numbers = {GAUGES[name]: float(value) for name, value in LINE.findall(text) if name in GAUGES and _is_number(value)}
-    labels = cache_labels(text)
-    blocks, size = (labels.get(name, "") for name in ("num_gpu_blocks", "block_size"))
-    if blocks.isdecimal() and size.isdecimal():
-        numbers["cache_tokens"] = float(int(blocks) * int(size))
+    """The gauges of a page of metrics, and the tokens that the cache has room for; {} for any other text.
+
+    With data parallelism vLLM has a line for each engine: requests and room are those of all, the share that is used
+    is that of the fullest engine.
+    """
+    numbers: dict[str, float] = {}
+    for metric, value in LINE.findall(text):
+        if metric in GAUGES and _is_number(value):
+            name, number = GAUGES[metric], float(value)
+            earlier = numbers.get(name, 0.0)
+            numbers[name] = max(earlier, number) if name == "cache_used" else earlier + number
+    sizes = [(labels.get("num_gpu_blocks", ""), labels.get("block_size", "")) for labels in cache_labels(text)]
+    if sizes and all(blocks.isdecimal() and size.isdecimal() for blocks, size in sizes):
+        numbers["cache_tokens"] = float(sum(int(blocks) * int(size) for blocks, size in sizes))
     return numbers
 
 

@@ -28,7 +28,8 @@ class ServeRecord(Record):
     repeats: dict[Text, list[Number]] = field("every repeat by figure")
     capacity: dict[Text, Number] = field(
         "the most that the server's /metrics said during the load: `running` and `waiting` requests, share "
-        "`cache_used`, and the `cache_tokens` that it has room for; empty where it says nothing"
+        "`cache_used` of the fullest engine, and the `cache_tokens` that all engines have room for; empty where it "
+        "says nothing"
     )
     reports: dict[Text, Text] = field("GuideLLM's reports in the folder's `guidellm/`, and their SHA-256")
     load_average: list[Number] = field("of the machine that measured, before each repeat", "processes")
