@@ -6,7 +6,7 @@ from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.engines.base import CannotAnswer, Session
-from kvbench.engines.questions import ended, question
+from kvbench.engines.questions import check_answer, ended, question
 from kvbench.engines.record import EngineRun
 from kvbench.engines.settings import EngineSetting
 from kvbench.evaluation.record import Failure
@@ -31,14 +31,18 @@ class Canary:
             self.record = result
 
     def ask(self, when: str) -> None:
-        """Warn if the answer differs from the record. Drawn answers and scored texts are not asked again."""
+        """Warn if the answer differs from the record or is not whole. Drawn answers and scored texts are not asked
+        again."""
         if self.record is None or (sample := self.samples[self.record["key"]]).sampling or sample.continuation:
             return
         asked = question(self.run.loaded, sample)
         try:
-            _, again = ended(asked, self.session.complete(asked, 0), self.run.loaded)
-        except CannotAnswer:
+            completion = self.session.complete(asked, 0)
+            check_answer(asked, completion, self.run.loaded, self.setting.engine.chats)
+        except CannotAnswer as error:
+            warn(f"{self.setting.label}: asked again {when}, sample {sample.id!r} has no answer: {error}")
             return
+        _, again = ended(asked, completion, self.run.loaded)
         if again != self.record["prediction"]:
             warn(
                 f"{self.setting.label}: asked again {when}, sample {sample.id!r} has another answer than in its "

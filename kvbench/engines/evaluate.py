@@ -12,7 +12,7 @@ from kvbench.engines.base import CannotAnswer, Gone, Question, Session, Top
 from kvbench.engines.canary import Canary, Likeness
 from kvbench.engines.distance import compare, likeliest
 from kvbench.engines.pool import in_parallel
-from kvbench.engines.questions import check_count, check_whole, ended, question
+from kvbench.engines.questions import check_answer, ended, question
 from kvbench.engines.record import Answered, EngineRun, Equality, failure, record
 from kvbench.engines.server_answers import AS_ID
 from kvbench.engines.settings import EngineSetting
@@ -114,9 +114,7 @@ class Recorder:
         started = time.perf_counter()
         completion = self.session.complete(question, top)
         seconds = time.perf_counter() - started
-        if not self.setting.engine.chats:  # a chat's template is the server's, so its tokens differ
-            check_count(question, completion)
-        check_whole(question, completion, self.run.loaded)
+        check_answer(question, completion, self.run.loaded, self.setting.engine.chats)
         tokens, text = ended(question, completion, self.run.loaded)
         tops = list(completion.top[: len(tokens) + 1]) if completion.top and tokens is not None else None
         repeated = self.ask_again(question, text) if question.sample in self.twice else None
@@ -149,8 +147,16 @@ class Recorder:
         return Answered(question, "", [], seconds, tops, repeated, distance)
 
     def ask_again(self, question: Question, text: str) -> dict[str, Any]:
-        """Whether the question gets the same answer again, and the share of the text before the first difference."""
-        _, again = ended(question, self.session.complete(question, 0), self.run.loaded)
+        """Whether the question gets the same answer again, and the share of the text before the first difference.
+
+        Raises CannotAnswer for a second answer that is not whole: it says nothing of the engine's noise.
+        """
+        try:
+            completion = self.session.complete(question, 0)
+            check_answer(question, completion, self.run.loaded, self.setting.engine.chats)
+        except CannotAnswer as error:
+            raise CannotAnswer(f"asked again: {error}") from error
+        _, again = ended(question, completion, self.run.loaded)
         longest = max(len(text), len(again))
         return {"equal": text == again, "agreed": common_prefix(text, again) / longest if longest else 1.0}
 

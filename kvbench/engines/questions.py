@@ -41,6 +41,14 @@ def messages_of(sample: Sample) -> list[Message]:
     return [Message(*pair) for pair in (*sample.history, ("user", sample.prompt), *later)]
 
 
+def check_answer(question: Question, completion: Completion, reader: TextModel, chats: bool) -> None:
+    """Raise CannotAnswer for an answer that is not whole, or one to other tokens than kvbench sent; chats: a chat's
+    template is the server's, so its tokens differ."""
+    if not chats:
+        check_count(question, completion)
+    check_whole(question, completion, reader)
+
+
 def check_count(question: Question, completion: Completion) -> None:
     """Raise CannotAnswer if the engine read more or fewer tokens than kvbench sent."""
     counted, sent = completion.prompt_tokens, len(question.ids)

@@ -122,6 +122,19 @@ def test_a_server_that_changed_is_told_of_at_the_end_and_before_a_run_goes_on(ti
 
 
 @pytest.mark.heavy
+def test_a_repeated_question_that_is_cut_or_filtered_is_no_noise_of_the_engine(tiny_folder, tmp_path, capsys):
+    """Asked are what it can do, two samples twice each, and the second of them at the end."""
+    engine = FakeEngine(lambda number, payload: {2: "filtered", 5: "cut"}.get(number, "well"))
+    more = ["engine.concurrency=1", "engine.repeat=2", "limit=2"]
+    folder, error = asked_by(engine, tiny_folder, tmp_path, *more)
+    assert isinstance(error, Incomplete) and len(engine.asked) == 6
+    shown = told(capsys)
+    assert "asked again: the answer ended with finish_reason 'content_filter'" in shown
+    assert "asked again at its end" in shown and "has no answer: the answer was cut after 2 of 6 tokens" in shown
+    assert [repeated["equal"] for repeated in load(folder)["repeated"]] == [True]
+
+
+@pytest.mark.heavy
 def test_a_setting_that_computes_something_else_is_told_of_after_its_first_answers(tiny_folder, tmp_path, capsys):
     first, second = FakeEngine(), FakeEngine()
     second.shift = 900
