@@ -24,7 +24,7 @@ def compared_with(
             raise UserError("the runs share no metric whose larger values are better, and no answers to compare")
         names = dict.fromkeys(name for of_setting in agreed.values() for name in of_setting)
         return pd.DataFrame({"setting": list(names)})
-    compared = against(pairs(records, metric), baseline)
+    compared = against(pairs(records, metric, baseline), baseline)
     if compared.empty:
         raise UserError(f"no other setting has a sample of {baseline!r}")
     measured = list(zip(compared["error"], compared["units"], compared["difference"], strict=True))

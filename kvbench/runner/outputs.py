@@ -4,6 +4,7 @@ All files are written before anything is printed, so that a closed terminal or p
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,15 @@ from kvbench.records.progress import unfinished
 from kvbench.records.provenance import dtype
 from kvbench.report.page.labels import as_requested
 from kvbench.report.tables.conclusion import conclusion
-from kvbench.report.tables.differences import against, difference_table, full_of, pairs, write_differences
+from kvbench.report.tables.differences import (
+    against,
+    alone_note,
+    baseline_alone,
+    difference_table,
+    full_of,
+    pairs,
+    write_differences,
+)
 from kvbench.report.tables.run_table import run_table, summarise, write_run_table
 from kvbench.report.tables.serve_table import notes as serving_notes
 from kvbench.report.tables.serve_table import serve_table, serving, write_serving
@@ -68,7 +77,7 @@ def report(run: AnyRun, folder: Path) -> Outputs:
         written += run_figures.heatmaps(grid, folder / "heatmap", caption)
     table = run_table(summary, metrics, caption)
     written += write_latex(table, folder / "table.tex")
-    compared = pairs(with_all, metrics[0])
+    compared = pairs(with_all, metrics[0], baseline_alone(with_all))
     written += write_comparison(with_all, compared, metrics[0], folder)
     tables = [table]
     if (spans := span_table(summary)) is not None:
@@ -85,12 +94,14 @@ def report(run: AnyRun, folder: Path) -> Outputs:
 
 
 def write_comparison(records: pd.DataFrame, every: pd.DataFrame, metric: str, folder: Path) -> list[Path]:
-    """Any two settings in differences.csv, and FullKV's differences from the others below the run's own table."""
+    """The pairs of settings in differences.csv, and the others' differences from FullKV, or from the only setting that
+    they are compared with, below the run's own table."""
     if every.empty:
         return []
-    full = full_of(records)
-    if full is not None and len(compared := against(every, full)):
-        write_below(difference_table(compared, metric), folder)
+    baseline = full_of(records) or baseline_alone(records)
+    if baseline is not None and len(compared := against(every, baseline)):
+        table = difference_table(compared, metric)
+        write_below(replace(table, notes=[*table.notes, *filter(None, [alone_note(records)])]), folder)
     return write_differences(every, folder)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from kvbench.errors import UserError
 from kvbench.records.same_answer import answer_hash
+from kvbench.report.tables import differences
 from kvbench.report.tables.served_table import MARGIN
 from kvbench.runner import compare, latency_gate, served
 from tests.support.paths import DATA
@@ -117,6 +118,16 @@ def test_a_report_of_another_tool_stands_beside_them(runs, capsys):
 def test_mistakes_are_one_line(runs, arguments, words):
     with pytest.raises(UserError, match=words):
         served.main([one.format(runs) for one in arguments])
+
+
+@pytest.mark.parametrize("command", [served, compare])
+def test_settings_are_compared_with_the_baseline_and_not_with_each_other(command, runs, monkeypatch):
+    asked = []
+    given = differences.paired_interval
+    monkeypatch.setattr(differences, "paired_interval", lambda *a, **k: asked.append(a) or given(*a, **k))
+    more = ["--report", f"q8_0={DATA / 'aiperf_report.json'}"] if command is served else []
+    command.main([str(runs / "answers"), "--baseline", "f16", *more])
+    assert len(asked) == 2  # q8_0 and q4_0
 
 
 def test_help_names_the_margin_that_advice_has(capsys):

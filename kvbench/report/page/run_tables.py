@@ -9,7 +9,7 @@ import pandas as pd
 
 from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import breakdown
-from kvbench.report.tables.differences import against, notes, pairs
+from kvbench.report.tables.differences import against, alone_note, baseline_alone, notes, pairs
 from kvbench.report.tables.run_table import REMARKS, summarise
 from kvbench.utils.ratios import RATIOS
 
@@ -49,9 +49,12 @@ def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict[str, Any]
 
 
 def differences(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
-    """For each setting the differences of the others from it, by label; and the page's notes below them."""
-    every = pairs(frame.assign(setting=frame["label"]), metric)
-    by_baseline = {label: against(every, label) for label in frame["label"].unique()}
+    """For each setting the differences of the others from it, by label; and the page's notes below them. Of many
+    settings for one alone (`baseline_alone`)."""
+    labelled = frame.assign(setting=frame["label"])
+    alone = baseline_alone(labelled)
+    every = pairs(labelled, metric, alone)
+    by_baseline = {label: against(every, label) for label in (frame["label"].unique() if alone is None else [alone])}
     columns = ("setting", "difference", "low", "high", "p", "p_holm", "wins", "ties", "losses", "samples")
     return {
         "metric": metric,
@@ -63,7 +66,7 @@ def differences(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
             for label, compared in by_baseline.items()
         },
         "notes": {
-            titled(label): ". ".join(notes(compared, metric))
+            titled(label): ". ".join(filter(None, [*notes(compared, metric), alone_note(labelled)]))
             for label, compared in by_baseline.items()
             if len(compared)
         },

@@ -13,7 +13,7 @@ import pandas as pd
 from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import MEASURES, SMALLER_IS_BETTER, bounds
 from kvbench.metrics.paired_comparison import units_for_margin
-from kvbench.report.tables.differences import against, floor_note, full_of
+from kvbench.report.tables.differences import against, floor_note, full_of, pairs
 from kvbench.utils.text import count
 
 SIZE = 0.05  # the difference that further samples are counted for
@@ -36,7 +36,8 @@ def conclusion(
         compared = _ordered(against(every, full), bytes_of)
         return _beside_full(compared, metric) if len(compared) else []
     best = _best(every, metric, full)
-    compared = _ordered(against(every[(every[["setting", "baseline"]] != full).all(axis=1)], best.name), bytes_of)
+    beside = pairs(records, metric, best.name)  # the rows of many settings have one baseline, which may be another
+    compared = _ordered(against(beside[(beside[["setting", "baseline"]] != full).all(axis=1)], best.name), bytes_of)
     lead = f"nearest to {titled('full')}" if full is not None else "the best"
     first = f"By {metric}, {at_amount(best.name)} is {lead}: {best[metric]:.3f}."
     ties = compared[_signs(compared, metric) == 0] if len(compared) else compared

@@ -15,9 +15,12 @@ from kvbench.report.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.text import count
 
+EVERY_TWO = 100  # settings of which reports compare every two, which are 4,950 pairs of some milliseconds each
 
-def pairs(records: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """One row per two settings that share samples, in order of first appearance.
+
+def pairs(records: pd.DataFrame, metric: str, alone: str | None = None) -> pd.DataFrame:
+    """One row per two settings that share samples, in order of first appearance; of `alone` and each other one if a
+    setting is given.
 
     setting, baseline    the two; a difference is the first's score minus the second's
     difference           mean over tasks, where records name them, of the mean over the samples that both have
@@ -32,6 +35,8 @@ def pairs(records: pd.DataFrame, metric: str) -> pd.DataFrame:
     full = set(records.loc[records["method"] == FULL, "setting"])
     rows, sums = [], []
     for setting, baseline in combinations(scores.columns, 2):
+        if alone not in (None, setting, baseline):
+            continue
         both = scores[[setting, baseline]].notna().all(axis=1).to_numpy()
         if not both.any():
             continue
@@ -95,6 +100,24 @@ def against(every: pd.DataFrame, baseline: str) -> pd.DataFrame:
 def full_of(records: pd.DataFrame) -> str | None:
     """The setting of the uncompressed cache; None without one."""
     return next(iter(records.loc[records["method"] == FULL, "setting"]), None)
+
+
+def baseline_alone(records: pd.DataFrame) -> str | None:
+    """The one setting that a report compares all others with where they are more than EVERY_TWO: FullKV or the first;
+    None where it compares every two."""
+    if records["setting"].nunique() <= EVERY_TWO:
+        return None
+    return full_of(records) or str(records["setting"].iloc[0])
+
+
+def alone_note(records: pd.DataFrame) -> str:
+    """A note on settings that are not compared with each other; empty where every two are."""
+    if (alone := baseline_alone(records)) is None:
+        return ""
+    settings = records["setting"].nunique()
+    return (
+        f"of {settings:,} settings only pairs with {titled(alone)} are given: every two are up to {EVERY_TWO} settings"
+    )
 
 
 def difference_table(

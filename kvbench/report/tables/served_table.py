@@ -24,7 +24,7 @@ def quality(records: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
     All but counts are means over tasks, as in `pairs`, of the samples that the baseline has, too. The baseline's own
     score is of all its samples, its difference is 0, and it is compared with no answers.
     """
-    compared = against(pairs(records, metric), baseline)
+    compared = against(pairs(records, metric, baseline), baseline)
     differences = compared.set_index("setting") if len(compared) else pd.DataFrame()
     agreed = agreements(with_distances(records)[0], baseline)
     rows = []

@@ -145,6 +145,15 @@ def test_settings_stand_in_the_order_they_were_requested(tmp_path):
     assert [row["label"] for row in made["settings"]] == ["FullKV", "SnapKV 0.2", "KIVI", "later 0.1"]
 
 
+def test_many_settings_are_compared_with_one_alone_and_the_page_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("kvbench.report.tables.differences.EVERY_TWO", 2)
+    rows = [record(sample, setting, 1.0) for sample in "st" for setting in ("kivi", "full", "snapkv 0.2")]
+    made, _ = read_run(write_run(tmp_path / "run", rows))
+    assert [row["setting"] for row in made["differences"]["of"]["FullKV"]] == ["KIVI", "SnapKV 0.2"]
+    assert [*made["differences"]["of"]] == ["FullKV"]
+    assert "of 3 settings only pairs with FullKV are given" in made["differences"]["notes"]["FullKV"]
+
+
 def test_a_run_older_than_samples_and_positions_still_has_a_page(tmp_path):
     rows = [record(s, "full", 1.0, depth=d, length=100, seed=1) for s, d in (("a", 0), ("b", 50))]
     for row in rows:

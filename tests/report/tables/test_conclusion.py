@@ -123,3 +123,17 @@ def test_a_baseline_at_the_floor_is_what_is_said():
 )
 def test_a_setting_is_a_method_at_an_amount(setting, parts):
     assert split(setting) == parts
+
+
+def test_the_nearest_of_many_settings_is_compared_though_their_pairs_are_with_fullkv_alone():
+    values = {"full": ALL, "snapkv 0.4": [0.9] * 9 + [0.8], "snapkv 0.2": [0.9] * 10, "h2o 0.2": [0.1, 0.2] * 5}
+    frame = pd.DataFrame(
+        [
+            {"setting": setting, "method": setting.split()[0], "sample": f"s{i}", "scores": {"top1": value}}
+            for setting, of in values.items()
+            for i, value in enumerate(of)
+        ]
+    )
+    every, alone = (conclusion(frame, pairs(frame, "top1", baseline), "top1") for baseline in (None, "full"))
+    assert every == alone and every[0] == "By top1, SnapKV at 0.2 is nearest to FullKV: 0.900."
+    assert every[1].startswith("SnapKV at 0.4 cannot be distinguished from it")

@@ -5,7 +5,18 @@ import pandas as pd
 import pytest
 
 from kvbench.metrics.bootstrap import paired_interval
-from kvbench.report.tables.differences import against, difference_table, floor_note, full_of, pairs, write_differences
+from kvbench.report.tables import differences
+from kvbench.report.tables.differences import (
+    against,
+    alone_note,
+    baseline_alone,
+    difference_table,
+    floor_note,
+    full_of,
+    pairs,
+    write_differences,
+)
+from kvbench.runner.outputs import write_comparison
 
 SCORES = {
     "full": [1.0, 1.0, 0.8, 1.0, 0.9, 1.0],
@@ -119,3 +130,28 @@ def test_the_table_says_what_was_drawn(tmp_path):
     assert "all sign flips, over 6 texts or problems" in table.notes[0] and "for 2 comparisons" in table.notes[0]
     (path,) = write_differences(compared, tmp_path)
     assert len(path.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("baseline", SCORES)
+def test_pairs_of_one_setting_alone_are_those_among_all(baseline):
+    many = records({setting: np.repeat(values, 4) for setting, values in SCORES.items()})  # too many for all sign flips
+    for frame in (records(), many):
+        alone = pairs(frame, "score", baseline)
+        assert len(alone) == 2 and (alone[["setting", "baseline"]] == baseline).any(axis=1).all()
+        every = pairs(frame, "score")
+        pd.testing.assert_frame_equal(against(alone, baseline), against(every, baseline), check_exact=True)
+
+
+def test_a_report_of_more_settings_compares_them_with_one_and_says_so(monkeypatch, tmp_path):
+    assert baseline_alone(records()) is None and not alone_note(records())
+    monkeypatch.setattr(differences, "EVERY_TWO", 2)
+    assert baseline_alone(records()) == "full"
+    without = records().query("setting != 'full'")
+    assert baseline_alone(without) is None  # two settings
+    assert baseline_alone(without.assign(setting=without["setting"] + without["sample"])) == "snapkv 0.2s0"
+    for name in ("table.md", "table.tex"):
+        (tmp_path / name).write_text("")
+    (path,) = write_comparison(records(), pairs(records(), "score", "full"), "score", tmp_path)
+    assert len(path.read_text().splitlines()) == 3
+    note = "of 3 settings only pairs with FullKV are given: every two are up to 2 settings"
+    assert alone_note(records()) == note and note in (tmp_path / "table.md").read_text()
