@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvbench.configuration.conf import titled
 from kvbench.errors import UserError
 from kvbench.runner.verdicts import BROKEN, CODES, UNDECIDED, WITHIN, worst
 from kvbench.utils.console import print_line
@@ -143,15 +144,25 @@ def judged(judgements: Sequence[Verdict], margin: float, pass_undecided: bool) -
     return worst(*codes)
 
 
-def latencies(folders: Sequence[Path], baseline: str, margin: float, pass_undecided: bool) -> int:
-    """The exit code of the runs of servers under load in `folders`. Raises UserError without such runs."""
+def of_loads(baseline: str, settings: Sequence[str]) -> str:
+    """The setting under load with this label or title, as a whole or else without the run of its answers. Raises
+    UserError for any other."""
     from kvbench.runner.compared_records import named
 
+    for name in (baseline, baseline.partition(": ")[2]):
+        for setting in settings:
+            if name.lower() in (setting.lower(), titled(setting).lower()):
+                return setting
+    return named(baseline, settings)
+
+
+def latencies(folders: Sequence[Path], baseline: str, margin: float, pass_undecided: bool) -> int:
+    """The exit code of the runs of servers under load in `folders`. Raises UserError without such runs."""
     if not folders:
         raise UserError("--latency-margin needs a run of benchmark=serve among the runs")
     records = loads_of(folders)
     check_alike(records)
-    label = named(baseline.rpartition(": ")[2], list(records["setting"].unique()))  # without the run of its answers
+    label = of_loads(baseline, list(records["setting"].unique()))
     if not (judgements := verdicts(records, label, margin)):
         raise UserError(f"no setting was loaded but {label!r}: there is none to compare with it")
     kept = sum(latency.verdict == WITHIN for latency in judgements)

@@ -245,6 +245,29 @@ def test_answers_of_one_model_do_not_stand_beside_loads_of_another(runs):
         served.main([str(runs / "answers"), str(runs / "large")])
 
 
+@pytest.mark.parametrize(
+    "baseline, found",
+    [
+        ("vllm: fp8", "vllm: fp8"),  # on loads alone, or of one run's answers
+        ("answers: vllm: fp8", "vllm: fp8"),
+        ("answers: fp8", "fp8"),
+        ("fp8", "fp8"),
+        ("FullKV", "full"),
+        ("f16", "vllm: f16"),
+    ],
+)
+def test_a_baseline_with_a_colon_is_found_among_loads(baseline, found):
+    assert latency_gate.of_loads(baseline, ["sglang: fp8", "vllm: fp8", "vllm: f16", "fp8", "full"]) == found
+
+
+def test_a_baseline_that_was_not_loaded_is_not_another_engines(runs):
+    write(runs / "colons", [load_record(label, 1.0, [9.0], [9.0]) for label in ("vllm: fp8", "sglang: fp8")])
+    loads = [str(runs / "colons"), "--latency-margin", "0.1", "--allow-undecided"]
+    assert compare.main([*loads, "--baseline", "vllm: fp8"]) == 0
+    with pytest.raises(UserError, match="unknown --baseline 'trt: fp8'"):
+        compare.main([*loads, "--baseline", "trt: fp8"])
+
+
 def test_one_repeat_is_undecided():
     nan = float("nan")
     assert latency_gate.verdict(nan, nan, 0.1) == "undecided"
