@@ -109,16 +109,17 @@ def _short(value: object) -> str:
 
 
 def no_records(
-    experiment: Experiment, cfg: Configuration, overrides: Sequence[str], folders: Sequence[str]
+    experiment: Experiment, cfg: Configuration, overrides: Sequence[str], folders: Sequence[str], without: str = ""
 ) -> UserError:
-    """The error for missing records, with the nearest run and the command that makes the records."""
+    """The error for missing records, with the nearest run and the command that makes the records; `without`: what can
+    be had without records."""
     several = len(experiment.models) > 1 and not any(override.startswith("model=") for override in overrides)
     command = shlex.join(["python", "-m", "kvbench", *["-m"] * several, *overrides])
     near = _nearest_run(cfg, folders)
     return UserError(
         f"no records of {experiment.name} in {', '.join(map(str, folders))}"
-        f"{f' (the nearest run, {near})' if near else ''}; published=true shows the published values alone, and this "
-        f"command computes them: {command}"
+        f"{f' (the nearest run, {near})' if near else ''}; "
+        f"{f'{without}, and ' if without else ''}this command computes them: {command}"
     )
 
 

@@ -44,7 +44,8 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     models = [of_model for _, of_model in selected if of_model is not None]
     missing = [name for name, of_model in selected if of_model is None]
     if not models:
-        raise no_records(experiment, cfgs[0], overrides, folders)
+        alone = "published=true shows the published values alone"
+        raise no_records(experiment, cfgs[0], overrides, folders, alone)
     file = as_published(experiment.name, models[0].model) or models[0].cfg
     shown = columns(experiment.columns, models[0].cfg.benchmark, file.benchmark)
     values = published(experiment.published)

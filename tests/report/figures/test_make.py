@@ -74,7 +74,7 @@ def test_hidden_questions_and_other_drawings_of_the_same_records(figure5, tmp_pa
     "overrides, message",
     [
         ([], r"name an experiment: \+experiment=NAME"),
-        ([FIG5, "limit=7", "benchmark.seed=3"], "no records of spindlekv_fig5 in .*this command computes them"),
+        ([FIG5, "limit=7", "benchmark.seed=3"], "no records of spindlekv_fig5 in [^;]*; this command computes them"),
         ([FIG5, "model=llama3-8b", "experiment.show=lazy_map", "experiment.x=null"], "no setting here is SimLayerKV's"),
         ([FIG5, "model=llama3-8b", "experiment.show=layers", "experiment.x=null"], "is drawn from probes"),
         (
