@@ -1,5 +1,6 @@
 """`kvbench served RUN…`: one table of quality beside serving, a picture of both, and a sentence of advice."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,14 +62,18 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def reported(text: str) -> "pd.DataFrame":
-    """The loads of SETTING=FILE as records of kind `serve`, of one repeat each."""
+    """The loads of SETTING=FILE as records of kind `serve`, of one repeat each. Both may have further equals signs: the
+    first behind which a file's path stands divides them."""
     import pandas as pd
 
     from kvbench.engines.serving.reports import read_report
 
-    setting, equals, path = text.rpartition("=")
-    if not equals or not setting or not path:
+    parts = text.split("=")
+    splits = [("=".join(parts[:place]), "=".join(parts[place:])) for place in range(1, len(parts))]
+    splits = [(setting, path) for setting, path in splits if setting and path]
+    if not splits:
         raise UserError(f"--report {text!r} is not SETTING=FILE")
+    setting, path = next((each for each in splits if os.path.exists(each[1])), splits[0])
     rows = [
         {
             "setting": setting,

@@ -1,5 +1,6 @@
 """`kvbench served` and `compare --latency-margin`: quality beside serving, from made records."""
 
+import shutil
 from importlib import import_module
 
 import pytest
@@ -102,6 +103,15 @@ def test_a_report_of_another_tool_stands_beside_them(runs, capsys):
     report = f"q8_0={DATA / 'aiperf_report.json'}"
     assert served.main([str(runs / "answers"), "--baseline", "f16", "--report", report]) == 0
     assert "aiperf" in (shown := " ".join(capsys.readouterr().out.split())) and "f16 was not loaded" in shown
+
+
+@pytest.mark.parametrize("setting", ["q8_0", "llama_cpp f16/f16 swa_full=true"])
+def test_a_reports_setting_and_path_may_have_equals_signs(setting, tmp_path):
+    (tmp_path / "rate=4").mkdir()
+    report = shutil.copy(DATA / "aiperf_report.json", tmp_path / "rate=4" / "g.json")
+    assert served.reported(f"{setting}={report}")["setting"].tolist() == [setting]
+    with pytest.raises(UserError, match=r"^rate=4/nothing\.json cannot be read"):
+        served.reported("q8_0=rate=4/nothing.json")
 
 
 @pytest.mark.parametrize(
