@@ -49,7 +49,7 @@ def more_configuration(folder: Path | None) -> Iterator[None]:
             f"--config-dir {folder} {what}: it takes a folder with method/NAME.yaml, model/NAME.yaml and so on"
         )
     if folder is not None:
-        check_folder(folder, sorted(path.name for path in CONF.iterdir() if path.is_dir()))
+        check_folder(folder, sorted(path.name for path in CONF.iterdir() if path.is_dir()), CONF)
     before = _more[:]
     _more[:] = [] if folder is None else [folder.absolute()]
     try:
@@ -193,10 +193,9 @@ def titled(label: str) -> str:
 
 
 def _text(path: Path, group: str, key: str) -> str:
-    """A text of a YAML file, which Hydra places under `group` or, in files of a folder of one's own, under its name."""
+    """A text of a YAML file, which has it under `group` where its package is the whole configuration."""
     texts = _leaves(path)
-    places = (key, f"{group}.{key}", f"{group}.{path.stem}.{key}")
-    return next((str(texts[place]) for place in places if texts.get(place)), "")
+    return next((str(texts[place]) for place in (key, f"{group}.{key}") if texts.get(place)), "")
 
 
 @cache

@@ -1,5 +1,6 @@
 """The YAML files of a folder of --config-dir or of a plug-in, checked before Hydra reads them."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -11,11 +12,32 @@ DESCRIPTIONS = ("about", "title", "help_group", "colour")
 SWITCHES = ("short_help",)  # descriptions that are true or false
 
 
-def check_folder(folder: Path, groups: Iterable[str]) -> None:
-    """Raise UserError for the first GROUP/….yaml that cannot be read, or whose keys or descriptions are not texts."""
+# The node under which Hydra places a file, where its first line names one; else that of the file's group.
+_PACKAGE = re.compile(r"\s*#\s*@package +(\S+) *$", re.MULTILINE)
+
+
+def check_folder(folder: Path, groups: Iterable[str], conf: Path) -> None:
+    """Raise UserError for the first GROUP/….yaml that cannot be read, whose keys or descriptions are not texts, or that
+    Hydra would place elsewhere than the files of that group in kvbench's own folder `conf`."""
     for group in groups:
+        own = next(iter(sorted((conf / group).glob("*.yaml"))), None)
         for path in sorted((folder / group).rglob("*.yaml")):
             _check(path)
+            if own is not None and path.parent == folder / group:  # deeper ones have no name: others begin with them
+                _check_package(path, own)
+
+
+def _check_package(path: Path, own: Path) -> None:
+    """Refuse a file that does not begin with its package, as `own`, one of kvbench's in the same group, does."""
+    group, package = path.parent.name, _package(own)
+    expected = f"{group}.{path.stem}" if package == f"{group}.{own.stem}" else package
+    if expected and _package(path) != expected:
+        raise UserError(f"{path} must begin with `# @package {expected}`")
+
+
+def _package(path: Path) -> str:
+    header = _PACKAGE.match(path.read_text(encoding="utf-8"))
+    return header[1] if header else ""
 
 
 def _check(path: Path) -> None:

@@ -77,7 +77,8 @@ def versions_of(targets: Iterable[str]) -> dict[str, str]:
 def check_files(conf: Path) -> None:
     """Check the files of all plug-ins against those of kvbench's own folder `conf` and of other plug-ins.
 
-    Raises UserError for a group that kvbench does not have, a file that cannot be read, and a name that is taken.
+    Raises UserError for a group that kvbench does not have, a file that cannot be read or does not begin with its
+    package, and a name that is taken.
     """
     groups = sorted(path.name for path in conf.iterdir() if path.is_dir() and path.name not in ("hydra", "experiment"))
     owners: dict[tuple[str, str], object] = {
@@ -89,7 +90,7 @@ def check_files(conf: Path) -> None:
             if folder not in allowed:
                 raise UserError(f"the plug-in {plugin}: {unknown('folder of conf/', folder, allowed)}")
         try:
-            check_folder(plugin.conf, allowed)
+            check_folder(plugin.conf, allowed, conf)
         except UserError as error:
             raise UserError(f"the plug-in {plugin}: {error}") from error
         for group in allowed:

@@ -12,16 +12,27 @@ CALLBACK = "callbacks: {evil: {_target_: runs_code.note}}"
 LOGGING = "{version: 1, formatters: {evil: {'()': runs_code.note}}, root: {handlers: []}}"
 FILES = {
     "a function as the class": (
+        "method=[mine]",
         "# @package method.mine\n_target_: runs_code.note\n",
         "method 'mine': runs_code.note is",
     ),
     "a function as a part": (
+        "method=[mine]",
         "# @package method.mine\n_target_: kvbench.methods.Eviction\nscoring: {_target_: runs_code.note}\n",
         "method 'mine', scoring: runs_code.note is not a subclass of kvbench.methods.Scoring",
     ),
-    "a callback": (f"# @package _global_\nhydra: {{{CALLBACK}}}\n", "D sets hydra.callbacks, which names code to run"),
-    "a callback in its package": (f"# @package hydra\n{CALLBACK}\n", "D sets hydra.callbacks, which names code to run"),
+    "a callback": (
+        "+experiment=mine",
+        f"# @package _global_\nhydra: {{{CALLBACK}}}\n",
+        "D sets hydra.callbacks, which names code to run",
+    ),
+    "a callback in its package": (
+        "+other=mine",
+        f"# @package hydra\n{CALLBACK}\n",
+        "D sets hydra.callbacks, which names code to run",
+    ),
     "a logger": (
+        "+experiment=mine",
         f"# @package _global_\nhydra: {{job_logging: {LOGGING}}}\n",
         "D sets hydra.job_logging, which names code",
     ),
@@ -40,10 +51,12 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("many", [[], ["-m", "ratio=0.2,0.4"]], ids=["one run", "sweep"])
-@pytest.mark.parametrize("contents, message", FILES.values(), ids=FILES)
-def test_a_folder_of_configuration_calls_no_function(contents, message, many, folder, tiny_folder, capsys):
-    (folder / "method" / "mine.yaml").write_text(contents)
-    few = [one for one in arguments(tiny_folder, "runs", "method=[mine]") if not many or not one.startswith("ratio")]
+@pytest.mark.parametrize("chosen, contents, message", FILES.values(), ids=FILES)
+def test_a_folder_of_configuration_calls_no_function(chosen, contents, message, many, folder, tiny_folder, capsys):
+    path = folder / chosen.strip("+").partition("=")[0] / "mine.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(contents)
+    few = [one for one in arguments(tiny_folder, "runs", chosen) if not many or not one.startswith("ratio")]
     assert command_line(*many, "--config-dir", "D", *few) == 2
     printed = capsys.readouterr().err
     assert message in printed and printed.strip().count("\n") == 0

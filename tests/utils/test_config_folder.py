@@ -4,6 +4,9 @@ import os
 
 import pytest
 
+from kvbench.configuration.conf import CONF
+from kvbench.errors import UserError
+from kvbench.utils.config_folder import check_folder
 from tests.support.command import command_line
 
 FORMS = {
@@ -19,6 +22,9 @@ FORMS = {
     "a number as key": ("5: 6", "the key 5 is not a text"),
     "a value inside itself": ("about: &a [*a]", "is not YAML: line 1: a value that contains itself"),
     "a Python object": ("about: !!python/name:os.getcwd", "is not YAML: line 1: could not determine a constructor"),
+    "no package": ("about: mine", "must begin with `# @package method.mine`"),
+    "another one's package": ("# @package method.other\nabout: mine", "must begin with `# @package method.mine`"),
+    "a package too late": ("# by me\n# @package method.mine\nabout: mine", "must begin with `# @package method.mine`"),
 }
 
 
@@ -44,3 +50,23 @@ def test_a_pipe_is_refused_at_once(folder, capsys):
     os.mkfifo(folder / "mine.yaml")
     assert command_line("--config-dir", "D", "--help", "method") == 2
     assert "D/method/mine.yaml cannot be read: not a regular file" in capsys.readouterr().err
+
+
+def test_files_of_a_group_have_packages_as_kvbench_has_them_there(folder):
+    """Without its package a file would be placed beside its own node, and overwrite what others have there."""
+    for group, line, needed in (
+        ("experiment", "", "_global_"),
+        ("probe", "# @package method.mine\n", "probe.mine"),
+        ("storage", "", None),
+        ("method/parts", "", None),  # with which files of method may begin
+    ):
+        path = folder.parent / group / "mine.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{line}about: mine\n")
+        if needed is None:
+            check_folder(folder.parent, [group.partition("/")[0]], CONF)
+            continue
+        with pytest.raises(UserError, match=f"mine.yaml must begin with `# @package {needed}`"):
+            check_folder(folder.parent, [group], CONF)
+        path.write_text(f"# @package {needed}\nabout: mine\n")
+        check_folder(folder.parent, [group], CONF)

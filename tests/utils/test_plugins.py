@@ -17,7 +17,7 @@ from kvbench.utils.plugins import check_files, declared, plugin_of, plugins, ver
 from kvbench.utils.targets import class_of
 
 CACHED = (plugins, conf.folders, conf._installed, known_classes.targets)
-METHOD = "about: 'A method'\n_target_: one_plugin.methods.Mine\n"
+METHOD = "# @package method.mine\nabout: 'A method'\n_target_: one_plugin.methods.Mine\n"
 CODE = "class Mine:\n    def __init__(self):\n        raise KeyError('x')\n\n\nclass Other:\n    pass\n"
 
 
@@ -87,12 +87,26 @@ def message(call, *arguments) -> str:
         ({"conf/method/mine.yaml": "- a"}, True, "the plug-in one-plugin 1.0: "),
         ({"conf/method/mine.yaml": "about: ${oc.env:HOME}"}, True, "the plug-in one-plugin 1.0: "),
         (
-            {"conf/method/snapkv.yaml": METHOD},
+            {"conf/method/mine.yaml": METHOD.partition("\n")[2]},
+            True,
+            "the plug-in one-plugin 1.0: ",
+        ),
+        (
+            {"conf/method/snapkv.yaml": METHOD.replace("mine", "snapkv")},
             True,
             "kvbench and the plug-in one-plugin 1.0 both have a method of the name 'snapkv'",
         ),
     ],
-    ids=["no package", "no conf", "a misspelt folder", "Hydra's", "no mapping", "the environment", "a name of kvbench"],
+    ids=[
+        "no package",
+        "no conf",
+        "a misspelt folder",
+        "Hydra's",
+        "no mapping",
+        "the environment",
+        "no package line",
+        "a name of kvbench",
+    ],
 )
 def test_what_is_wrong_with_a_plug_in_is_one_line_that_names_it(files, made, expected, install):
     install("one_plugin", files, made=made)
