@@ -154,6 +154,11 @@ def stated_keys(group: str, name: str) -> set[str]:
     return {path.partition(".")[0] for path in _leaves(file_of(group, name))}
 
 
+def stated_values(group: str, name: str) -> dict[str, object]:
+    """The values at the top of a choice's file."""
+    return {key: value for key, value in _leaves(file_of(group, name)).items() if "." not in key}
+
+
 def file_of(group: str, name: str) -> Path:
     """The YAML file of a choice."""
     return _files(group)[name]

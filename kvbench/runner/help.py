@@ -11,13 +11,10 @@ from kvbench.runner.commands import commands
 from kvbench.runner.help_lines import columns, described, wrapped
 from kvbench.runner.help_methods import family
 from kvbench.runner.help_overview import overview
-from kvbench.runner.help_sections import GROUPS, SECTIONS, about, settings
+from kvbench.runner.help_sections import GROUPS, INNER, SECTIONS, about, settings
 from kvbench.runner.help_sections import section as lines_of
 from kvbench.utils.other_words import WORDS
 from kvbench.utils.yaml_comments import commented
-
-# groups that stand in parts of a method
-PARTS = ("storage", "scoring", "allocation", "heads")
 
 
 def help_text(section: str | None = None, *words: str) -> str:
@@ -38,7 +35,7 @@ def help_text(section: str | None = None, *words: str) -> str:
     if section in WORDS:
         return f"  {escape(section)} is {escape(WORDS[section])}"
     slip = difflib.get_close_matches(section, SECTIONS, n=1, cutoff=0.8)
-    if not slip and (lines := _keys_of_files(section) or _search((*GROUPS, *PARTS), (section, *words))):
+    if not slip and (lines := _keys_of_files(section) or _search((*GROUPS, *INNER), (section, *words))):
         return "\n".join(lines)
     raise unknown("section of --help", section, SECTIONS)
 
@@ -74,7 +71,7 @@ def _with_words(section: str, words: Sequence[str]) -> list[str]:
     elif section == "commands":
         lines = described(_having({name: command.about for name, command in commands().items()}, words))
     else:
-        lines = _search((*GROUPS, *PARTS) if section == "all" else (section,), words)
+        lines = _search((*GROUPS, *INNER) if section == "all" else (section,), words)
     if not lines:
         raise UserError(f"nothing in --help {section} has {' and '.join(map(repr, words))} in its name or description")
     return lines

@@ -11,6 +11,7 @@ from kvbench.papers.recorded_costs import short_cost
 from kvbench.runner.commands import commands
 from kvbench.runner.help_lines import columns, described, sentences, wrapped
 from kvbench.runner.help_methods import grouped
+from kvbench.runner.help_parts import metrics, parts
 from kvbench.utils.yaml_comments import commented
 
 # groups of choices: what to type, and a remark
@@ -22,16 +23,34 @@ GROUPS = {
     "probe": ("probe=", "one or a list; observes layers during prefill, in place of methods"),
     "experiment": ("+experiment=", "a published table or figure; -m runs each model that it compares"),
 }
+# groups whose choices are parts of methods
+PARTS = tuple(sorted({path.parent.name for path in CONF.glob("*/*.yaml")} - {*GROUPS}))
+
+# what is chosen inside methods and benchmarks: what to type, and a remark
+INNER = {
+    **{
+        part: (
+            f"{part}@method.NAME.{part}=",
+            f"its keys are method.NAME.{part}.KEY=; +{part}@… where a method has none",
+        )
+        for part in PARTS
+    },
+    "metric": ("benchmark.metric=", "of benchmark=jsonl, and metric of its rows; or a function of your own"),
+}
+
+SECTIONS = (*GROUPS, *INNER, "settings", "commands", "all")
 
 
-SECTIONS = (*GROUPS, "settings", "commands", "all")
+def section_named(word: str) -> str | None:
+    """The section that a word names, in the singular or the plural; None for any other word."""
+    return next((name for name in SECTIONS if word.removesuffix("s") == name.removesuffix("s")), None)
 
 
 def section(name: str) -> list[str]:
     """The lines of one of SECTIONS."""
     # called for what is shown alone: they read every file of a group
     parts: dict[str, Callable[[], list[str]]] = {
-        **{group: partial(_group, group) for group in GROUPS},
+        **{group: partial(_group, group) for group in (*GROUPS, *INNER)},
         "method": _methods,
         "experiment": _experiments,
         "settings": _settings,
@@ -42,7 +61,7 @@ def section(name: str) -> list[str]:
 
 def heading(group: str) -> list[str]:
     """What to type for a group, and a remark."""
-    key, remark = GROUPS[group]
+    key, remark = (GROUPS | INNER)[group]
     first, *rest = wrapped(f"{key}  {remark}".rstrip(), columns())
     return [escape(first).replace(key, f"[bold]{key}[/]", 1), *map(escape, rest)]
 
@@ -53,8 +72,11 @@ def _group(group: str) -> list[str]:
 
 def about(group: str) -> dict[str, str]:
     """The choices with a line about each, which names the plug-in that has it."""
+    if group == "metric":
+        return metrics()
+    texts = parts(group) if group in PARTS else options(group)
     owners = {name: brought_by(group, name) for name in choices(group)}
-    return {name: f"{text} ({owners[name]})" if owners[name] else text for name, text in options(group).items()}
+    return {name: f"{text} ({owners[name]})".strip() if owners[name] else text for name, text in texts.items()}
 
 
 def _methods() -> list[str]:
@@ -132,12 +154,6 @@ def settings() -> dict[str, str]:
         ("model.stop_tokens=[TOKEN]", "tokens that end an answer besides the model's own, by text or number"),
         ("model.load_args={KEY: VALUE}", "arguments of from_pretrained: quantization_config, rope_parameters"),
         ("method.NAME.KEY=VALUE", "a method's own parameters, e.g. method.snapkv.scoring.window=16"),
-        ("storage@method.NAME.storage=kivi", f"exchange the storage: {_names('storage')}"),
-        ("scoring@method.NAME.scoring=…", f"exchange the scoring: {_names('scoring')}"),
-        ("allocation@method.NAME.allocation=…", f"exchange the allocation: {_names('allocation')}"),
+        *((f"{INNER[part][0]}…", f"exchange the {part}: {', '.join(choices(part))}") for part in PARTS),
     ]
     return dict(pairs)
-
-
-def _names(group: str) -> str:
-    return ", ".join(choices(group))

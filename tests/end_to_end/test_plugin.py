@@ -27,6 +27,8 @@ KEYS = ("method=[full,small_keys]", "model=two_layers", "benchmark=code_in_line"
 COMMANDS = {
     "help": ["--help"],
     "methods": ["--help", "method"],
+    "storages": ["--help", "storage"],
+    "metrics": ["--help", "metric"],
     "method": [*KEYS, "output_dir=method"],
     "storage": [*KEYS[1:], "method=snapkv", "storage@method.snapkv.storage=rounded_values", "output_dir=storage"],
     "engine": ["engine=parrot", "benchmark=jsonl", "benchmark.path=rows.jsonl", "output_dir=engine"],
@@ -67,6 +69,8 @@ def test_help_lists_what_it_brings_with_its_name(ran):
         assert re.search(rf"^ +kvbench-example: {name}$", printed, re.MULTILINE)
     assert re.search(r"^ +kvbench words +count the words of predictions \(kvbench-example\)$", printed, re.MULTILINE)
     assert re.search(r"^ +small_keys +Small keys: .*in 8 bits \(kvbench-example\)$", ran[1]["methods"], re.MULTILINE)
+    assert re.search(r"^  rounded_values +.*\(kvbench-example\)$", ran[1]["storages"], re.MULTILINE)
+    assert re.search(r"^  first_word +1 where .* \(kvbench-example\)$", ran[1]["metrics"], re.MULTILINE)
 
 
 def test_its_method_and_storage_run_on_its_model_and_benchmark(ran):

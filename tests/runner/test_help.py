@@ -5,11 +5,12 @@ import re
 import pytest
 
 from kvbench.configuration.conf import choices, file_of, more_configuration, options
+from kvbench.metrics.answers import METRICS
 from kvbench.runner.help import help_text
 from kvbench.runner.help_folded import folded
 from kvbench.runner.help_methods import GROUPS as METHOD_GROUPS
 from kvbench.runner.help_methods import OTHERS, grouped
-from kvbench.runner.help_sections import GROUPS, SECTIONS
+from kvbench.runner.help_sections import GROUPS, PARTS, SECTIONS, section_named
 from tests.support.paths import ROOT
 
 
@@ -56,7 +57,7 @@ def test_experiments_whose_names_begin_alike_are_one_line():
 @pytest.mark.parametrize("width", [80, 120])
 def test_help_fits_the_terminal(width, monkeypatch, kvbench):
     monkeypatch.setenv("COLUMNS", str(width))
-    for words in ((), ("settings",), ("method",), ("experiment",)):
+    for words in ((), ("settings",), ("method",), ("experiment",), *((part,) for part in PARTS)):
         lines = kvbench("--help", *words)[1].splitlines()
         assert lines and [line for line in lines if len(line) > width or line != line.rstrip()] == []
 
@@ -118,7 +119,37 @@ def test_the_help_of_a_method_has_its_presets(kvbench):
 def test_each_section_of_the_help_is_printed_and_named_by_the_overview(section, kvbench):
     code, out, err = kvbench("--help", section)
     assert (code, err) == (0, "") and out.count("\n") > 2
-    assert section in help_text().splitlines()[-2]
+    assert section in " ".join(help_text().partition("--help SECTION")[2].split())
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_kind_of_part_is_a_section_with_a_line_about_every_choice(part):
+    first, *lines = help_text(part).splitlines()
+    assert first.startswith(f"[bold]{part}@method.NAME.{part}=[/]")
+    described = [line.removeprefix("  [cyan]") for line in lines if line.startswith("  [cyan]")]
+    assert [line.partition("[/]")[0].strip() for line in described] == choices(part)
+    assert all(line.partition("[/]")[2].strip() for line in described)
+    assert f"{part}@method.NAME.{part}=…" in help_text()
+
+
+def test_a_part_is_described_by_its_file_or_else_by_its_class_and_has_its_keys(tmp_path):
+    (tmp_path / "storage").mkdir()
+    (tmp_path / "storage" / "mine.yaml").write_text("about: Of my own\n_target_: mine.Storage\nbits: 3\n")
+    with more_configuration(tmp_path):
+        assert "[/]  Of my own; bits=3\n" in help_text("storage")
+    assert "[/]  Keys and values in the model's dtype\n" in help_text("storage")
+    assert "[/]  as window_attention; window=8\n" in help_text("scoring")
+
+
+def test_the_metrics_are_those_that_a_benchmark_takes():
+    for name in METRICS:
+        assert re.search(rf"\[cyan\]{name} *\[/\]  \w", help_text("metric"))
+    assert "benchmark.metric=" in help_text("metric").splitlines()[0]
+
+
+@pytest.mark.parametrize("word, section", [("methods", "method"), ("method", "method"), ("head", "heads"), ("x", None)])
+def test_a_section_is_known_in_the_singular_and_the_plural(word, section):
+    assert section_named(word) == section
 
 
 def test_an_unknown_section_is_one_line(kvbench):

@@ -1,6 +1,7 @@
 """Plug-ins: what one brings is known without being imported, and whatever is wrong with one is a line that names it."""
 
 import importlib
+import re
 import sys
 import traceback
 
@@ -11,6 +12,7 @@ from kvbench.configuration.conf import CONF, brought_by, choices, installed_file
 from kvbench.errors import UserError
 from kvbench.metrics.answers import METRICS
 from kvbench.runner.commands import COMMANDS
+from kvbench.runner.help import help_text
 from kvbench.runner.verify import known_classes
 from kvbench.utils.own_code import described, own_line
 from kvbench.utils.plugins import check_files, declared, plugin_of, plugins, versions_of
@@ -61,6 +63,18 @@ def test_what_a_plug_in_brings_is_known_and_nothing_of_it_is_imported(install):
     assert plugin_of("one_plugin.methods.Mine").version == "1.0" and plugin_of("one_pluginx.Mine") is None
     assert versions_of(["one_plugin.Mine", "kvbench.methods.Eviction", "torch.nn.Linear"]) == {"one-plugin": "1.0"}
     assert "one_plugin" not in sys.modules
+
+
+def test_the_help_lists_the_parts_and_metrics_of_plug_ins_with_their_package(install):
+    files = {
+        "conf/storage/mine.yaml": "_target_: one_plugin.Mine",
+        "conf/scoring/mine.yaml": "about: 'By size'\n_target_: one_plugin.Mine",
+        "conf/metric/first.yaml": "about: 'The first word'\nfunction: one_plugin.first",
+    }
+    install("one_plugin", {**files, "__init__.py": "raise ImportError('too early')"})
+    assert re.search(r"\[cyan\]mine +\[/\]  \(one-plugin\)\n", help_text("storage"))
+    assert re.search(r"\[cyan\]mine +\[/\]  By size \(one-plugin\)\n", help_text("scoring"))
+    assert re.search(r"\[cyan\]first +\[/\]  The first word \(one-plugin\)$", help_text("metric"))
 
 
 def message(call, *arguments) -> str:
