@@ -20,6 +20,7 @@ from kvbench.runner.commands import commands
 from kvbench.runner.completion import complete_commands
 from kvbench.runner.failures import one_line_errors
 from kvbench.runner.help import help_text
+from kvbench.runner.help_sections import section_named
 from kvbench.runner.starting_note import starting
 from kvbench.runner.torchrun import group_of_environment, one_speaks
 from kvbench.utils.console import out, print_line
@@ -87,7 +88,9 @@ def run_command(name: str, *arguments: str) -> int:
     if name not in known and Path(name).is_dir():
         raise UserError(f"{name} is a folder: kvbench report {name} writes a page of its runs")
     if name not in known:
-        raise unknown("command", name, known)
+        section = section_named(name)
+        lists = f"kvbench --help {section} lists them." if section else "kvbench --help lists them." * (name == "help")
+        raise unknown("command", name, known, lists)
     return import_module(known[name].module).main(list(arguments)) or 0
 
 

@@ -118,6 +118,15 @@ def test_an_unknown_command_is_one_line_with_the_nearest(word, near, kvbench):
     )
 
 
+@pytest.mark.parametrize(
+    "word, lists", [("help", "--help"), ("methods", "--help method"), ("benchmark", "--help benchmark")]
+)
+def test_a_word_of_the_help_in_a_commands_place_is_answered_with_where_it_is(word, lists, kvbench):
+    code, out, err = kvbench(word)
+    assert (code, out) == (2, "")
+    assert f"unknown command {word!r}. kvbench {lists} lists them. Allowed: calibrate," in " ".join(err.split())
+
+
 def test_the_version(kvbench):
     assert kvbench("--version") == (0, f"kvbench {__version__}\n", "")
 
