@@ -105,6 +105,14 @@ def test_help_names_every_other_command_and_each_has_help_in_one_style(kvbench):
         assert out.startswith(f"usage: kvbench {name} ") and "\narguments:\n" in out
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_help_of_a_command_fits_the_terminal(width, monkeypatch, kvbench):
+    monkeypatch.setenv("COLUMNS", str(width))
+    for name in COMMANDS:
+        text = PARSER.format_help() if name == "lm_eval" else kvbench(name, "--help")[1]
+        assert [line for line in text.splitlines() if len(line) > width or line != line.rstrip()] == [], name
+
+
 @pytest.mark.parametrize(
     "word, near", [("tabel", "table"), ("figures", "figure"), ("lm-eval", "lm_eval"), ("record", "records")]
 )

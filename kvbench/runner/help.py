@@ -8,11 +8,12 @@ from rich.markup import escape
 from kvbench.configuration.conf import CONF, choices
 from kvbench.errors import UserError, unknown
 from kvbench.runner.commands import commands
-from kvbench.runner.help_lines import columns, described, wrapped
+from kvbench.runner.help_lines import described
 from kvbench.runner.help_methods import family
 from kvbench.runner.help_overview import overview
 from kvbench.runner.help_sections import GROUPS, INNER, SECTIONS, about, settings
 from kvbench.runner.help_sections import section as lines_of
+from kvbench.utils.lines import columns, wrapped
 from kvbench.utils.other_words import WORDS
 from kvbench.utils.yaml_comments import commented
 

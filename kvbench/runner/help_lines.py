@@ -1,22 +1,19 @@
 """Names with a line about each, laid out for the terminal's width, in rich's markup."""
 
 from collections.abc import Iterable, Mapping
-from shutil import get_terminal_size
-from textwrap import wrap
 
 from rich.markup import escape
 
+from kvbench.utils.lines import LEAST, columns, wrapped
+
 _JOINED = "\xa0"  # a space at which no line ends
-LEAST = 40  # characters of a line that a description gets; longer names have separate lines
-
-
-def columns() -> int:
-    """Characters of a line: the terminal's, or 120 if there is none."""
-    return get_terminal_size((120, 24)).columns
 
 
 def described(about: Mapping[str, str], width: int = 0) -> list[str]:
-    """Each name and its description, in two columns; the first has at least `width` characters."""
+    """Each name and its description, in two columns; the first has at least `width` characters.
+
+    A name that leaves the description fewer than LEAST characters has a separate line.
+    """
     width = min(max(width, 0, *map(len, about)), max(columns() - LEAST - 4, 16))
     lines = []
     for name, text in about.items():
@@ -37,8 +34,3 @@ def listed(names: Iterable[str], before: str = "") -> list[str]:
 def sentences(*texts: str) -> list[str]:
     """Texts, each starting a new line."""
     return [escape(line) for text in texts for line in wrapped(text, columns())]
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most `width` characters, or of LEAST where that is more."""
-    return wrap(text, max(width, LEAST), break_on_hyphens=False)

@@ -9,9 +9,10 @@ from kvbench.configuration.conf import CONF, brought_by, choices, options
 from kvbench.papers.gpu import H100
 from kvbench.papers.recorded_costs import short_cost
 from kvbench.runner.commands import commands
-from kvbench.runner.help_lines import columns, described, sentences, wrapped
+from kvbench.runner.help_lines import described, sentences
 from kvbench.runner.help_methods import grouped
 from kvbench.runner.help_parts import metrics, parts
+from kvbench.utils.lines import columns, wrapped
 from kvbench.utils.yaml_comments import commented
 
 # groups of choices: what to type, and a remark

@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import nan
-from textwrap import fill
 from typing import Any, NoReturn
 
 from kvbench.errors import UserError
+from kvbench.utils.lines import columns, fitted
 
-WIDTH = 110  # of a description's lines
+WIDEST = 120  # characters of a line, on any terminal
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,15 @@ class Parser(argparse.ArgumentParser):
     """An argparse parser of `kvbench COMMAND`, for `parse`. Raises UserError for wrong arguments."""
 
     def __init__(self, command: str, about: str, more: str | Callable[[], str] = "", **options: Any):
-        """`more` is printed unchanged below the arguments; a function is called when help is printed."""
+        """`more` is printed below the arguments, as `fitted` breaks it; a function is called when help is printed."""
         super().__init__(
             prog=f"kvbench {command}".strip(),
-            description=fill(about, WIDTH),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
             **options,
         )
         self._positionals.title = "arguments"
-        self.more = more
+        self.about, self.more = about, more
         self.settings: dict[str, Setting] = {}
 
     def overrides(self, about: str) -> None:
@@ -75,7 +74,9 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def format_help(self) -> str:
-        self.epilog = self.more if isinstance(self.more, str) else self.more()
+        width = min(columns(), WIDEST)
+        self.description = fitted(self.about, width)
+        self.epilog = fitted(self.more if isinstance(self.more, str) else self.more(), width)
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:

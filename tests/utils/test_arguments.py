@@ -7,7 +7,7 @@ from kvbench.utils.arguments import Parser, word
 
 
 def parser() -> Parser:
-    made = Parser("draw", "Draw it.", lambda: "below: as it is\n  so")
+    made = Parser("draw", "Draw it.", lambda: "below: as\nit is\n  so")
     made.add_argument("--dark", action="store_true", help="on black")
     made.add_argument("file", metavar="FILE", type=word, help="what to draw")
     made.overrides("of the run")
@@ -27,7 +27,7 @@ def test_values_of_the_command_are_told_from_overrides_in_any_order():
 def test_help_lists_all_of_them():
     text = parser().format_help()
     assert " ".join(text.split()).startswith("usage: kvbench draw [-h] [--dark] FILE [KEY=VALUE ...] [width=80]")
-    assert "\narguments:\n" in text and "  width=80 " in text and text.endswith("below: as it is\n  so\n")
+    assert "\narguments:\n" in text and "  width=80 " in text and text.endswith("\nbelow: as it is\n  so\n")
 
 
 @pytest.mark.parametrize(

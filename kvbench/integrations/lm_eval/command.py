@@ -15,7 +15,8 @@ PARSER = Parser(
     "lm_eval",
     "Evaluate one setting of kvbench on tasks of lm-evaluation-harness. All other options are lm-eval's.",
     "lm-eval's own help:",
-    usage="kvbench lm_eval --model kvbench --model_args method=NAME[,ratio=R][,KEY=VALUE ...] --tasks TASKS ...",
+    usage="""kvbench lm_eval --model kvbench --tasks TASKS ...
+                       --model_args method=NAME[,ratio=R][,KEY=VALUE ...]""",
     add_help=False,
 )
 PARSER.add_argument(
