@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -105,6 +105,7 @@ class Heatmap:
 class Benchmark(Versioned, ABC):
     """A source of samples and their scores, independent of methods."""
 
+    guide: ClassVar[str] = "docs/adding-a-benchmark.md"
     name: str
     # Names of the scores in every record; tables rank by the first. A class has the names of all its configurations, so
     # that a misspelt one is reported before torch is imported; an object may have fewer.

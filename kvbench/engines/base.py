@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from kvbench.benchmarks import Sampling
 from kvbench.engines.secrets import Secret
@@ -111,6 +111,7 @@ class Address:
 class Engine(ABC):
     """One configuration of an engine: a setting of a run. Its public fields are the keys of its file in conf/engine."""
 
+    guide: ClassVar[str] = "docs/plug-ins.md"
     label: str | None  # the setting's name in tables, the same in every run; set when it is built
     # set by `connect`: version, model and flags as the engine reports them; part of every record's key
     about: dict[str, Any]

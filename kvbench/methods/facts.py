@@ -28,6 +28,7 @@ class Stated(Checked, Versioned):
     tokens. A field that a configuration leaves at null stays null.
     """
 
+    guide: ClassVar[str] = "docs/adding-a-method.md"
     short: ClassVar[Mapping[str, object]] = {}
 
     @property

@@ -4,7 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor
@@ -31,6 +31,7 @@ class Probe(Versioned, ABC):
     map (tokens × tokens).
     """
 
+    guide: ClassVar[str] = "docs/api.md"
     needs: Needs = Needs()
     answered: bool = False
     layers: Layers = None

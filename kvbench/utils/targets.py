@@ -99,7 +99,8 @@ def part_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = impor
     """The class that a node names, a subclass of one of `bases`, and so for every node inside it.
 
     An inner node must fit the annotation of the parameter whose value it is. Raises UserError, which begins with
-    `what`, for anything else; nothing has been called then.
+    `what`, for anything else and for a class without all methods of its base, whose `guide` is the page that describes
+    them; nothing has been called then.
     """
     if TARGET not in node:
         raise UserError(f"{what} has no {TARGET}: its YAML must name a class")
@@ -107,6 +108,9 @@ def part_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = impor
     if not isclass(kind) or not issubclass(kind, bases):
         allowed = " or ".join(map(_public_name, bases)) or "anything: its parameter is not annotated with a class"
         raise UserError(f"{what}: {node[TARGET]} is not a subclass of {allowed}")
+    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+        described = f", which {kind.guide} describes" if hasattr(kind, "guide") else ""
+        raise UserError(f"{what}: {kind.__name__} lacks {', '.join(missing)}{described}")
     hints = _hints(kind)
     return Part(
         kind,

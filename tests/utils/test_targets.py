@@ -4,8 +4,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from kvbench.benchmarks import Benchmark
+from kvbench.engines import Engine
 from kvbench.errors import UserError
 from kvbench.methods import Eviction, FullKV, KNorm, Method, Scoring
+from kvbench.probes import Probe
 from kvbench.utils.targets import build, class_of
 from tests.support.config import NAMES, method_configs
 
@@ -35,6 +38,35 @@ class Several(Method):
 
     def compress_layer(self, layer, index, num_layers, budget):
         raise NotImplementedError
+
+
+class NoScore(Benchmark):
+    """A benchmark that forgets two of three methods."""
+
+    def samples(self, tokenizer):
+        return []
+
+
+@dataclass
+class NoVotes(Scoring):
+    """A scoring that forgets its only method."""
+
+
+@pytest.mark.parametrize(
+    ("node", "base", "message"),
+    [
+        ({"_target_": f"{HERE}.NoScore"}, Benchmark,
+         "m: NoScore lacks longest, score, which docs/adding-a-benchmark.md describes"),
+        ({"_target_": "kvbench.methods.Eviction", "scoring": {"_target_": f"{HERE}.NoVotes"}}, Method,
+         "m, scoring: NoVotes lacks votes, which docs/adding-a-method.md describes"),
+        ({"_target_": "kvbench.probes.Probe"}, Probe, "Probe lacks observe, quantity, which docs/api.md describes"),
+        ({"_target_": "kvbench.engines.Engine"}, Engine, "which docs/plug-ins.md describes"),
+    ],
+)  # fmt: skip
+def test_a_class_that_lacks_methods_is_refused_and_its_guide_named(node, base, message):
+    with pytest.raises(UserError) as error:
+        build(node, "m", base)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
