@@ -22,6 +22,7 @@ from kvbench.ops.window_moments import WindowMoments, window_moments
 from kvbench.prefill.block_sums import Blocks
 from kvbench.prefill.query_moments import QueryMoments
 from kvbench.prefill.reconstruction import ContextScores, Reconstruction, Span
+from kvbench.utils.own_code import caller_of
 
 Cached = TypeVar("Cached")
 
@@ -136,13 +137,15 @@ class LayerState:
     def last_queries(self, window: int) -> Tensor:
         """The queries of the last `window` positions, [num_attention_heads, window, head_dim].
 
-        Raises UserError for a storage that would multiply them with latents.
+        Raises UserError for a storage that would multiply them with latents, and for a caller that has not requested
+        them.
         """
         if self.headless:
             raise UserError(
                 f"{LATENTS}: a storage that weighs channels or values by the queries of heads cannot hold them"
             )
-        assert self.queries is not None, "what reads queries requests them with Needs.window"
+        if self.queries is None:
+            raise UserError(f"{caller_of(__file__)} reads queries: set `needs = Needs(window={window})`")
         return self.queries[:, -window:].contiguous()
 
     def window_votes(self, window: int) -> Tensor:

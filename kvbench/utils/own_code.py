@@ -1,5 +1,6 @@
 """The origin of an error: the line of the user's or a plug-in's code that raised it, or the library."""
 
+import inspect
 import sys
 import sysconfig
 import traceback
@@ -27,6 +28,15 @@ def described(error: BaseException, frame: traceback.FrameSummary) -> str:
     plugin = _plugin_with(frame.filename)
     place = f"{Path(frame.filename).name} of {plugin}" if plugin else Path(frame.filename).name
     return f"{type(error).__name__} in {place}, line {frame.lineno}: {in_one_line(error)}"
+
+
+def caller_of(file: str) -> str:
+    """The function, such as Class.method, that called into this file, for an error about its call."""
+    frame = inspect.currentframe()
+    inner = (Path(__file__), Path(file))
+    while frame is not None and frame.f_back is not None and Path(frame.f_code.co_filename) in inner:
+        frame = frame.f_back
+    return "" if frame is None else frame.f_code.co_qualname.partition(".<locals>")[0]
 
 
 def raised_in(error: BaseException) -> str:

@@ -151,6 +151,29 @@ def test_the_rule_of_votes_is_for_methods_with_a_scorer(model):
 
 
 @dataclass
+class NoNeeds(Scoring):
+    """It reads queries, and has forgotten to request them."""
+
+    def protected(self, budget):
+        return 8
+
+    def votes(self, layer):
+        return layer.window_votes(32)
+
+
+@dataclass
+class Forgot(Eviction):
+    scoring: Scoring = field(default_factory=NoNeeds)
+
+
+def test_queries_that_are_read_and_not_requested_are_named_with_the_needs_to_set(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert kvbench("check", "tests.runner.test_check.Forgot") == 1
+    printed = capsys.readouterr().out
+    assert ": NoNeeds.votes reads queries: set `needs = Needs(window=32)`\n" in printed and "Error" not in printed
+
+
+@dataclass
 class Wide(KeyNorm):
     recent: int = 300
 
