@@ -54,30 +54,50 @@ class Turn:
 
 @dataclass(frozen=True)
 class Sample:
-    """One prompt and its expected answers; with `turns`, the answers to the last turn."""
+    """One prompt and its expected answers; with `turns`, the answers to the last turn.
 
-    id: str  # unique within the benchmark
+    id               unique within the benchmark
+    prompt           the text that the model reads, the question included
+    answers          the expected answers, of which one is enough
+    max_new_tokens   the most tokens of an answer
+    question         the end of `prompt`; question=hidden compresses only the text before it
+    question_apart   whether the question, which may be empty, and the rest are tokenised separately
+    prefix           text that begins the answer, after the chat template's assistant header
+    history          role and content of a chat's messages before `prompt`, which is its last one
+    turns            after the answer to `prompt`: read through the compressed caches, never compressed with the prompt
+    continuation     text after the prompt, scored token by token instead of an answer
+    own_answers      for all turns of a conversation: the model's own answers stay in its caches
+    context_id       of the context that several samples share: one shard, drawn together for intervals
+    unit             of a text that several samples share, which were not drawn independently; "": context_id, or the id
+    chat             inside the model's chat template, where it has one
+    stop_at_newline  whether a line end ends the answer too, but not before one token
+    spans            names and texts of passages whose survival is recorded, each unique
+    may_be_empty     with stop_at_newline: the first token may end the answer after all
+    single_stop      whether only the tokenizer's end-of-sequence token stops, and not before one token
+    sampling         how answers are drawn; None: always the likeliest token
+    meta             columns of the record: task, length, depth, …
+    """
+
+    id: str
     prompt: str
     answers: tuple[str, ...]
     max_new_tokens: int
-    question: str = ""  # the question at the end of `prompt`; question=hidden compresses only the text before it
-    question_apart: bool = False  # the question, which may be empty, and the rest are tokenised separately
-    prefix: str = ""  # text that begins the answer, after the chat template's assistant header
-    history: tuple[tuple[str, str], ...] = ()  # role and content of a chat's messages before `prompt`, its last one
-    # turns after the answer to `prompt`: read through the compressed caches, and never compressed with the prompt
+    question: str = ""
+    question_apart: bool = False
+    prefix: str = ""
+    history: tuple[tuple[str, str], ...] = ()
     turns: tuple[Turn, ...] = ()
-    continuation: str = ""  # text after the prompt, scored token by token instead of an answer
-    own_answers: bool = False  # all turns of a conversation: the model's own answers stay in its caches
-    context_id: str = ""  # of the context that several samples share: one shard, drawn together for intervals
-    # of a text that several samples share, so that they were not drawn independently; "": context_id, or the id
+    continuation: str = ""
+    own_answers: bool = False
+    context_id: str = ""
     unit: str = ""
-    chat: bool = True  # inside the model's chat template, where it has one
-    stop_at_newline: bool = False  # a line end ends the answer too, but not before one token
-    spans: tuple[tuple[str, str], ...] = ()  # names and texts of passages whose survival is recorded, each unique
-    may_be_empty: bool = False  # with stop_at_newline: the first token may end the answer after all
-    single_stop: bool = False  # only the tokenizer's end-of-sequence token stops, and not before one token
-    sampling: Sampling | None = None  # None: always the likeliest token
-    meta: dict[str, Any] = field(default_factory=dict)  # columns of the record: task, length, depth, …
+    chat: bool = True
+    stop_at_newline: bool = False
+    spans: tuple[tuple[str, str], ...] = ()
+    may_be_empty: bool = False
+    single_stop: bool = False
+    sampling: Sampling | None = None
+    meta: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (remaining := _remaining.get()) is not None:

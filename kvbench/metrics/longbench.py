@@ -136,6 +136,7 @@ def f1(prediction: Sequence[str], answer: Sequence[str]) -> float:
 
 
 def english_words(text: str) -> list[str]:
+    """The words in lower case, without ASCII punctuation and articles."""
     return ARTICLES.sub(" ", text.lower().translate(_ASCII)).split()
 
 

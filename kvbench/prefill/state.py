@@ -88,6 +88,7 @@ class LayerState:
 
     @property
     def n(self) -> int:
+        """Tokens that the layer has: of the prompt, or those that a pass which drops tokens has left."""
         return int(self.keys.shape[1])
 
     @property
@@ -97,6 +98,7 @@ class LayerState:
 
     @property
     def num_key_value_heads(self) -> int:
+        """KV heads, each of which a group of query heads reads."""
         return int(self.keys.shape[0])
 
     @property
@@ -184,6 +186,7 @@ class PrefillState:
 
     @property
     def n(self) -> int:
+        """Tokens of the prompt, or those that a pass which drops tokens has left in the first layer."""
         return self.layers[0].n
 
     @property

@@ -1,10 +1,14 @@
 """The documentation names what is there, and points at nothing that is not."""
 
+import inspect
+import pkgutil
 import re
 import sys
+from dataclasses import fields
 
 import pytest
 
+from kvbench.benchmarks import Sample
 from kvbench.configuration.conf import CONF
 from kvbench.records import load
 from scripts.maintenance import make_methods_doc
@@ -115,3 +119,37 @@ def test_the_benchmark_of_the_guide_runs_and_is_short(my_benchmark, tiny_folder,
 def test_a_mistake_in_its_keys_is_one_line(my_benchmark, capsys):
     assert command_line("--config-dir", my_benchmark, "benchmark=code_in_line", "benchmark.lines=0") == 2
     assert "benchmark.lines=0 must be an integer of at least 1" in capsys.readouterr().err
+
+
+def members() -> list[tuple[str, object]]:
+    """What docs/api.md lists, and the public functions and properties that it defines, each by its place."""
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    found = []
+    for place in re.findall(r"^:+ (kvbench\S+)$", text, re.MULTILINE):
+        thing = pkgutil.resolve_name(place)
+        module = place if inspect.ismodule(thing) else thing.__module__
+        found.append((place, thing))
+        for name, member in vars(thing).items() if inspect.ismodule(thing) or inspect.isclass(thing) else ():
+            defined = getattr(member, "__module__", module) == module
+            if not name.startswith("_") and defined and (callable(member) or isinstance(member, property)):
+                found.append((f"{place}.{name}", member))
+    return found
+
+
+def test_everything_of_the_reference_has_a_docstring_whose_parameters_exist():
+    for place, member in members():
+        assert inspect.getdoc(member), f"{place} has no docstring"
+        if not inspect.isclass(member):
+            continue
+        listed = re.findall(r"^(\w+) {2,}\S", inspect.getdoc(member), re.MULTILINE)
+        known = {*inspect.signature(member).parameters, *dir(member)}
+        assert {*listed} <= known, f"{place} describes {sorted({*listed} - known)}, which it does not take"
+
+
+def test_every_field_of_a_sample_is_described_in_the_reference_and_in_the_guide():
+    names = [one.name for one in fields(Sample)]
+    assert re.findall(r"^(\w+) {2,}\S", inspect.getdoc(Sample), re.MULTILINE) == names
+    guide = (ROOT / "docs" / "adding-a-benchmark.md").read_text(encoding="utf-8")
+    rows = guide.partition("has more than its prompt and answers")[2].partition("Two methods are optional")[0]
+    described = {*re.findall(r"`(\w+)[=`]", rows)}
+    assert {*names} - described <= {"id", "prompt", "answers"}

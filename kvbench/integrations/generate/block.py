@@ -25,12 +25,16 @@ OPEN: WeakSet[PreTrainedModel] = WeakSet()  # models that are in a block
 
 @dataclass
 class Compression:
-    """The value of a block: the caches of its prompts, the latest last."""
+    """The value of a block of `kvbench.compress`.
+
+    caches   a CompressedCache for each prompt that the model has read in the block, the latest last
+    """
 
     caches: list[CompressedCache] = field(default_factory=list)
 
     @property
     def cache(self) -> CompressedCache:
+        """The cache of the latest prompt. Raises UserError before the first."""
         if not self.caches:
             raise UserError("no prompt was read in this block yet")
         return self.caches[-1]

@@ -119,7 +119,10 @@ class CompressedCache(Cache):
     The model must use kvbench's attention function: `kvbench.compress` sets it for a block,
     `model.set_attn_implementation("kvbench")`, or loading with it, permanently.
 
-    setting   the method with its ratio or budget, see `kvbench.integrations.generate.setting_of`.
+    method      a name of conf/method, an object of a method's class, or a `Setting`, which has its ratio or budget.
+    ratio       share of the prompt's tokens to keep, or
+    budget      tokens per layer and head.
+    overrides   KEY=VALUE as on the command line, e.g. ["method.snapkv.scoring.window=16"].
     """
 
     def __init__(

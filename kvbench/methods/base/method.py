@@ -32,6 +32,7 @@ class Method(Stated, ABC):
 
     @property
     def never_full(self) -> str:
+        """Why a budget of the whole prompt does not give FullKV's tokens: it may take none; "" if it does."""
         return "" if self.takes_budget else "what it keeps is fixed"
 
     @property

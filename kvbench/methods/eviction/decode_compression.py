@@ -47,6 +47,7 @@ class DecodeCompression(Stated):
 
     @property
     def overspends(self) -> str:
+        """Why the layers may keep more than the budget at first; "" where the prompt is cut after prefill."""
         return "the prompt stays whole until the first reduction" if self.prompt == "whole" else ""
 
     def due(self, seen: int, prompt: int) -> bool:
@@ -61,6 +62,7 @@ class DecodeCompression(Stated):
 
     @property
     def protocol(self) -> DecodingProtocol:
+        """The attributes of a method with this schedule: what a ratio is a share of, and when the prompt is cut."""
         ratio_of = "prompt" if self.budget is not None else self.of
         compress_at = "prefill_end" if self.prompt == "cut" else "while_decoding"
         return DecodingProtocol(ratio_of == "seen", ratio_of, compress_at)
