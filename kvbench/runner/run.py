@@ -70,11 +70,11 @@ def make_records(
     name = run_folder(request.benchmark.name, request.spec.name, identity)
     folder = Path(cfg.output_dir) / name
     run = request.run(f"{now()}-{uuid.uuid4().hex[:12]}", digest(identity), loaded)
-    samples = first_of_each_task(samples, request.limit)
+    every_sample, samples = samples, first_of_each_task(samples, request.limit)
     check_samples(loaded, run.benchmark, samples, run.question, request.kind.columns)
     check_templates(loaded, run.benchmark.name, samples, bool(cfg.benchmark.get("thinking")))
     request.kind.check(samples, run.settings, run.distance)
-    own_samples = request.shard.samples(samples, run.question)
+    own_samples = request.shard.samples(every_sample, run.question, request.limit)
 
     with Store(folder, request.shard.name) as store:
         if store.set_aside:

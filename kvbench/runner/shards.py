@@ -33,10 +33,22 @@ class Shard:
         """The name of the process's own files."""
         return shard_name(self.number, self.count)
 
-    def samples(self, samples: Sequence[Sample], question: str) -> list[Sample]:
-        """Its part of the samples; samples that may share a context are in one shard."""
-        groups = together(samples, question)[self.number :: self.count]
-        return [sample for group in groups for sample in group]
+    def samples(self, samples: Sequence[Sample], question: str, limit: int | None = None) -> list[Sample]:
+        """Its part of the first `limit` samples of every task; samples that may share a context are in one shard.
+
+        `samples` are all of the benchmark's. The limit does not decide which shard has a sample, so that processes with
+        other limits, which write to the same folder, make no record twice. Each task begins at the next shard: all
+        shards have about as many samples of it, and of every limit.
+        """
+        chosen = {sample.id for sample in first_of_each_task(samples, limit)}
+        tasks: dict[object, int] = {}  # by name, the shard of the task's next group
+        own = []
+        for group in together(samples, question):
+            shard = tasks.setdefault(task := group[0].meta.get("task"), len(tasks))
+            tasks[task] += 1
+            if shard % self.count == self.number:
+                own += [sample for sample in group if sample.id in chosen]
+        return own
 
 
 def requested_keys(run: AnyRun, samples: Sequence[Sample]) -> set[str]:

@@ -1,13 +1,17 @@
 """A run split by samples gives the records and the report of one in one piece."""
 
+import json
+
 import pytest
 
+from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.records import load
-from kvbench.records.store import Store, records_name
+from kvbench.records.store import Store, read_records, record_files, records_name
+from kvbench.runner.shards import Shard, first_of_each_task
 from tests.support.config import method_configs
-from tests.support.runs import arguments, compose, outcomes, reported
+from tests.support.runs import arguments, compose, outcomes, reported, run
 
 
 @pytest.mark.heavy
@@ -19,6 +23,41 @@ def test_shards_make_the_records_of_one_process_and_the_last_reports(undisturbed
     assert folder.name == undisturbed.name
     assert {path.name for path in folder.glob("records*")} == {records_name(f"{i}-of-3") for i in range(3)}
     assert outcomes(folder) == outcomes(undisturbed)
+
+
+def samples_of(tasks: dict[str, int]) -> list[Sample]:
+    return [Sample(f"{task}{i}", "p", (), 1, meta={"task": task}) for task, n in tasks.items() for i in range(n)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("tasks", [{"a": 7}, {"a": 4, "b": 4, "c": 4, "d": 4}, {"a": 9, "b": 1, "c": 4}])
+def test_a_sample_is_in_one_shard_whatever_the_limit_and_shards_are_about_equal(tasks, count):
+    """Processes with other limits write to the same folder at the same time."""
+    every = samples_of(tasks)
+    whole = [{sample.id for sample in Shard(i, count).samples(every, "visible")} for i in range(count)]
+    assert sum(map(len, whole)) == len(every) == len(set().union(*whole))
+    for limit in (1, 2, 3, 4, None):
+        limited = [[sample.id for sample in Shard(i, count).samples(every, "visible", limit)] for i in range(count)]
+        assert all({*part} <= shard for part, shard in zip(limited, whole, strict=True))
+        assert sorted(sum(limited, [])) == sorted(sample.id for sample in first_of_each_task(every, limit))
+        for chosen in (every, [sample for sample in every if sample.id.startswith("a")]):
+            sizes = [sum(sample.id in part for sample in chosen) for part in limited]
+            assert max(sizes) - min(sizes) <= (1 if len(tasks) == 1 or chosen is not every else 2)
+
+
+@pytest.mark.heavy
+def test_shards_with_different_limits_have_no_record_in_common(tiny_folder, tmp_path):
+    """In folders of their own, as at the same time neither sees the other's records."""
+    rows = [{"context": f"{task} {i}", "answers": ["x"], "task": task} for task in "ab" for i in range(3)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    model = (f"model.path={tiny_folder}", "model.shape=null", "model.max_length=4096")
+    own = ("benchmark=jsonl", f"benchmark.path={tmp_path / 'rows.jsonl'}", "benchmark.max_new_tokens=1", "method=full")
+    made = []
+    for shard, limit in ((0, 2), (1, 1)):
+        part = ("shards=2", f"shard={shard}", f"limit={limit}", f"output_dir={tmp_path / str(shard)}")
+        (path,) = record_files(run(*model, *own, *part))
+        made.append({record["sample"] for record in read_records(path).records})
+    assert made == [{"1", "5"}, {"4"}]
 
 
 @pytest.mark.heavy
