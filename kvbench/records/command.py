@@ -9,12 +9,14 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
+from kvbench.errors import on_disk
 from kvbench.records.consistency import CELL, SETTING, TABLE, Finding, by_data, check, tables_of
+from kvbench.records.copies import set_copies_aside
 from kvbench.records.export import write_csv, write_parquet
 from kvbench.records.load import files, gather, refuse
 from kvbench.records.manifest import read_manifests
 from kvbench.records.recorded_configuration import recorded
-from kvbench.records.store import lock_path, shard_name
+from kvbench.records.store import PACK, lock_path, shard_name
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out, print_line
 from kvbench.utils.locks import held
@@ -26,7 +28,8 @@ findings, one line each; ! marks problems:
   edited     records that were changed after they were written; a problem unless they were made again
   manifest   a manifest is damaged or missing, so that the origin of records is unknown
   duplicate  records that exist twice with the same outcome; one is kept
-  outcome    records that exist twice and contradict each other; nothing is exported
+  outcome    records that exist twice and contradict each other; nothing is exported before --set-aside-copies
+             keeps the first, or one of two folders is left out
   data       several data sets have samples of the same names: each is a separate table
   settings   several settings of one name, with other parameters: tables give each a row
   conflict   several rows for one sample and setting: other weights, data, dtype, device or code
@@ -58,7 +61,15 @@ def main(arguments: Sequence[str]) -> int:
         type=Path,
         help="write all records as one table that keeps texts, lists and mappings as they are",
     )
+    parser.add_argument(
+        "--set-aside-copies",
+        action="store_true",
+        help="of records that exist twice in one run's folder keep the first, whatever the others say: those move to "
+        "records*.torn",
+    )
     options = parser.parse(arguments)
+    if options.set_aside_copies:
+        set_aside(options.folder)
     records, findings = gather(*options.folder)
     findings += check(records)
     summarise(records, files(options.folder), findings)
@@ -69,6 +80,14 @@ def main(arguments: Sequence[str]) -> int:
             write(records, path)
             print_line(f"{'written':<10} {path}")
     return int(any(finding.wrong for finding in findings))
+
+
+def set_aside(folders: Sequence[str]) -> None:
+    for folder in dict.fromkeys(path.parent for path in files(folders) if path.name != PACK):
+        with on_disk(f"write to {folder}"):
+            moved = set_copies_aside(folder)
+        for path, number in moved.items():
+            print_line(f"{'set aside':<10} {count(number, 'record')} that had a copy before, in {path}")
 
 
 def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[Finding]) -> None:

@@ -167,7 +167,8 @@ class Copies:
                 Finding(
                     "outcome",
                     f"{count(len(which), 'record')} with different outcomes {_both(first, again)}: "
-                    f"{', '.join(fields)}; for example sample {which[0][0]!r} under {which[0][1]!r}",
+                    f"{', '.join(fields)}; for example sample {which[0][0]!r} under {which[0][1]!r}: "
+                    + _way_out(first, again),
                 )
                 for (first, again, fields), which in self.unequal.items()
             ),
@@ -190,6 +191,12 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, ...]:
         and not (name in ways or name.endswith("_seconds") or name.startswith("peak_"))
         and not (a[name] != a[name] and b[name] != b[name])  # both NaN
     )
+
+
+def _way_out(first: Path, again: Path) -> str:
+    if first.parent == again.parent:
+        return f"kvbench records {first.parent} --set-aside-copies keeps the first"
+    return "leave one of the two folders out"
 
 
 def _both(first: Path, again: Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.errors import UserError, on_disk
+from kvbench.records.consistency import differences
 from kvbench.records.manifest import read_manifests, write_manifest
 from kvbench.records.samples import read_samples
 from kvbench.records.store import PACK, read_records, record_files
@@ -41,8 +42,8 @@ SWITCHES = re.compile(r"[\d.,:{} ]+|true|false|yes|no|on|off", re.IGNORECASE)
 def write_pack(folder: Path, target: Path) -> list[str]:
     """Write the pack of a run's folder to the new folder `target`; Returns the names of left out files and fields.
 
-    Raises UserError where the folder holds no records or damaged lines, where a record's parameters name a path, and
-    where `target` exists.
+    Raises UserError where the folder holds no records, damaged lines or a record with two outcomes, where a record's
+    parameters name a path, and where `target` exists.
     """
     require("a pack", "pyarrow")
     from kvbench.records.parquet_records import write_records
@@ -64,7 +65,7 @@ def write_pack(folder: Path, target: Path) -> list[str]:
 
 
 def records_to_pack(folder: Path) -> list[dict[str, Any]]:
-    """The folder's records in their order, each once. Raises UserError as `write_pack` does."""
+    """The folder's records in their order, of equal copies the first. Raises UserError as `write_pack` does."""
     packed: dict[str, dict[str, Any]] = {}
     for path in record_files(folder):
         records, damaged = read_records(path)
@@ -73,8 +74,13 @@ def records_to_pack(folder: Path) -> list[dict[str, Any]]:
                 f"{path} has {len(damaged)} damaged line(s); the run's command sets them aside and makes their records"
             )
         for record in records:
-            if record["key"] in packed:
-                raise UserError(f"{path} has record {record['key']} twice: a pack has each once")
+            if (first := packed.get(record["key"])) is not None:
+                if fields := differences(first, record):
+                    raise UserError(
+                        f"{path} has record {record['key']} again with another outcome ({', '.join(fields)}): kvbench "
+                        f"records {folder} --set-aside-copies keeps the first"
+                    )
+                continue
             packed[record["key"]] = {name: value for name, value in record.items() if name not in DROPPED}
             if path_in := next(paths(json.loads(record["parameters"])), None):
                 raise UserError(

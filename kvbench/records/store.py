@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +40,14 @@ def shard_name(shard: int, shards: int) -> str:
 
 def records_name(shard: str = "") -> str:
     return f"records.{shard}.jsonl" if shard else RECORDS
+
+
+def shard_of_file(path: Path) -> str:
+    """The shard in the name of a file of records. Raises UserError for a name that no run gives."""
+    shard = path.name.removeprefix("records").removesuffix(".jsonl").removeprefix(".")
+    if records_name(shard) != path.name or (shard and not SHARD.fullmatch(shard)):
+        raise UserError(f"{path} is no file of a run: move it out of the folder")
+    return shard
 
 
 def lock_path(folder: Path, shard: str = "") -> Path:
@@ -170,13 +178,13 @@ class Store:
 
     def _recover(self) -> int:
         """Read the keys of all shards and set aside this shard's damaged lines; returns their number."""
-        damaged = []
+        damaged = set()
         for path in record_files(self.path.parent):
-            for line, record in read_lines(path):
+            for number, (_, record) in enumerate(read_lines(path)):
                 if record is not None:
                     self.done.add(record["key"])
                 elif path == self.path:
-                    damaged.append(line)
+                    damaged.add(number)
         if damaged:
             set_aside(self.path, self.torn, damaged)
         return len(damaged)
@@ -227,14 +235,19 @@ class Store:
         self.close()
 
 
-def set_aside(path: Path, torn: Path, damaged: Sequence[bytes]) -> None:
-    """Move a file's damaged lines to the end of `torn`; a kill in between loses no line."""
+def set_aside(path: Path, torn: Path, numbers: Collection[int]) -> None:
+    """Move lines of a file, numbered from 0, to the end of `torn`; a kill in between loses no line."""
     with torn.open("ab") as aside:
-        aside.writelines(line.rstrip(b"\n") + b"\n" for line in damaged)
+        aside.writelines(line.rstrip(b"\n") + b"\n" for line in _lines(path, lambda number: number in numbers))
         aside.flush()
         os.fsync(aside.fileno())
     with replacing(path) as work, work.open("wb") as file:
-        file.writelines(line for line, record in read_lines(path) if record is not None)
+        file.writelines(_lines(path, lambda number: number not in numbers))
+
+
+def _lines(path: Path, wanted: Callable[[int], bool]) -> Iterator[bytes]:
+    with open_regular(path) as file:
+        yield from (line for number, line in enumerate(file) if wanted(number))
 
 
 def _other_split(folder: Path, shard: str) -> str:

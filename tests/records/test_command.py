@@ -59,6 +59,34 @@ def test_settings_of_one_name_are_counted_apart_and_are_no_problem(tmp_path, cap
     assert "\nsettings   niah · " in told and told.endswith("\nno problem found\n")
 
 
+def test_copies_after_the_first_are_set_aside_on_request_and_the_folder_is_whole_again(tmp_path, capsys):
+    write(tmp_path, [record(0), record(1), record(1, prediction="b")], manifest(), shard=".0-of-2")
+    path = write(tmp_path, [record(1, prediction="c"), record(2), record(0)], manifest(), shard=".1-of-2")
+    assert kvbench("records", str(tmp_path)) == 1
+    assert f"kvbench records {tmp_path} --set-aside-copies keeps the first" in capsys.readouterr().out.replace(
+        "\n", " "
+    )
+    copies = [line for n, line in enumerate(path.read_bytes().splitlines(keepends=True)) if n != 1]
+    assert kvbench("records", str(tmp_path), "--set-aside-copies") == 0
+    told = capsys.readouterr().out
+    assert "2 records that had a copy before" in told and "1 record that had a copy before" in told
+    assert load(tmp_path)["sample"].tolist() == ["s0", "s1", "s2"]
+    assert (tmp_path / "records.1-of-2.torn").read_bytes() == b"".join(copies)
+    assert kvbench("records", str(tmp_path), "--set-aside-copies") == 0
+    assert "set aside" not in capsys.readouterr().out
+
+
+def test_copies_are_not_set_aside_under_a_run_nor_from_a_file_that_no_run_has(tmp_path, capsys):
+    write(tmp_path, [record(0), record(0)], manifest())
+    with Store(tmp_path):
+        assert kvbench("records", str(tmp_path), "--set-aside-copies") == 2
+    (tmp_path / "records-mine.jsonl").write_bytes((tmp_path / RECORDS).read_bytes())
+    assert kvbench("records", str(tmp_path), "--set-aside-copies") == 2
+    told = capsys.readouterr().err.splitlines()
+    assert "another kvbench is writing" in told[0] and "records-mine.jsonl is no file of a run" in told[1]
+    assert len(read_records(tmp_path / RECORDS).records) == 2
+
+
 def test_the_command_tells_every_kind_of_fault_and_exits_with_1(tmp_path, capsys):
     first = write(tmp_path / "a", [record(0), record(1), record(2)], manifest())
     second = [record(0), record(1, prediction=""), record(2) | {"key": "2"}, record(3, run="r9")]

@@ -89,6 +89,16 @@ def test_a_path_in_a_setting_cannot_be_packed(tmp_path, capsys):
     assert not (tmp_path / "run.pack").exists()
 
 
+def test_of_equal_copies_a_pack_has_the_first_and_of_others_none(tmp_path, capsys):
+    write(tmp_path / "run", [record(0), record(1)], manifest(), shard=".0-of-2")
+    write(tmp_path / "run", [record(1, decode_seconds=9.0)], manifest("r2"), shard=".1-of-2")
+    assert kvbench("pack", str(tmp_path / "run")) in (0, None)
+    assert load(tmp_path / "run.pack")["decode_seconds"].tolist() == [0.5, 0.5]
+    write(tmp_path / "run", [record(1, prediction="another")], manifest(), shard=".1-of-2")
+    assert kvbench("pack", str(tmp_path / "run"), "--out", str(tmp_path / "second.pack")) == 2
+    assert "with another outcome (prediction): kvbench records" in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_a_pack_does_not_replace_anything(tmp_path, capsys):
     write(tmp_path / "run", [record(0)], manifest())
     (tmp_path / "run.pack").mkdir()

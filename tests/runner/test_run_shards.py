@@ -1,6 +1,7 @@
 """A run split by samples gives the records and the report of one in one piece."""
 
 import json
+from itertools import chain
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_a_sample_is_in_one_shard_whatever_the_limit_and_shards_are_about_equal(
     for limit in (1, 2, 3, 4, None):
         limited = [[sample.id for sample in Shard(i, count).samples(every, "visible", limit)] for i in range(count)]
         assert all({*part} <= shard for part, shard in zip(limited, whole, strict=True))
-        assert sorted(sum(limited, [])) == sorted(sample.id for sample in first_of_each_task(every, limit))
+        assert sorted(chain(*limited)) == sorted(sample.id for sample in first_of_each_task(every, limit))
         for chosen in (every, [sample for sample in every if sample.id.startswith("a")]):
             sizes = [sum(sample.id in part for sample in chosen) for part in limited]
             assert max(sizes) - min(sizes) <= (1 if len(tasks) == 1 or chosen is not every else 2)
