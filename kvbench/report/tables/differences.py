@@ -152,8 +152,12 @@ def notes(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> list[str]
         f"on {samples} that both have; interval by bootstrap and p by {how}, over {drawn} texts or problems "
         f"drawn independently; Holm's correction is for {count(len(compared), 'comparison')}"
     ]
-    if compared["low"].isna().any():
-        lines.append(f"{MISSING}: no interval, as a task has a single such text or problem or distances do not vary")
+    unknown = compared["low"].isna()
+    if (unknown & compared["error"].isna()).any():
+        reason = "no interval, as a task has a single such text or problem"
+        lines.append(f"{MISSING}: {reason}: give each task at least two texts, or leave task out")
+    elif unknown.any():
+        lines.append(f"{MISSING}: no interval, as distances do not vary")
     return lines + list(filter(None, [floor_note(compared, metric, margin)]))
 
 

@@ -41,8 +41,8 @@ def frontier_table(
         for name, frontier in ordered(frontiers)
     ]
     notes = [
-        "held: the smallest share of FullKV's bytes at which the loss is below the margin, as it is at all larger ones "
-        "(one-sided bound of 95 %); possible: the smallest at which it may be"
+        "held: the smallest share of FullKV's bytes at which, and above which, less than the margin is lost with 95 % "
+        "confidence; possible: the smallest not yet ruled out"
     ]
     notes += [about] if about else []
     if floor is not None:
@@ -94,12 +94,13 @@ def _same(point: Point, other: Point) -> bool:
 
 
 def _missing(frontiers: Mapping[str, Frontier], margin: float) -> str:
-    """The possible loss of the best setting, and the number of samples that would decide."""
+    """The possible loss of the best setting, and the number of units that would decide."""
     lost = [-point.low for frontier in frontiers.values() for point in frontier.points if not isnan(point.low)]
     if not lost:
-        return ", as there is no interval: samples about one text, or scores outside of 0 to 1 that do not vary."
+        texts = "a task with a single text (give each at least two, or leave task out)"
+        return f", as there is no interval: {texts}, or scores outside of 0 to 1 that do not vary."
     needed = equal_pairs_needed(margin, TWO_SIDED)
-    least = f"It takes {needed:,} samples to show that no more is lost, even where none is." if needed else ""
+    least = f"It takes {needed:,} texts or problems to show that no more is lost, even where none is." if needed else ""
     return f": the best setting may lose {min(lost):.3f}, the margin is {margin:.3f}. {least}".rstrip()
 
 

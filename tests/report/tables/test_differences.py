@@ -92,7 +92,18 @@ def test_distances_that_do_not_vary_have_no_interval():
     compared = against(pairs(frame, "kl"), "full")
     assert compared["low"].isna().all()
     table = difference_table(compared, "kl")
-    assert table.rows[0][2] == "–" and table.notes[1].startswith("–: ")
+    assert table.rows[0][2] == "–" and table.notes[1] == "–: no interval, as distances do not vary"
+
+
+def test_a_task_with_one_text_has_no_interval_and_the_note_says_what_gives_it_one():
+    """Six samples of two tasks, each about one text."""
+    frame = records(task=[*"aaabbb"], context_id=[*"xxxyyy"])
+    table = difference_table(against(pairs(frame, "score"), "full"), "score")
+    assert table.rows[0][2] == "–"
+    assert table.notes[1] == (
+        "–: no interval, as a task has a single such text or problem: give each task at least two texts, "
+        "or leave task out"
+    )
 
 
 def test_a_distance_from_fullkv_is_bounded_by_what_fullkv_has_by_definition():

@@ -83,7 +83,9 @@ def test_methods_with_as_few_bytes_are_named_and_fewer_is_said_of_others_alone()
 def test_where_nothing_is_certain_the_sentence_says_how_much_is_missing():
     text = recommendation({"streaming_llm": FAILING}, 0.8, 0.95, "score", "5 samples")
     assert "no method certainly keeps 95 % of FullKV's score: the best setting may lose 0.120," in text
-    assert text.endswith("the margin is 0.040. It takes 59 samples to show that no more is lost, even where none is.")
+    assert text.endswith(
+        "the margin is 0.040. It takes 59 texts or problems to show that no more is lost, even where none is."
+    )
 
 
 def test_nothing_is_certain_of_a_baseline_that_fails_itself_or_without_intervals():
@@ -93,13 +95,13 @@ def test_nothing_is_certain_of_a_baseline_that_fails_itself_or_without_intervals
         "On 5 samples FullKV's own score is 0: no setting can be worse, so none is shown to keep a share of it."
     )
     unknown = {"snapkv": frontier([Point("snapkv 0.5", 0.5, 0.5, 0.0, math.nan, math.nan)], 0.04)}
-    assert "as there is no interval" in recommendation(unknown, 0.8, 0.95, "score", "5 samples")
+    text = recommendation(unknown, 0.8, 0.95, "score", "5 samples")
+    assert "as there is no interval: a task with a single text (give each at least two" in text
 
 
 def test_nothing_is_certain_of_three_samples_that_all_agree():
     agreed = point("snapkv 0.5", 0.5, [0.5] * 3, [1.0] * 3, [1.0] * 3, ["all"] * 3, bounds=bounds("top1"))
     text = recommendation({"snapkv": frontier([agreed], 0.1)}, 1.0, 0.9, "top1", "3 samples")
     assert (
-        text.startswith("On 3 samples no method certainly keeps 90 % of FullKV's top1")
-        and "It takes 25 samples" in text
+        text.startswith("On 3 samples no method certainly keeps 90 % of FullKV's top1") and "It takes 25 texts" in text
     )
