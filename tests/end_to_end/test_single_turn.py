@@ -55,19 +55,20 @@ def test_longbench_v2_from_rows_to_scores(tiny_folder, tmp_path, monkeypatch):
 def test_infinitebench_from_rows_to_scores(tiny_folder, tmp_path):
     """With the official prompts, as the installed lm-eval has them."""
     data = [f"benchmark.data_dir={DATA / 'infinitebench'}", "limit=1"]
-    tasks = ["benchmark=infinitebench", "benchmark.tasks=[passkey,kv_retrieval,code_run]", "benchmark.max_length=128"]
-    folder = reported(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks))
+    benchmark = [*data, "benchmark=infinitebench", "benchmark.max_length=128"]
+    tasks = ["benchmark.tasks=[passkey,kv_retrieval]"]  # answers to the others may have hundreds of tokens
+    folder = reported(*arguments(tiny_folder, tmp_path / "runs", *benchmark, *tasks))
     records = load(folder)
-    assert len(records) == 3 * 2 and records["cut"].all()
+    assert len(records) == 2 * 2 and records["cut"].all()
     for record in records.to_dict("records"):
         again = infinitebench.score(record["task"], record["prediction"], record["answers"])
         assert record["scores"] == {"score": again}
-    rows = ["passkey", "kv_retrieval", "code_run", "retrieval (2 of 3)", "average of 3 tasks"]
+    rows = ["passkey", "kv_retrieval", "retrieval (2 of 3)", "average of 2 tasks"]
     assert first_cells(folder / "tasks.md") == rows
     with pytest.raises(
         UserError, match=r"'code_run-1' does not separate its question from its context: use question=visible"
     ):
-        reported(*arguments(tiny_folder, tmp_path / "runs", *data, *tasks, "question=hidden"))
+        reported(*arguments(tiny_folder, tmp_path / "runs", *benchmark, "benchmark.tasks=code_run", "question=hidden"))
 
 
 def test_nolima_from_needles_to_scores(tiny_folder, tmp_path, monkeypatch):
