@@ -70,7 +70,8 @@ def test_sixty_per_cent_of_right_answers_forged_pass_all_other_checks_and_are_fo
     draws = [Draw(3, f"nonce {number}") for number in range(400)]
     records = read(folder).methods
     hit = [not false.isdisjoint(draw.samples(records)) for draw in draws]
-    assert sum(hit) / len(draws) >= 0.95  # 1 - C(4, 3) / C(10, 3) = 96.7 %, and 1 - 0.4³ = 93.6 % of any number
+    # 1 - C(4, 3) / C(10, 3) = 96.7 %, less four standard deviations: a draw depends on the ids of runs, which are random
+    assert sum(hit) / len(draws) >= 0.93
     missed = hit.index(False)
     for number in (0, 1, 2, 3, missed):
         check = made_again(read(folder), here, places, draws[number])
