@@ -15,7 +15,7 @@ from kvbench.prefill import PrefillPlan
 from kvbench.records.identity import method_key
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.places import names_file
-from kvbench.utils.targets import DESCRIBING, Find, build, class_of, imported
+from kvbench.utils.targets import DESCRIBING, TARGET, Find, build, class_of, imported
 from kvbench.utils.versions import raised, versions
 
 # Classes that have moved, with the name that is part of a record's key, so that records of earlier versions count.
@@ -156,7 +156,8 @@ def recorded_parameters(config: Mapping[str, Any], method: Method) -> str:
 def as_recorded(config: Mapping[str, Any]) -> dict[str, Any]:
     """A method's configuration under the names that records have for its classes, and with its files' hashes.
 
-    A key that ends in `_file` names a file: its place may change, but not its contents.
+    A key that ends in `_file` names a file: its place may change, but not its contents. What the file of a part says of
+    itself is no parameter of the part.
     """
     return _hashed({**config, "_target_": RECORDED_AS.get(config["_target_"], config["_target_"])})
 
@@ -164,7 +165,9 @@ def as_recorded(config: Mapping[str, Any]) -> dict[str, Any]:
 def _hashed(config: Mapping[str, Any]) -> dict[str, Any]:
     hashed = dict(config)
     for key, value in config.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and TARGET in value:
+            hashed[key] = _hashed({name: inner for name, inner in value.items() if name not in DESCRIBING})
+        elif isinstance(value, Mapping):
             hashed[key] = _hashed(value)
         elif names_file(key) and isinstance(value, str):
             hashed[key] = f"sha256:{file_hash(Path(value))}"

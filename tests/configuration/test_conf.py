@@ -33,6 +33,15 @@ def test_titles_are_no_parameters_of_methods():
     assert not any('"title"' in setting.parameters or '"about"' in setting.parameters for setting in settings)
 
 
+def test_a_description_of_a_part_is_no_parameter_of_a_method(tmp_path):
+    (tmp_path / "storage").mkdir()
+    (tmp_path / "storage" / "mine.yaml").write_text("about: 'Of my own'\n_target_: kvbench.methods.Dense\n")
+    with more_configuration(tmp_path):
+        nodes = [composed(["method=snapkv", f"storage@method.snapkv.storage={name}"]) for name in ("mine", "dense")]
+    described, plain = (build_settings(node["method"], 0.5, None)[0].parameters for node in nodes)
+    assert described == plain
+
+
 def test_methods_of_the_demo_share_their_window_and_pooling():
     """What several methods of one table have is the same in all of them, so that it does not decide their order."""
     methods = composed([])["method"]
