@@ -46,10 +46,23 @@ def stoppable() -> Iterator[None]:
         _restore(previous)
         handler = previous[stop.signal]
         if callable(handler):
-            handler(stop.signal, None)
+            with _unstopped_children():
+                handler(stop.signal, None)
         raise
     finally:
         _restore(previous)
+
+
+@contextmanager
+def _unstopped_children() -> Iterator[None]:
+    """Let the programs that are started in the block ignore SIGTERM: Slurm sends it to all of a job's processes as it
+    requeues the job, and so to the `scontrol requeue` that asked for it.
+    """
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -155,3 +157,17 @@ def test_an_interrupt_is_told_in_one_line(capsys):
 def test_a_stop_is_no_error_of_the_run():
     assert "error" not in ended_by(Stopped(signal.SIGUSR1))
     assert ended_by(ValueError("a\n  b")) == {"status": "stopped by ValueError", "error": "a b"}
+
+
+def test_a_program_that_the_previous_handler_starts_outlives_a_sigterm():
+    """As Slurm sends it to `scontrol requeue`, which submitit's handler starts."""
+    codes = []
+    requeue = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"]
+    before = signal.signal(signal.SIGUSR2, lambda *args: codes.append(subprocess.call(requeue)))
+    default = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(Stopped), stoppable():
+            signal.raise_signal(signal.SIGUSR2)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert codes == [0] and signal.getsignal(signal.SIGTERM) is default

@@ -70,7 +70,7 @@ def test_sixty_per_cent_of_right_answers_forged_pass_all_other_checks_and_are_fo
     draws = [Draw(3, f"nonce {number}") for number in range(400)]
     records = read(folder).methods
     hit = [not false.isdisjoint(draw.samples(records)) for draw in draws]
-    # 1 - C(4, 3) / C(10, 3) = 96.7 %, less four standard deviations: a draw depends on the ids of runs, which are random
+    # 1 - C(4, 3) / C(10, 3) = 96.7 %, less four standard deviations: draws depend on the random ids of runs
     assert sum(hit) / len(draws) >= 0.93
     missed = hit.index(False)
     for number in (0, 1, 2, 3, missed):
