@@ -26,9 +26,10 @@ def scores_fit(folder: Folder) -> Check:
         except (ValueError, TypeError) as error:
             findings.missing.append(f"run {run}: {error}")
     predictions = [record for record in folder.records if isinstance(record.get("prediction"), str)]
-    for record in predictions:
-        if (benchmark := benchmarks.get(record["run"])) is not None:
-            findings.collect(named(record), _scored, record, benchmark)
+    with within_reach({}):  # once for all records: what may be reached takes longer to find than a score
+        for record in predictions:
+            if (benchmark := benchmarks.get(record["run"])) is not None:
+                findings.collect(named(record), _scored, record, benchmark)
     if len(predictions) < len(folder.records):
         findings.missing.append(f"{len(folder.records) - len(predictions)} record(s) have no prediction")
     if distances := sum(record.get("distance") is not None for record in folder.records):
@@ -44,8 +45,7 @@ def _scored(record: Mapping[str, Any], benchmark: Benchmark) -> Iterator[Note]:
         return
     sample = Sample(record["sample"], "", tuple(record["answers"]), 1, meta=dict(record))
     try:
-        with within_reach({}):
-            scores = benchmark.score(sample, record["prediction"])
+        scores = benchmark.score(sample, record["prediction"])
     except (AttributeError, KeyError, TypeError, ValueError, ImportError) as error:
         what = f"{type(error).__name__}: {error}"
         yield missing(f"{record['benchmark']} cannot be scored without its data ({what})")
