@@ -6,7 +6,7 @@ from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.engines.base import CannotAnswer, Session
-from kvbench.engines.questions import check_answer, ended, question
+from kvbench.engines.questions import asked_again, question
 from kvbench.engines.record import EngineRun
 from kvbench.engines.settings import EngineSetting
 from kvbench.evaluation.record import Failure
@@ -37,12 +37,10 @@ class Canary:
             return
         asked = question(self.run.loaded, sample)
         try:
-            completion = self.session.complete(asked, 0)
-            check_answer(asked, completion, self.run.loaded, self.setting.engine.chats)
+            again = asked_again(self.session, asked, self.run.loaded, self.setting.engine.chats)
         except CannotAnswer as error:
             warn(f"{self.setting.label}: asked again {when}, sample {sample.id!r} has no answer: {error}")
             return
-        _, again = ended(asked, completion, self.run.loaded)
         if again != self.record["prediction"]:
             warn(
                 f"{self.setting.label}: asked again {when}, sample {sample.id!r} has another answer than in its "

@@ -12,7 +12,7 @@ from kvbench.engines.base import CannotAnswer, Gone, Question, Session, Top
 from kvbench.engines.canary import Canary, Likeness
 from kvbench.engines.distance import compare, likeliest
 from kvbench.engines.pool import in_parallel
-from kvbench.engines.questions import check_answer, ended, question
+from kvbench.engines.questions import asked_again, check_answer, ended, question
 from kvbench.engines.record import Answered, EngineRun, Equality, failure, record
 from kvbench.engines.server_answers import AS_ID
 from kvbench.engines.settings import EngineSetting
@@ -152,11 +152,9 @@ class Recorder:
         Raises CannotAnswer for a second answer that is not whole: it says nothing of the engine's noise.
         """
         try:
-            completion = self.session.complete(question, 0)
-            check_answer(question, completion, self.run.loaded, self.setting.engine.chats)
+            again = asked_again(self.session, question, self.run.loaded, self.setting.engine.chats)
         except CannotAnswer as error:
             raise CannotAnswer(f"asked again: {error}") from error
-        _, again = ended(question, completion, self.run.loaded)
         longest = max(len(text), len(again))
         return {"equal": text == again, "agreed": common_prefix(text, again) / longest if longest else 1.0}
 

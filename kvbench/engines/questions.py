@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from kvbench.benchmarks import Sample
-from kvbench.engines.base import ROUNDING, CannotAnswer, Completion, Message, Question, Scored
+from kvbench.engines.base import ROUNDING, CannotAnswer, Completion, Message, Question, Scored, Session
 from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.prompts import tokenise
 from kvbench.models import TextModel
@@ -47,6 +47,13 @@ def check_answer(question: Question, completion: Completion, reader: TextModel, 
     if not chats:
         check_count(question, completion)
     check_whole(question, completion, reader)
+
+
+def asked_again(session: Session, question: Question, reader: TextModel, chats: bool) -> str:
+    """The text of another answer to a question. Raises CannotAnswer as `check_answer` does."""
+    completion = session.complete(question, 0)
+    check_answer(question, completion, reader, chats)
+    return ended(question, completion, reader)[1]
 
 
 def check_count(question: Question, completion: Completion) -> None:
