@@ -50,14 +50,14 @@ def section_named(word: str) -> str | None:
 def section(name: str) -> list[str]:
     """The lines of one of SECTIONS."""
     # called for what is shown alone: they read every file of a group
-    parts: dict[str, Callable[[], list[str]]] = {
+    lines_of: dict[str, Callable[[], list[str]]] = {
         **{group: partial(_group, group) for group in (*GROUPS, *INNER)},
         "method": _methods,
         "experiment": _experiments,
         "settings": _settings,
         "commands": _commands,
     }
-    return [line for part in parts.values() for line in (*part(), "")] if name == "all" else parts[name]()
+    return [line for lines in lines_of.values() for line in (*lines(), "")] if name == "all" else lines_of[name]()
 
 
 def heading(group: str) -> list[str]:

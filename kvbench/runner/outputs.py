@@ -126,9 +126,9 @@ def report_speed(run: AnyRun, folder: Path, paper: Experiment | None) -> Outputs
     records, title = records_of(run, folder)
     caption = stamped(run, folder, run_caption(run, title))
     frame = speeds(records)
-    measured = [(times := speeds(group), notes(group, times)) for group in by_machine(records)]
-    tables = [speed_table(times, caption, footnotes, wide=False) for times, footnotes in measured]
-    whole, *others = [speed_table(times, caption, footnotes) for times, footnotes in measured]
+    by_one = [(times := speeds(group), notes(group, times)) for group in by_machine(records)]
+    tables = [speed_table(times, caption, footnotes, wide=False) for times, footnotes in by_one]
+    whole, *others = [speed_table(times, caption, footnotes) for times, footnotes in by_one]
     written = write_table(frame, whole, folder) + write_latex(whole, folder / "table.tex")
     for table in others:
         write_below(table, folder)
