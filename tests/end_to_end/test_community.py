@@ -5,30 +5,43 @@ import shutil
 import pytest
 
 from kvbench.records.load import files
+from kvbench.runner.leaderboard import submissions
 from kvbench.runner.leaderboard.command import write
-from kvbench.runner.leaderboard.submissions import FILE, read_note, read_submissions
-from kvbench.runner.verify.checks import verify
-from kvbench.runner.verify.verdict import Verdict
+from kvbench.runner.leaderboard.submissions import FILE, read_note
+from kvbench.runner.verify.verdict import Check, Verdict
 from tests.support.paths import ROOT
 
 COMMUNITY = ROOT / "results" / "community"
 PACKS = sorted({path.parent for path in files([COMMUNITY])})
 
 
-@pytest.mark.parametrize("pack", PACKS, ids=lambda path: str(path.relative_to(COMMUNITY)))
-def test_nothing_of_a_submission_is_wrong(pack):
-    wrong = [check for check in verify(pack) if check.verdict is Verdict.WRONG]
-    assert not wrong
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A copy with the leaderboard made anew, in a folder of the same depth for its links; all checks by folder."""
+    copy = shutil.copytree(COMMUNITY, tmp_path_factory.mktemp("results") / "community")
+    checks: dict[str, list[Check]] = {}
+    judge = submissions.verified_here
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            submissions,
+            "verified_here",
+            lambda folder: checks.setdefault(str(folder.path.relative_to(copy)), judge(folder)),
+        )
+        write([copy], copy)
+    return copy, checks
+
+
+@pytest.mark.parametrize("pack", [str(path.relative_to(COMMUNITY)) for path in PACKS])
+def test_nothing_of_a_submission_is_wrong(pack, made):
+    checks = made[1][pack]
+    assert checks and not [check for check in checks if check.verdict is Verdict.WRONG]
 
 
 def test_every_submission_says_who_made_it():
-    assert all(submission.note.by for submission in read_submissions([COMMUNITY]).ranked)
+    assert all(submissions.note_of(pack, [COMMUNITY]).by for pack in PACKS)
     assert read_note(COMMUNITY / "template" / FILE).by
 
 
-def test_the_leaderboard_is_that_of_the_folders(tmp_path):
-    """In a folder of the same depth, for its links."""
-    copy = shutil.copytree(COMMUNITY, tmp_path / "community")
-    write([copy], copy)
+def test_the_leaderboard_is_that_of_the_folders(made):
     for name in ("leaderboard.md", "leaderboard.csv"):
-        assert (copy / name).read_text() == (COMMUNITY / name).read_text(), "make community"
+        assert (made[0] / name).read_text() == (COMMUNITY / name).read_text(), "make community"

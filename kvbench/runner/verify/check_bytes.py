@@ -37,6 +37,7 @@ def bytes_fit(folder: Folder, places: Places | None = None) -> Check:
     if kinds := sorted({record["kind"] for record in folder.records} - {"method"}):
         findings.missing.append(f"the bytes of records of kind {' and '.join(kinds)} are not compared")
     shapes = {run: known_shape(manifest, places or {}) for run, manifest in folder.manifests.items()}
+    requests = {run: requested(manifest) for run, manifest in folder.manifests.items()}
     for record, manifest in folder.with_manifests():
         if record["kind"] != "method":
             continue
@@ -49,7 +50,7 @@ def bytes_fit(folder: Folder, places: Places | None = None) -> Check:
             findings.wrong.append(
                 f"{named(record)}: its prompt has {n} tokens, under other settings {lengths[record['sample']]}"
             )
-        request = requested(manifest)
+        request = requests[record["run"]]
         if request.problem:
             findings.missing.append(f"settings cannot be built here: {request.problem}")
         about, setting = named(record), request.settings.get(setting_hash(record))

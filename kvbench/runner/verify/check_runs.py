@@ -9,7 +9,7 @@ from kvbench.records.identity import identity_of, setting_hash, setting_key
 from kvbench.records.recorded_configuration import recorded
 from kvbench.runner.verify.check_configuration import configured
 from kvbench.runner.verify.folder import Folder, named
-from kvbench.runner.verify.requested import hashes, requested
+from kvbench.runner.verify.requested import Requested, hashes, requested
 from kvbench.runner.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
 from kvbench.utils.hashing import digest
 from kvbench.utils.versions import versions
@@ -45,16 +45,17 @@ def runs_agree(folder: Folder) -> Check:
         findings.wrong.append(f"the runs of this folder are of {len(identities)} different models, data or protocols")
     if not folder.manifests:
         findings.missing.append("there is no manifest")
+    requests = {run: requested(manifest) for run, manifest in folder.manifests.items()}
     for run, manifest in folder.manifests.items():
         for compare in (configured, _requested, _timed):
             findings.collect(f"run {run}", compare, manifest)
         findings.collect(f"run {run}", _counted, manifest, counts[run])
     for record, manifest in folder.with_manifests():
-        findings.collect(named(record), _of_run, record, manifest)
+        findings.collect(named(record), _of_run, record, manifest, requests[record["run"]])
     return findings.judged("manifests", "manifests against configuration, records and each other")
 
 
-def _of_run(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Note]:
+def _of_run(record: Mapping[str, Any], manifest: Mapping[str, Any], request: Requested) -> Iterator[Note]:
     config = recorded(manifest)
     if record["model"] != config.model.get("name"):
         yield wrong(f"its run has another model than {record['model']!r}")
@@ -64,7 +65,7 @@ def _of_run(record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[
         yield wrong(f"its run has another mode than memory={record['memory']}")
     if record["setting"] not in manifest.get("settings", []):
         yield wrong("its run requested no setting of this name")
-    setting = requested(manifest).settings.get(setting_hash(record)) if record["kind"] == "method" else None
+    setting = request.settings.get(setting_hash(record)) if record["kind"] == "method" else None
     if setting is None:
         return
     if setting.label != record["setting"]:
