@@ -63,20 +63,20 @@ community: install
 	$(BIN)/python -m kvbench leaderboard results/community --out results/community
 
 # What other targets test: with CI=true all else that a machine lacks is a failure (tests/support/needs.py).
-test test-fast test-slow test-portable: export KVBENCH_ALLOWED_SKIPS += kvpress lm-eval triton
+test test-fast test-slow test-portable: export KVBENCH_ALLOWED_SKIPS += kvpress triton
 
 test: install
 	@$(call timed,lint) $(MAKE) --no-print-directory lint
 	@$(call timed,tests) $(BIN)/python -m pytest $(TWO)
 
 test-fast: install
-	@$(call timed,fast tests) $(BIN)/python -m pytest $(TWO) -m "not slow and not heavy and not further"
+	@$(call timed,fast tests) $(BIN)/python -m pytest $(TWO) -m "not slow and not heavy and not further and not integrations"
 
 # The seed orders the tests, and dictionaries' and sets' strings are hashed by it.
 test-portable: SEED := $(or $(SEED),$(shell echo $$(( $$(date +%s) % 100000 ))))
 test-portable: install $(RANDOMLY)/installed
 	@echo "make test-portable SEED=$(SEED)"
-	$(PLAIN) PYTHONHASHSEED=$(SEED) PYTHONPATH=$(RANDOMLY) $(BIN)/python -m pytest $(TWO) -m "not slow and not heavy" \
+	$(PLAIN) PYTHONHASHSEED=$(SEED) PYTHONPATH=$(RANDOMLY) $(BIN)/python -m pytest $(TWO) -m "not slow and not heavy and not integrations" \
 	    --randomly-seed=$(SEED)
 
 test-slow: install
@@ -103,7 +103,7 @@ test-kvpress: $(KVPRESS)/installed
 	$(KVPRESS)/bin/python -m pytest $(KVPRESS_TESTS)
 
 test-lm-eval: $(VENV)/lm-eval
-	$(BIN)/python -m pytest tests/integrations/test_lm_eval.py
+	$(BIN)/python -m pytest -m "not slow" tests/integrations/test_lm_eval.py
 
 engines: engine-llama engine-vllm engine-openvino
 

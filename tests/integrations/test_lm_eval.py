@@ -31,7 +31,13 @@ try:
     WHY = ""
 except UserError as error:
     WHY = str(error)
-guest = needs("lm-eval", WHY and f"{WHY}; make test-integrations runs this")
+lacking = needs("lm-eval", WHY and f"{WHY}; make test-integrations installs it")
+
+
+def guest(test):
+    """A test within lm-eval."""
+    return pytest.mark.integrations(lacking(test))
+
 
 CAPITALS = ["France Paris", "Italy Rome", "Egypt Cairo", "Japan Tokyo", "Peru Lima", "Kenya Nairobi", "Chad Ndjamena"]
 NOISE = "The ferry left at nine, the harbour was quiet, and the gulls circled over the nets. " * 2

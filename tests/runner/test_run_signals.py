@@ -35,7 +35,7 @@ def statuses(folder) -> list[dict]:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("signum", [signal.SIGUSR1, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGUSR1, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signalled_run_stops_and_the_next_goes_on(signum, undisturbed, tiny_folder, tmp_path, monkeypatch):
     records = runner.records
 
