@@ -10,6 +10,7 @@ from kvbench.runner.out_of_memory import out_of_memory
 from kvbench.runner.verify.folder import Folder, named
 from kvbench.runner.verify.materials import Materials
 from kvbench.runner.verify.places import Places
+from kvbench.runner.verify.reach import within_reach
 from kvbench.runner.verify.rerun_answers import answers, rounded_otherwise
 from kvbench.runner.verify.rerun_compare import differing, judge, unlike
 from kvbench.runner.verify.rerun_draw import Draw
@@ -29,7 +30,8 @@ def made_again(folder: Folder, materials: Materials, places: Places, draw: Draw)
     samples = {record["sample"] for record in folder.methods}
     about = f"{len(names)} of {count(len(samples), 'sample')} made again here, drawn with --nonce {draw.nonce}"
     try:
-        return _made_again(folder, materials, places, names, about)
+        with within_reach(places):
+            return _made_again(folder, materials, places, names, about)
     except NotHere as reason:
         return _none(str(reason))
     except Exception as error:  # a stranger's configuration can raise anything in classes and libraries

@@ -10,11 +10,13 @@ from transformers import AutoTokenizer
 
 from kvbench.records.manifest import read_manifests
 from kvbench.runner.verify import checks
+from kvbench.runner.verify import rerun as rerun_module
 from kvbench.runner.verify.folder import read
 from kvbench.runner.verify.materials import materials
 from kvbench.runner.verify.rerun import made_again
 from kvbench.runner.verify.rerun_draw import Draw
 from kvbench.runner.verify.verdict import Verdict
+from kvbench.utils.regular_files import read_bytes
 from tests.support.forged import Forged
 from tests.support.forgeries_answers import UNSEEN, right_answers
 from tests.support.paths import ROOT
@@ -55,6 +57,21 @@ def test_an_honest_folder_is_proven_by_the_answers_made_again(honest, here, plac
     check = rerun(honest, here, places)
     assert check.verdict is Verdict.PROVEN and check.again == 15
     assert "--nonce n" in check.about and "15 of 15 answers" in check.notes[0]
+
+
+def test_while_answers_are_made_again_only_the_places_of_the_command_line_are_read(
+    honest, here, places, tmp_path, monkeypatch
+):
+    (tmp_path / "private.txt").write_text("nobody else's")
+    made = rerun_module.answers
+
+    def answers(*args):
+        read_bytes(tmp_path / "private.txt")  # as a value would that nobody has thought of
+        return made(*args)
+
+    monkeypatch.setattr(rerun_module, "answers", answers)
+    check = rerun(honest, here, places)
+    assert check.verdict is Verdict.UNPROVEN and "no file that others may name" in check.notes[0]
 
 
 def test_sixty_per_cent_of_right_answers_forged_pass_all_other_checks_and_are_found_where_one_is_drawn(
