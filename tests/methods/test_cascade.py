@@ -13,12 +13,15 @@ from kvbench.evaluation.settings import Setting
 from kvbench.methods import (
     CAKE,
     AdaKV,
+    Compactor,
     CriticalKV,
     Dense,
     Eviction,
     Fp8,
     LAVa,
     LAVaHeads,
+    Matched,
+    MatchingPursuit,
     MeanVariance,
     Method,
     Preference,
@@ -130,3 +133,21 @@ def test_a_prompt_that_stays_whole_until_it_is_decoded_is_refused():
     with pytest.raises(UserError, match="'whole', whose layers are compressed together"):
         check_memory("stream", [Setting("whole", whole, "{}", ratio=0.2)])
     check_memory("stream", [Setting("lava", LAVA, "{}", ratio=0.2)])
+
+
+READING = {
+    "matched": Eviction(Preference(WINDOW), WINDOWED, storage=Matched()),
+    "pursuit": Eviction(ScoreEntropy(), MatchingPursuit(window=WINDOW)),
+    "compactor": Eviction(Preference(WINDOW), Compactor()),
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_parts_that_read_dropped_tokens_are_refused(name):
+    with pytest.raises(UserError, match=f"'{name}', whose layers are compressed together"):
+        check_memory("stream", [Setting(name, READING[name], "{}", ratio=0.2)])
+
+
+def test_a_part_that_reads_dropped_tokens_streams_where_each_layer_is_cut_once():
+    assert Eviction(scoring=WINDOWED, storage=Matched()).streams
+    assert Eviction(Preference(WINDOW), Compactor(blending=0.3)).streams

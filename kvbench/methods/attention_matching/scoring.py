@@ -74,6 +74,7 @@ class MatchingPursuit(ReferenceAttention):
     ridge: PositiveNumber = 1e-6
 
     orders_by_scores = False
+    reads_dropped = True
 
     def order(
         self, order: Tensor, scores: Tensor, counts: int | Tensor, window: int, sure: int, layer: LayerState

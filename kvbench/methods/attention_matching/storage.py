@@ -55,6 +55,7 @@ class Matched(Storage):
     ridge: PositiveNumber = 1e-6
 
     batches = True
+    reads_dropped = True  # kept tokens stand for all others
 
     def __post_init__(self) -> None:
         if self.least_bias > self.most_bias:

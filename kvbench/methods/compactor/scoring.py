@@ -56,6 +56,7 @@ class Compactor(Scoring):
         self.leverage = LeverageScore(self.sketch, self.seed)
         self.attention = NonCausalAttention(self.block, self.filled)
         self.orders_by_scores = self.blending is not None
+        self.reads_dropped = self.blending is None  # both parts are standardised over all tokens
         self.needs = Needs(block_sums=frozenset([self.attention.blocks(self.sinks, self.window)]))
 
     def votes(self, layer: LayerState) -> Tensor:

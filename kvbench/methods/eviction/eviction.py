@@ -92,7 +92,8 @@ class Eviction(Method):
         if self.budgets.weighted is None:
             return super().streams
         cut = self.decode_compression is None or self.decode_compression.prompt == "cut"
-        return cut and not self.needs.reconstructions
+        whole = self.scoring.reads_dropped or self.storage.reads_dropped
+        return cut and not whole and not self.needs.reconstructions
 
     def layer_stream(self, num_layers: int, budget: int) -> LayerStream:
         weighted = self.budgets.weighted

@@ -17,6 +17,7 @@ class Scoring(Stated, ABC):
     """Importance of prompt tokens, from prefill observations. A new scoring is one class with `votes`.
 
     orders_by_scores   False for a scoring that overrides `order`.
+    reads_dropped      whether `order` reads keys or values of the layer, some of which a cascade has dropped by then.
     per_query_head     False for a scoring that reads only keys and values, which all query heads of a group share.
     signed             whether votes may be negative.
     sinks, window      the first `sinks` and the last `window` tokens are always kept; they may be fields.
@@ -24,6 +25,7 @@ class Scoring(Stated, ABC):
     """
 
     orders_by_scores: bool = True
+    reads_dropped: bool = False
     per_query_head: bool = True
     signed: bool = False
     sinks: int = 0

@@ -33,6 +33,7 @@ class Storage(Stated, ABC):
                     `store` raises UserError.
     groups_layers   it stores several layers faster together than one by one, with the same result.
     takes_ragged    it can hold heads of different lengths.
+    reads_dropped   `store` reads keys or values of tokens that are not selected, which a cascade has dropped by then.
     batches         `LayerCache.batches` of its layer caches for a prompt longer than the tokens that stay raw.
     needs           the observations that `store` reads; a method that takes a storage adds them to its own.
     """
@@ -40,6 +41,7 @@ class Storage(Stated, ABC):
     joint: ClassVar[bool] = False
     groups_layers: ClassVar[bool] = False
     takes_ragged: ClassVar[bool] = False
+    reads_dropped: ClassVar[bool] = False
     batches: ClassVar[bool] = False
 
     @cached_property
