@@ -137,7 +137,7 @@ class EvictingLayer(AttendingLayer):
         if kept is not None:
             self.drop(kept)
         self.state = self.state_of(scaling, num_attention_heads)
-        self.state.prompt, self.state.positions = self.seen, self.tokens.positions
+        self.state.positions = self.tokens.positions
 
     def hand_over(self, release: Release) -> None:
         """Pass the layer's state to `release` and hold nothing afterwards."""
@@ -167,6 +167,7 @@ class EvictingLayer(AttendingLayer):
             self.rope,
             queries=self.queries,
             column_sums=self.sums,
+            prompt=self.seen,
             index=self.index,
             num_layers=self.num_layers,
             window=self.window,

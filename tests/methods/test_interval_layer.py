@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kvbench.methods import DecodeCompression, Eviction, KNorm, WindowAttention
+from kvbench.methods import DecodeCompression, Eviction, KNorm, Random, WindowAttention
 from tests.support.my_decoding import LargeValues
 from tests.support.tiny import random_layer
 
@@ -79,6 +79,16 @@ def test_between_two_reductions_tokens_are_only_appended():
         cache.attend(torch.randn(1, 6, 1, 8), 0.3)
         assert cache.k.view[:, :, :20].equal(before)
     assert cache.k.length == 29 and cache.triggers == 0
+
+
+def test_random_tokens_are_drawn_anew_at_each_reduction():
+    layer = random_layer(n=30)
+    cache = Eviction(scoring=Random(), decode_compression=DecodeCompression(every=1)).compress_layer(layer, 0, 2, 8)
+    first = cache.k.view[0, :, 0].clone()
+    for _ in range(60):
+        cache.update(torch.randn(1, 2, 1, 8), torch.randn(1, 2, 1, 8))
+        cache.attend(torch.randn(1, 6, 1, 8), 0.3)
+    assert not (cache.k.view[0, :, 0] == first).all(dim=1).any(), "one slot was dropped each time, never the first"
 
 
 def test_the_method_of_the_guide_drops_the_smallest_values_and_keeps_its_budget():

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from kvbench.errors import UserError
-from kvbench.methods import Eviction, TriAttention
+from kvbench.methods import DecodeCompression, Eviction, TriAttention
 from kvbench.ops.rope import Rope
+from kvbench.prefill import LayerState
 from tests.support.tiny import random_layer, tiny_model
 
 N, WINDOW = 60, 8
@@ -51,6 +52,21 @@ def test_a_kv_head_keeps_the_best_of_its_query_heads():
     best = method.scoring.votes(layer).unflatten(0, (2, 3)).amax(dim=1)
     expected = best.argsort(dim=1, descending=True, stable=True)[:, :20].sort(dim=1).values
     assert torch.equal(method.select(layer, 0, 2, 20).indices, expected)
+
+
+def test_while_decoding_it_scores_stored_keys_from_true_positions():
+    layer, budget = random_layer(n=N, rope=Rope.from_model(tiny_model())), 20
+    method = Eviction(scoring=TriAttention(observed=WINDOW), decode_compression=DecodeCompression(every=1))
+    cache = method.compress_layer(layer, 0, 2, budget)
+    stored, key, query = cache.k.view[0].clone(), torch.randn(1, 2, 1, 8), torch.randn(1, 6, 1, 8)
+    cache.update(key, key)
+    cache.attend(query, layer.scaling)
+    queries = torch.cat([layer.queries, query[0]], dim=1)[:, -WINDOW:]
+    keys = torch.cat([stored, key[0]], dim=1)
+    state = LayerState(keys, keys, layer.scaling, 6, layer.rope, queries, prompt=N + 1)
+    votes = TriAttention(observed=WINDOW).votes(state).unflatten(0, (2, 3)).mean(dim=1)
+    kept = votes.argsort(dim=1, descending=True, stable=True)[:, :budget].sort(dim=1).values
+    assert torch.equal(cache.k.view[0], keys.gather(1, kept[..., None].expand(-1, -1, 8)))
 
 
 def test_a_model_without_rotary_embeddings_is_refused():

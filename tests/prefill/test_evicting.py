@@ -170,3 +170,14 @@ def test_a_rotation_that_depends_on_the_length_is_refused():
     model.model.rotary_emb.rope_type = "dynamic"
     with pytest.raises(UserError, match=r"rotation depends on the length of the text .*, which a chunk does not know"):
         plan(16).run(model, prompt(N), Needs())
+
+
+def test_a_choice_is_told_how_long_the_text_is_beside_what_is_left_of_it():
+    told = []
+
+    def keep(layer):
+        told.append((layer.n, layer.seen))
+        return torch.arange(min(layer.n, BUDGET))[None]
+
+    EvictingPrefill(40, "first", keep).run(tiny_model(num_layers=1), prompt(N), Needs())
+    assert told == [(40, 40), (BUDGET + 40, 80), (BUDGET + 10, N)]

@@ -62,7 +62,7 @@ class IntervalLayer(DenseLayer):
         kept = selection.kept(layer)
         super().__init__(selection.of(layer.keys), selection.of(layer.values), layer.seen, kept)
         self.when, self.choose, self.batches = when, choose, batches
-        self.prompt, self.index = layer.seen, layer.index
+        self.prompt, self.index, self.rope = layer.seen, layer.index, layer.rope
         self.queries: Ring | None = None
         self.sums: Growing | None = None
         self.triggers = 0
@@ -113,7 +113,9 @@ class IntervalLayer(DenseLayer):
             self._reduce(num_attention_heads, scaling)
 
     def _reduce(self, num_attention_heads: int, scaling: Scaling) -> None:
-        state = LayerState(self.k.view[0], self.v.view[0], scaling, num_attention_heads, index=self.index)
+        state = LayerState(
+            self.k.view[0], self.v.view[0], scaling, num_attention_heads, self.rope, prompt=self.seen, index=self.index
+        )
         if self.queries is not None:
             state.queries = self.queries.rows(max(self.seen - self.queries.limit, 0), self.seen)
         if self.sums is not None:
