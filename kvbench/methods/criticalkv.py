@@ -40,8 +40,11 @@ class CriticalKV(OverScoring):
                 f"{type(self.base).__name__} has negative scores: CriticalKV multiplies scores by norms, which would "
                 "reverse their order"
             )
-        if isinstance(self.base, CriticalKV):
-            raise UserError("CriticalKV cannot be its own base: base must be another scoring")
+        if not self.base.orders_by_scores:
+            raise UserError(
+                f"{type(self.base).__name__} does not choose by one score of each token, which CriticalKV would multiply "
+                "by norms: base must be another scoring"
+            )
         super().__post_init__()
         self.needs |= Needs(value_output_norm=True)
 

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from kvbench.errors import UserError
 from kvbench.methods import (
+    NACL,
     AdaKV,
     ColumnSums,
     CriticalKV,
     Eviction,
     ExpectedAttention,
+    Finch,
     KeyDiff,
     KNorm,
     Scoring,
@@ -121,7 +123,9 @@ def test_what_the_base_says_of_itself_holds():
     [
         (lambda: CriticalKV(KNorm()), "KNorm has negative scores"),
         (lambda: CriticalKV(KeyDiff()), "KeyDiff has negative scores"),
-        (lambda: CriticalKV(CriticalKV()), "cannot be its own base"),
+        (lambda: CriticalKV(CriticalKV()), "CriticalKV does not choose by one score of each token"),
+        (lambda: CriticalKV(Finch(chunk=16)), "Finch does not choose by one score of each token"),
+        (lambda: CriticalKV(NACL()), "NACL does not choose by one score of each token"),
         (lambda: CriticalKV(first_stage=2.0), "first_stage=2.0"),
     ],
 )
