@@ -17,6 +17,7 @@ from kvbench.methods import (
     KVzip,
     PooledHeads,
     Pyramid,
+    SimLayerKV,
     SqueezeAttention,
     WindowAttention,
 )
@@ -146,4 +147,6 @@ def test_what_divides_the_budget_between_layers_itself_is_refused():
         Eviction(allocation=Pyramid(), heads=PooledHeads())
     with pytest.raises(UserError, match="divides the budget between layers itself"):
         SqueezeAttention(policy=KVZIP)
+    with pytest.raises(UserError, match="PooledHeads divides the budget by the scores of all layers, but SimLayerKV"):
+        SimLayerKV(others=Eviction(heads=PooledHeads()))
     assert not KVZIP.layerwise and not KVZIP.streams
