@@ -255,6 +255,7 @@ def test_h2o_scores_do_not_saturate_in_half_precision():
             lambda: H2O(decode="update", granularity="query_head", storage=Dense("union")),
             "needs dense, unfolded storage",
         ),
+        (lambda: H2O(decode="update", granularity="layer"), "it needs granularity=kv_head or query_head, not layer"),
         (lambda: StreamingLLM(rope="rolling"), "needs decode=evict"),
         (lambda: StreamingLLM(sinks=-1), "sinks=-1"),
     ],

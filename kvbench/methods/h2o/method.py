@@ -87,6 +87,11 @@ class H2O(Eviction):
             raise UserError("decode=update evicts single tokens from a layer's store: it needs dense, unfolded storage")
         if self.heads != EqualHeads():
             raise UserError("decode=update evicts a token of every head at once: it needs heads EqualHeads")
+        if self.granularity == "layer":
+            raise UserError(
+                "decode=update keeps the sums of each head and evicts by them: it needs granularity=kv_head or query_head, "
+                "not layer"
+            )
         if self.group_reduce != "mean":
             raise UserError(
                 "decode=update adds the mean of a group's attention to each new token: it needs group_reduce=mean, "
