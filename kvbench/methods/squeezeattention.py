@@ -56,6 +56,12 @@ class SqueezeAttention(Method):
                 f"policy={name} divides the budget between layers itself: SqueezeAttention needs a policy that gives "
                 "every layer the same, for example StreamingLLM, or an Eviction with allocation Uniform"
             )
+        when = getattr(self.policy, "decode_compression", None)
+        if when is not None and (when.budget is not None or when.of != "prompt"):
+            raise UserError(
+                f"policy's decode_compression has budget={when.budget} and of={when.of}, but SqueezeAttention divides a share "
+                "of the prompt between layers: it needs budget=null and of=prompt"
+            )
         self.needs = Needs(hidden_similarity=True) | self.policy.needs
         self.compress_at = self.policy.compress_at
         self.full_cache_tokens = self.policy.full_cache_tokens

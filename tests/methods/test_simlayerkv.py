@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.settings import build_settings
-from kvbench.methods import Dense, Eviction, FullKV, SimLayerKV, StreamingLLM, WindowAttention
+from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.methods import DecodeCompression, Dense, Eviction, FullKV, SimLayerKV, StreamingLLM, WindowAttention
 from kvbench.methods.selection import sinks_and_recent
 from kvbench.ops.attention_mass import attention_mass
 from kvbench.prefill import Needs, PrefillState, prefill
@@ -236,6 +236,12 @@ def test_meaningless_choices_are_refused_in_one_line(arguments, word):
     with pytest.raises(UserError, match=word) as error:
         SimLayerKV(**arguments)
     assert "\n" not in str(error.value)
+
+
+def test_a_ratio_counts_the_tokens_that_it_counts_for_the_eviction_of_the_other_layers():
+    method = SimLayerKV(others=Eviction(decode_compression=DecodeCompression(of="total", prompt="whole")))
+    assert Setting("both", method, "{}", ratio=0.5).requested_tokens(n := 100, new_tokens=300) == (n + 300) / 2
+    assert method.compress_at == "while_decoding"
 
 
 def test_one_layer_alone_cannot_be_ranked():

@@ -94,6 +94,8 @@ class SimLayerKV(Method):
         self.takes_budget = evicts or self.delta is None
         if self.variant == "prefill":
             self.needs = Needs(window=self.w_last) | self.others.needs | self.storage.needs
+            self.compress_at, self.ratio_of = self.others.compress_at, self.others.ratio_of
+            self.takes_fractions = self.others.takes_fractions
         elif self.storage.needs != Needs():
             raise UserError(
                 "variant=decode compresses a layer after the prompt's queries are freed, but "
