@@ -42,8 +42,8 @@ class CriticalKV(OverScoring):
             )
         if not self.base.orders_by_scores:
             raise UserError(
-                f"{type(self.base).__name__} does not choose by one score of each token, which CriticalKV would multiply "
-                "by norms: base must be another scoring"
+                f"{type(self.base).__name__} does not choose by one score of each token, which CriticalKV could "
+                "multiply: base must be another scoring"
             )
         super().__post_init__()
         self.needs |= Needs(value_output_norm=True)

@@ -59,8 +59,8 @@ class SqueezeAttention(Method):
         when = getattr(self.policy, "decode_compression", None)
         if when is not None and (when.budget is not None or when.of != "prompt"):
             raise UserError(
-                f"policy's decode_compression has budget={when.budget} and of={when.of}, but SqueezeAttention divides a share "
-                "of the prompt between layers: it needs budget=null and of=prompt"
+                f"policy's decode_compression has budget={when.budget} and of={when.of}, but SqueezeAttention divides "
+                "a share of the prompt between layers: it needs budget=null and of=prompt"
             )
         self.needs = Needs(hidden_similarity=True) | self.policy.needs
         self.compress_at = self.policy.compress_at

@@ -240,8 +240,14 @@ def test_squeezed_layers_can_be_quantised_too():
         ({"policy": FullKV()}, "policy=FullKV takes no budget"),
         ({"policy": Eviction(allocation=Pyramid())}, "policy=Eviction divides the budget between layers itself"),
         ({"policy": SqueezeAttention()}, "policy=SqueezeAttention divides"),
-        ({"policy": Eviction(decode_compression=DecodeCompression(of="total"))}, "budget=None and of=total, but Squeeze"),
-        ({"policy": StreamingLLM(decode_compression=DecodeCompression(budget=40))}, "it needs budget=null and of=prompt"),
+        (
+            {"policy": Eviction(decode_compression=DecodeCompression(of="total"))},
+            "budget=None and of=total, but Squeeze",
+        ),
+        (
+            {"policy": StreamingLLM(decode_compression=DecodeCompression(budget=40))},
+            "it needs budget=null and of=prompt",
+        ),
         ({"policy": StreamingLLM(storage=MiniCache())}, "MiniCache needs the same tokens in every layer"),
     ],
 )

@@ -89,8 +89,7 @@ class H2O(Eviction):
             raise UserError("decode=update evicts a token of every head at once: it needs heads EqualHeads")
         if self.granularity == "layer":
             raise UserError(
-                "decode=update keeps the sums of each head and evicts by them: it needs granularity=kv_head or query_head, "
-                "not layer"
+                "decode=update evicts by the sums of each head: it needs granularity=kv_head or query_head, not layer"
             )
         if self.group_reduce != "mean":
             raise UserError(

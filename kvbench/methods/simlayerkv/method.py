@@ -83,8 +83,8 @@ class SimLayerKV(Method):
             refuse_weighted(self.others.allocation, "SimLayerKV")
             if self.others.heads.pools_layers:
                 raise UserError(
-                    f"{type(self.others.heads).__name__} divides the budget by the scores of all layers, but SimLayerKV "
-                    "compresses each layer by itself: it needs other budgets of heads, for example EqualHeads"
+                    f"{type(self.others.heads).__name__} divides the budget by the scores of all layers, but SimLayerKV"
+                    " compresses each layer by itself: it needs other budgets of heads, for example EqualHeads"
                 )
             if self.others.granularity == "kv_head":
                 refuse_union(self.storage, "granularity=kv_head")
