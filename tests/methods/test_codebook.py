@@ -216,6 +216,16 @@ def test_keys_before_rope_turn_into_the_models_own_keys(family):
         assert plain.allclose(projected, atol=1e-5)
 
 
+@pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
+def test_a_layer_without_any_token_reads_as_the_decoded_ones(scope):
+    """The top of a steep pyramid, at a small budget of a scoring that protects no token."""
+    cache = Codebook(scope=scope).store(similar_layer(), Selection(torch.empty(2, 0, dtype=torch.int64), 0))
+    keys, values = torch.randn(2, 1, 2, 1, 8)
+    cache.update(keys, values)
+    out = cache.attend(torch.randn(1, 6, 1, 8), 0.3)
+    torch.testing.assert_close(out, values.repeat_interleave(3, dim=1))
+
+
 def test_prefill_state_is_left_alone():
     layer = similar_layer(window=8)
     keys, values = layer.keys.clone(), layer.values.clone()

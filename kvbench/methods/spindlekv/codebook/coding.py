@@ -92,7 +92,7 @@ def cover(
     index = rows.index.view(len(layers), -1)
 
     def covered(x: Tensor, theta: float) -> Covers:
-        x = x.view(*rows.index.shape, -1)
+        x = x.view(*rows.index.shape, x.shape[-1])
         parts = set_groups(len(x), cover_bytes(*x.shape[1:]), x.device)
         covers = [greedy_covers(x[part], rows.lengths[part], rows.counts[part], float(theta)) for part in parts]
         return covers[0] if len(covers) == 1 else Covers(*map(torch.cat, zip(*covers, strict=True)))
