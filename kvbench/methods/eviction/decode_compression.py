@@ -29,7 +29,8 @@ class DecodeCompression(Stated):
     prompt   cut: the prompt is cut to the setting's ratio or budget after prefill, as without decode_compression.
              whole: it is kept until the first reduction, which a short answer may never reach.
     of       the tokens that the setting's ratio counts if `budget` is null. prompt: the prompt's. total: the prompt's
-             and the largest number of new tokens. seen: the tokens read so far, so that the budget grows.
+             and the largest number of new tokens. seen: the tokens read so far, so that the budget grows; if a short
+             prompt raised the ratio to the method's smallest budget (`floored`), it grows in proportion to that.
     counts   decoded: passes are counted from the end of the prompt. seen: a pass reduces if the length of the text is
              a multiple of `every` (R-KV's code).
     slots    position: stored tokens keep the order of the text. score: they are stored in the order of their scores, as
