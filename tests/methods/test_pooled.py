@@ -10,6 +10,7 @@ from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods import (
     AdaKV,
+    ColumnSums,
     CriticalKV,
     Eviction,
     FullKV,
@@ -138,6 +139,13 @@ def test_a_ratio_of_one_decodes_fullkvs_tokens(chosen):
     compressed = [source.compress(one, 80) for one in (chosen, FullKV())]
     zipped, full = (generate(model, x.caches, x.logits, 20, frozenset()).tokens for x in compressed)
     assert zipped == full
+
+
+def test_a_fraction_of_a_token_does_not_change_how_many_recent_ones_a_scoring_keeps():
+    """H2O's window is half of a budget, which the released threshold takes as ratio·n."""
+    state, method = random_state(3, n=60), Eviction(scoring=ColumnSums(), heads=PooledHeads("official"))
+    for cache in method.compress(state, 18.9):
+        assert min(cache.kept.per_head) >= 9
 
 
 def test_what_divides_the_budget_between_layers_itself_is_refused():

@@ -46,8 +46,8 @@ class Scoring(Stated, ABC):
         return self.window
 
     def window_of(self, budget: int) -> int:
-        """`protected`. Raises UserError unless it is a number of tokens."""
-        window: object = self.protected(budget)
+        """`protected`, of whole tokens: heads may take a fraction. Raises UserError unless it is a number of tokens."""
+        window: object = self.protected(int(budget + 1e-9))  # 1e-9: float noise
         if isinstance(window, Integral) and int(window) >= 0:
             return int(window)
         raise UserError(
