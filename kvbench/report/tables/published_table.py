@@ -23,13 +23,20 @@ def published_tables(experiment: Experiment, models: Sequence[str] = ()) -> list
     shown = [model for model in printed if not models or model in models]
     if not shown:
         raise UserError(f"{experiment.paper} {experiment.item} has no model {', '.join(models)}: {', '.join(printed)}")
-    errors = [f"Known error: {text}" for text in errata(experiment.published)["text"]]
-    *tables, last = [_table(experiment, model, values[values["model"] == model]) for model in shown]
+    errors = [f"Known error: {text}" for text in errata(experiment.published)["text"].unique()]
+    names = _names(values)
+    *tables, last = [_table(experiment, model, values[values["model"] == model], names) for model in shown]
     return [*tables, replace(last, notes=[SOURCE, *errors])]
 
 
-def _table(experiment: Experiment, model: str, values: pd.DataFrame) -> TextTable:
+def _names(values: pd.DataFrame) -> list[str]:
+    """The fields that name a row: the paper's label and setting, or where several methods share these, as in tables
+    with a column for each method, the method and its setting."""
     names = [name for name in ("row", "setting") if values[name].ne("").any()] or ["method"]
+    return ["method", "setting"] if values.duplicated(["model", *names, "column"]).any() else names
+
+
+def _table(experiment: Experiment, model: str, values: pd.DataFrame, names: list[str]) -> TextTable:
     columns = list(dict.fromkeys(values["column"]))
     rows = []
     for labels, row in values.groupby(names, sort=False):

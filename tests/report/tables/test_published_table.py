@@ -1,12 +1,16 @@
 """The published values by themselves, without records."""
 
+from dataclasses import replace
+
 import pytest
 
 from kvbench.configuration import Experiment
 from kvbench.errors import UserError
 from kvbench.papers.command_line import configurations
+from kvbench.papers.published import published
 from kvbench.report.tables.command import main
 from kvbench.report.tables.published_table import SOURCE, published_tables
+from kvbench.report.tables.text_table import MISSING
 
 pytestmark = pytest.mark.heavy
 
@@ -24,6 +28,25 @@ def test_rows_and_columns_are_those_of_the_paper_with_its_known_errors():
     assert table.title == "PyramidKV Table 1, as published · llama3-8b"
     assert table.header[:3] == ["row · setting", "narrativeqa", "qasper"]
     assert table.rows[0][:3] == ["FKV · Full", "25.70", "29.75"]
+
+
+def test_methods_that_share_a_line_of_the_paper_have_a_row_each():
+    (table, *_) = published_tables(experiment("pyramidkv_table11"))
+    assert table.header == ["method · setting", "needle"]
+    assert table.rows[:4] == [
+        ["full · 64", "100.00"],
+        ["pyramidkv · 64", "80.50"],
+        ["snapkv · 64", "43.90"],
+        ["h2o · 64", "48.40"],
+    ]
+
+
+@pytest.mark.parametrize("item", ["pyramidkv_table7", "simlayerkv_table2", "simlayerkv_table7", "spindlekv_table10"])
+def test_tables_have_every_published_value_and_each_known_error_once(item):
+    tables = published_tables(replace(experiment("pyramidkv_table11"), published=item))
+    cells = [cell for table in tables for row in table.rows for cell in row[1:] if cell != MISSING]
+    assert sorted(cells) == sorted(published(item)["printed"])
+    assert len(set(tables[-1].notes)) == len(tables[-1].notes)
 
 
 def test_the_command_prints_them_and_writes_nothing(capsys, tmp_path, monkeypatch):
