@@ -102,7 +102,7 @@ def _words(fact: str, value: object) -> str:
 
 def _board(properties: Mapping[str, Any], facts: str, records: pd.DataFrame) -> Board:
     labelled = with_labels(records)
-    measure = next(iter(labelled["scores"].iloc[0]))
+    measure = next(name for scores in labelled["scores"] for name in scores)  # without an answer there is none
     labelled = labelled[[measure in scores for scores in labelled["scores"]]]
     samples = labelled["sample"].nunique()
     rows = []

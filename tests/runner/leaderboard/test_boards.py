@@ -93,6 +93,17 @@ def test_a_setting_without_all_samples_is_shown_and_not_ranked(tmp_path):
     assert "snapkv" not in set(ranked(board, 0.5)["method"])
 
 
+def test_samples_without_an_expected_answer_are_no_part_of_a_board(tmp_path):
+    cfg = configuration()
+    made = records_of(cfg, lambda setting, task, i: SCORES[setting.name], samples=3)
+    first = made[0]["sample"]
+    unscored = [record | {"scores": {} if record["sample"] == first else record["scores"]} for record in made]
+    write_run(tmp_path / "one", cfg, unscored)
+    (board,) = read(tmp_path)
+    assert (board.measure, board.samples) == ("score", 2)
+    assert board.settings.set_index("method")["score"].to_dict() == SCORES
+
+
 def test_without_an_interval_there_is_no_rank(tmp_path):
     hand_in(tmp_path / "one", samples=1)
     (board,) = read(tmp_path)
