@@ -116,6 +116,8 @@ def test_the_readme_lists_every_file_with_its_number_of_figures(figures):
         for name, frame in figures.groupby("name", sort=False)
     ]
     assert listed == [(*row, str(lost or "")) for *row, lost in counted]
+    lost = figures["printed"].eq("").sum()
+    assert f"| all | | | {len(figures) - lost} | {lost} |" in text
 
 
 def test_an_unknown_item_is_refused_with_the_known_ones():
