@@ -80,3 +80,5 @@ def machine() -> dict[str, Any]:
 
 
 PLACE = ["length", "new_tokens", "batch"]
+# Times of different machines, threads or versions of torch are not compared.
+MEASURED_ON = ["machine", "threads", "torch"]

@@ -4,10 +4,10 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.benchmarks.speed import PLACE
+from kvbench.benchmarks.speed import MEASURED_ON, PLACE
 from kvbench.errors import UserError
 from kvbench.records.load import load_for_command
-from kvbench.report.tables.speed_table import MEASURED_ON, speeds
+from kvbench.report.tables.speed_table import speeds
 from kvbench.utils.text import count
 
 SETTING = ["setting", "parameters"]

@@ -1,9 +1,11 @@
 """Published times and memory beside a run's."""
 
+import pytest
+
 from kvbench.configuration import Experiment
 from kvbench.papers.comparison import compare_speed
 from kvbench.papers.experiment import load
-from kvbench.report.tables.speed_table import speeds
+from kvbench.report.tables.speed_table import published_table, speeds
 from tests.support.speed_runs import frame_of
 
 
@@ -22,6 +24,25 @@ def test_published_times_stand_beside_ours_of_the_same_place():
     assert compared[["published", "ours"]].values.tolist() == [[18.47, 10.0], [18.25, 9.0], [34.69, 9.5]]
     assert compared["ours_over_first"].tolist() == [1.0, 0.9, 1.0]
     assert set(used["model"]) == {"llama3-8b"}
+
+
+@pytest.mark.parametrize("other", [{"batch": 8}, {"machine": "another"}, {"decode_engine": "graph"}], ids=str)
+def test_times_are_divided_by_those_of_the_same_batch_machine_and_engine(other):
+    ours = frame_of(
+        *({"method": name, "machine": "one", **where, "latency_seconds": seconds}
+          for where, seconds_of in (({}, (10.0, 9.0)), (other, (40.0, 20.0)))
+          for name, seconds in zip(("pyramidkv_paper_h2o", "pyramidkv_paper_snapkv"), seconds_of, strict=True)),
+    )  # fmt: skip
+    paper = experiment("pyramidkv_table7")
+    compared, used = compare_speed(speeds(ours), paper, "llama3-8b")
+    assert sorted(zip(compared["ours"], compared["ours_over_first"], strict=True)) == [
+        (9.0, 0.9),
+        (10.0, 1.0),
+        (20.0, 0.5),
+        (40.0, 1.0),
+    ]
+    (name,) = other
+    assert name.removeprefix("decode_") in published_table(compared, used, paper).header
 
 
 def test_allocation_and_selection_stand_beside_table_6():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from kvbench.benchmarks.speed import LARGEST, PLACE
+from kvbench.benchmarks.speed import LARGEST, MEASURED_ON, PLACE
 from kvbench.configuration import Experiment
 from kvbench.configuration.conf import titled
 from kvbench.papers.published import errata, footnotes
@@ -14,8 +14,6 @@ from kvbench.report.tables.text_table import MISSING, TextTable, number, write_t
 from kvbench.utils.text import count
 
 BASELINE = "full"
-# Times of different machines, threads or versions of torch are not compared, and stand in tables of their own.
-MEASURED_ON = ["machine", "threads", "torch"]
 MIB = 2**20
 
 _FROM_RECORDS = (
@@ -135,10 +133,15 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
 
 
 def published_table(compared: pd.DataFrame, used: pd.DataFrame, experiment: Experiment) -> TextTable:
-    """What `papers.comparison.compare_speed` found, as text; `used` are the published values behind it."""
-    texts = ("setting", "length", "new_tokens", "column", "unit")
+    """What `papers.comparison.compare_speed` found, as text; `used` are the published values behind it.
+
+    Batch, machine and engine have columns where several were measured.
+    """
+    varied = [name for name in ("batch", *MEASURED_ON, "decode_engine") if compared[name].nunique(dropna=False) > 1]
+    texts = ("setting", "length", "new_tokens", *varied, "column", "unit")
     numbers = ("published", "ours", "published_over_first", "ours_over_first")
-    header = "setting;prompt;new;quantity;unit;published;ours;published over first;ours over first".split(";")
+    header = ["setting", "prompt", "new", *(name.removeprefix("decode_") for name in varied), "quantity", "unit"]
+    header += ["published", "ours", "published over first", "ours over first"]
     rows = [
         [
             *(str(row[name]) for name in texts),
