@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 from kvbench.errors import UserError, on_disk
 
 ROW_ON_DISK = 8  # bytes of the smallest compressed row: its key is a hash of 64 bits
-MOST_BYTES, BYTES_A_ROW = 2**25, 2**15  # decompressed: the larger of the two limits holds
-MOST_VALUES, VALUES_A_ROW = 2**22, 2**14  # the same for the values of all columns, including values in lists
+# Decompressed: the largest of a file's least limit, a limit for each row, and one for each byte on disk, which long
+# answers need. The last allows no more than as many rows as the file could have.
+MOST_BYTES, BYTES_A_ROW, BYTES_A_BYTE = 2**25, 2**15, 2**11
+MOST_VALUES, VALUES_A_ROW, VALUES_A_BYTE = 2**22, 2**14, 2**8  # the values of all columns, including values in lists
 BATCH_BYTES = 2**26  # of rows decoded together
 BATCH_ROWS = 1024
 # Types of a pack's columns; timestamps, extensions and nested lists are not allowed.
@@ -53,7 +55,7 @@ def read_table(path: Path) -> Table:
     if unknown := [field.name for field in schema if not _known(field.type)]:
         raise UserError(f"{path}: column {unknown[0]!r} has type {schema.field(unknown[0]).type}, which no pack has")
     _check_size(path, file.metadata, size)
-    return Table(dict(schema.metadata or {}), _rows(path, file))
+    return Table(dict(schema.metadata or {}), _rows(path, file, size))
 
 
 def _known(kind: pa.DataType) -> bool:
@@ -74,22 +76,22 @@ def _check_size(path: Path, about: pq.FileMetaData, size: int) -> None:
     unpacked = sum(group.total_byte_size for group in groups)
     for what, amount, most in (
         ("rows", about.num_rows, size // ROW_ON_DISK),
-        ("values", values, most_of(MOST_VALUES, VALUES_A_ROW, about.num_rows)),
-        ("bytes, decompressed", unpacked, most_of(MOST_BYTES, BYTES_A_ROW, about.num_rows)),
+        ("values", values, max(MOST_VALUES, VALUES_A_ROW * about.num_rows, VALUES_A_BYTE * size)),
+        ("bytes, decompressed", unpacked, most_bytes(about, size)),
     ):
         if not 0 <= amount <= most:
             raise UserError(f"{path} has {amount:,} {what}: a pack of its size has at most {most:,}")
 
 
-def most_of(least: int, each: int, rows: int) -> int:
-    """`each` for every row, and `least` where there are few."""
-    return max(least, each * rows)
+def most_bytes(about: pq.FileMetaData, size: int) -> int:
+    """Of a file of so many bytes on disk, decompressed."""
+    return max(MOST_BYTES, BYTES_A_ROW * about.num_rows, BYTES_A_BYTE * size)
 
 
-def _rows(path: Path, file: pq.ParquetFile) -> Iterator[dict[str, Any]]:
+def _rows(path: Path, file: pq.ParquetFile, size: int) -> Iterator[dict[str, Any]]:
     about, decoded = file.metadata, 0
     largest = max([about.row_group(index).total_byte_size for index in range(about.num_row_groups)], default=0)
-    most = most_of(MOST_BYTES, BYTES_A_ROW, about.num_rows)
+    most = most_bytes(about, size)
     rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(largest, 1)))  # each can repeat all that its group has
     try:
         for batch in file.iter_batches(rows):

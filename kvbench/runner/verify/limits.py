@@ -13,7 +13,8 @@ from kvbench.records.store import record_files
 from kvbench.utils.regular_files import open_regular
 
 LINE = 2**20  # bytes of a record or a sample; one with tokens of each head in 128 layers has a tenth of that
-LINES, A_LINE = 2**25, 2**15  # bytes of a file, and for each of its lines: the larger limit holds
+# Bytes of a file, and for each of its lines: the larger limit holds. AIME's answers have 32,768 tokens, and all may.
+LINES, A_LINE = 2**25, 2**19
 MANIFESTS = 2**25  # bytes of all manifests of a folder
 MOST_MANIFESTS = 4096
 SETTINGS = 4096  # of a run's request

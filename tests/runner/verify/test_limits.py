@@ -20,6 +20,7 @@ from kvbench.runner.verify import limits
 from kvbench.runner.verify.checks import verify
 from kvbench.runner.verify.counted_tokenizer import CountedTokenizer
 from kvbench.runner.verify.verdict import Verdict
+from kvbench.utils.hashing import digest
 from tests.support.command import kvbench
 from tests.support.records import record
 
@@ -49,6 +50,7 @@ def test_a_text_that_many_rows_repeat_is_decoded_a_few_rows_at_a_time(tmp_path, 
     """A dictionary holds the text once, so that the file and its pages are small."""
     monkeypatch.setattr(bounded_parquet, "MOST_BYTES", 2**20)
     monkeypatch.setattr(bounded_parquet, "BYTES_A_ROW", 2**10)
+    monkeypatch.setattr(bounded_parquet, "BYTES_A_BYTE", 2**3)
     monkeypatch.setattr(bounded_parquet, "BATCH_BYTES", 2**20)
     keys = [hashlib.sha256(bytes([number % 256, number // 256])).hexdigest() for number in range(1000)]
     path = pack(tmp_path / "pack", pa.table({"key": keys, "prediction": ["x" * 2**17] * 1000}))
@@ -92,6 +94,25 @@ def test_an_honest_pack_is_far_within_all_limits(tmp_path):
         del one["checksum"]
     write_records(tmp_path / PACK, made)
     assert read_records(tmp_path / PACK).records == made
+
+
+LONG = 2**15  # tokens of AIME's longest answers, of which many may end in a loop
+
+
+@pytest.mark.parametrize(
+    "tokens", [[(n * n * 7919) % 150_000 for n in range(LONG)], [220] * LONG], ids=["text", "loop"]
+)
+def test_records_of_long_answers_are_within_all_limits(tokens, tmp_path, monkeypatch):
+    for limit in ("MOST_BYTES", "MOST_VALUES"):  # for many records these are nothing
+        monkeypatch.setattr(bounded_parquet, limit, 0)
+    monkeypatch.setattr(limits, "LINES", 0)
+    made = [record(sample=name, key=digest(name), tokens=tokens, prediction="word" * LONG) for name in ("a", "b", "c")]
+    for one in made:
+        one.pop("checksum", None)
+    write_records(tmp_path / PACK, made)
+    assert read_records(tmp_path / PACK).records == made
+    (tmp_path / RECORDS).write_bytes(b"".join(map(to_line, made)))
+    limits.check_sizes(tmp_path)
 
 
 def test_a_line_longer_than_any_record_is_refused_and_not_read(tmp_path, monkeypatch):
