@@ -8,9 +8,10 @@ from kvbench.benchmarks import Benchmark, Sample
 from kvbench.errors import UserError
 from kvbench.evaluation.prompts import AnyModel, tokenise
 from kvbench.records.load import PROPERTIES
+from kvbench.records.provenance import ADDED
 from kvbench.records.schema import MethodRecord
 
-OURS = frozenset(MethodRecord.model_fields)
+OURS = frozenset(MethodRecord.model_fields) | ADDED
 
 
 def check_samples(
@@ -37,7 +38,7 @@ def _check_sample(
     loaded: AnyModel, benchmark: Benchmark, sample: Sample, question: str, columns: Collection[str]
 ) -> None:
     if clashes := sample.meta.keys() & columns:
-        raise UserError(f"sample {sample.id!r}: meta cannot have {min(clashes)!r}, a field of every record")
+        raise UserError(f"sample {sample.id!r}: meta cannot have {min(clashes)!r}, a column of every record")
     for name in PROPERTIES:
         if isinstance(value := sample.meta.get(name), list | dict):
             raise UserError(f"sample {sample.id!r}: {name}={value!r} of its meta must be one text or number")

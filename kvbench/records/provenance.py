@@ -84,3 +84,6 @@ def manifests(*folders: str | Path) -> pd.DataFrame:
             for run, manifest in read_manifests(folder)[0].items()
         ]
     )
+
+
+ADDED = frozenset({"folder", *provenance({})})  # columns that `load` adds to every record

@@ -16,6 +16,7 @@ from kvbench.evaluation.check_samples import OURS, check_turns
 from kvbench.evaluation.prompts import AnyModel
 from kvbench.evaluation.record import Failure
 from kvbench.models import ModelSpec, probe, weights_format
+from kvbench.records.provenance import ADDED
 from kvbench.records.schema import EngineRecord, ServeRecord
 from kvbench.records.store import Store
 from kvbench.runner.engines import check_conversations, connected, described_engines
@@ -87,6 +88,7 @@ class OfProbes(Kind):
 @dataclass(frozen=True)
 class OfSpeed(Kind):
     experiment: Experiment | None  # its published values stand beside the measured ones
+    columns = OURS - ADDED  # its samples name the version of torch, on which times depend
     goes_on = ("report",)
     compares = False
 
@@ -100,7 +102,7 @@ class OfSpeed(Kind):
 
 
 class OfEngines(Kind):
-    columns = frozenset(EngineRecord.model_fields)
+    columns = frozenset(EngineRecord.model_fields) | ADDED
     goes_on = ("report", "compare")
 
     def stand_in(self, spec: ModelSpec, settings: Sequence[Any], benchmark: Benchmark) -> AnyModel:

@@ -182,9 +182,10 @@ def test_a_prompt_that_is_too_long_is_found_before_the_first_is_run(written, emb
         check_samples(embedded, benchmark, benchmark.samples(None), "visible")
 
 
-def test_columns_of_a_row_cannot_replace_fields_of_the_record(written, embedded):
-    benchmark = written(ROW | {"meta": {"r_bytes": 0.1}})
-    with pytest.raises(UserError, match="row 1: sample '1': meta cannot have 'r_bytes', a field of every record"):
+@pytest.mark.parametrize("name", ["r_bytes", "device", "folder"])  # the last two are of the run, which load adds
+def test_columns_of_a_row_cannot_replace_those_of_the_record_or_its_run(name, written, embedded):
+    benchmark = written(ROW | {"meta": {name: "phone"}})
+    with pytest.raises(UserError, match=f"row 1: sample '1': meta cannot have '{name}', a column of every record"):
         check_samples(embedded, benchmark, benchmark.samples(None), "visible")
 
 
