@@ -207,6 +207,26 @@ def test_distances_of_methods_are_from_fullkv(capsys, tmp_path):
     assert "--max-kl: no record has kl" in mistake(capsys, folder, "--baseline", "h2o 0.2", "--max-kl", "0.1")
 
 
+@pytest.mark.parametrize(
+    "other, told",
+    [({"manifest": {"dtype": "torch.bfloat16"}}, "–"), ({"tokens": [2]}, "–"), ({}, "0.5")],
+    ids=["another dtype", "another answer of FullKV", "the same answer of the same model"],
+)
+def test_distances_of_another_run_are_from_its_own_fullkv(other, told, capsys, tmp_path):
+    for name, change in {"before": {}, "after": other}.items():
+        made = [
+            record(f"s{i}", setting, 1.0, tokens=change.get("tokens", [1]), distance={"top1": top1, "kl": kl})
+            for i in range(40)
+            for setting, top1, kl in (("full", 1.0, 0.0), ("snapkv 0.2", 0.5, 0.5))
+        ]
+        write_run(tmp_path / name, made, manifests=[manifest() | change.get("manifest", {})])
+    kvbench("compare", tmp_path / "before", tmp_path / "after", "--baseline", "before: full", "--max-kl", 0.1)
+    printed = capsys.readouterr().out
+    assert line(printed, "before: snapkv 0.2").split()[-3] == "0.5"
+    assert line(printed, "after: snapkv 0.2").split()[-3] == told
+    assert line(printed, "after: full").endswith("within" if told == "0.5" else "undecided")
+
+
 def test_one_setting_of_two_runs_is_compared_on_their_shared_samples(capsys, tmp_path):
     before, after = run(tmp_path / "before", lambda i: 1.0), run(tmp_path / "after", lambda i: float(i % 4 > 0), n=30)
     assert kvbench("compare", before, after, "--baseline", "before: SnapKV 0.2", "--margin", "0.02") == 1

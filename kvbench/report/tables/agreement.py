@@ -7,6 +7,7 @@ import pandas as pd
 
 from kvbench.metrics.aggregate import FULL, MEASURES, tasks_of, units
 from kvbench.metrics.bootstrap import OF_SCORES, Interval, clustered
+from kvbench.records.consistency import ABOUT
 from kvbench.records.same_answer import answer_hash, same_answer
 from kvbench.report.tables.text_table import MISSING, number
 
@@ -15,6 +16,7 @@ DIVERGENCES = ("kl", "kl_at_least")
 BOUNDS = {EQUAL: OF_SCORES, **{name: MEASURES[name].bounds for name in ("top1", *DIVERGENCES)}}
 READ = ("kind", "sample", "setting", "method", "key", "scores", "prediction", "tokens", "baseline")
 DRAWN = ("sample", "task", "context_id", "unit")  # the task, context and unit of a sample
+RUN = ("folder", *ABOUT)  # a run and its model
 
 
 class Agreement(NamedTuple):
@@ -33,18 +35,19 @@ Agreements = Mapping[str, Mapping[str, Agreement]]  # by measure, then by settin
 def agreements(records: pd.DataFrame, baseline: str) -> Agreements:
     """Every measure of BOUNDS that the records have for settings other than the baseline.
 
-    A distance counts where it was measured from the baseline: from FullKV for methods, and from the very answer for
-    engines. Texts that are scored have no answers.
+    A distance counts where it was measured from the baseline: for methods from FullKV in the same run, or in one of
+    the same model with the same answer, and from the very answer for engines. Texts that are scored have no answers.
     """
-    columns = [name for name in dict.fromkeys((*READ, *DRAWN)) if name in records]
+    columns = [name for name in dict.fromkeys((*READ, *DRAWN, *RUN)) if name in records]
     rows = [row for row in records[columns].to_dict("records") if isinstance(row.get("prediction"), str)]
     references = {row["sample"]: row for row in rows if row["setting"] == baseline}
+    full = {(row.get("folder"), row["sample"]): row for row in rows if row["method"] == FULL}
     values: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for row in rows:
         reference = references.get(row["sample"])
         if reference is None or row["setting"] == baseline:
             continue
-        for measure, value in _measures(row, reference).items():
+        for measure, value in _measures(row, reference, full.get((row.get("folder"), row["sample"]))).items():
             of_sample = {name: row[name] for name in DRAWN if name in row}
             values.setdefault(measure, {}).setdefault(row["setting"], []).append(of_sample | {"value": value})
     return {
@@ -53,20 +56,28 @@ def agreements(records: pd.DataFrame, baseline: str) -> Agreements:
     }
 
 
-def _measures(row: Mapping[str, Any], reference: Mapping[str, Any]) -> dict[str, float]:
-    """The measures of one record and the baseline's record of the same sample."""
-    measured = from_baseline(row, reference)
+Row = Mapping[str, Any]
+
+
+def _measures(row: Row, reference: Row, full: Row | None) -> dict[str, float]:
+    """The measures of one record and the baseline's record of the same sample; `full` is FullKV's of the same run."""
+    measured = from_baseline(row, reference, full)
     distances = {name: row["scores"][name] for name in BOUNDS if measured and name in row["scores"]}
     answered = "nll" not in row["scores"]
     return ({EQUAL: float(same_answer(row, reference))} if answered else {}) | distances
 
 
-def from_baseline(row: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
+def from_baseline(row: Row, reference: Row, full: Row | None) -> bool:
     """Whether a record's distance is from the baseline's answer."""
     if row["kind"] != "engine":
-        return bool(reference["method"] == FULL)
+        return reference["method"] == FULL and full is not None and (full is reference or _alike(full, reference))
     compared_with = row.get("baseline")
     return isinstance(compared_with, str) and compared_with.endswith(f" {answer_hash(reference)}")
+
+
+def _alike(full: Row, other: Row) -> bool:
+    """Whether FullKV of two runs is one model that gave one answer, so that distances from both are the same."""
+    return same_answer(full, other) and all(str(full.get(name)) == str(other.get(name)) for name in ABOUT)
 
 
 def _agreement(rows: pd.DataFrame, bounds: Interval) -> Agreement:
