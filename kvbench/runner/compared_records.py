@@ -7,7 +7,7 @@ import pandas as pd
 
 from kvbench.configuration.conf import titled
 from kvbench.errors import UserError, unknown
-from kvbench.metrics.aggregate import SMALLER_IS_BETTER, with_distances
+from kvbench.metrics.aggregate import DISTANCES, SMALLER_IS_BETTER, with_distances
 from kvbench.records.load import gather_for_command
 from kvbench.report.page.labels import with_labels
 from kvbench.report.page.run_data import find_runs, without_outputs
@@ -16,7 +16,8 @@ from kvbench.runner.compared_prompts import Run, check_same_prompts
 
 def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, str | None]:
     """The records of all runs with distinct settings, and the metric to compare; None where the runs share no metric
-    whose larger values are better.
+    whose larger values are better. Of several runs it is a score unless it is named: distances are from each run's own
+    FullKV, which has the best ones whatever it answers.
     """
     folders = find_runs(runs)
     names = [folder.resolve().name for folder in folders]
@@ -40,7 +41,7 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
     records = pd.concat(frames, ignore_index=True)
     _check_same_samples(records)
     check_same_prompts(compared)
-    return records, metric or next(iter(shared), None)
+    return records, metric or next((name for name in shared if len(folders) == 1 or name not in DISTANCES), None)
 
 
 def _check_same_samples(records: pd.DataFrame) -> None:
