@@ -187,14 +187,19 @@ def brought_by(group: str, name: str) -> str:
 def titled(label: str) -> str:
     """A setting's label with the title of its method instead of the name: "SnapKV 0.2" for "snapkv 0.2".
 
-    Labels begin with a name of conf/method, or of --config-dir, whose file may have a `title`; others stay as they are.
+    Labels begin with a name of conf/method, or of --config-dir, whose file may have a `title`; others stay as they are,
+    and so does the name of a file outside of conf/ whose title another file has, from which it may be copied.
     """
     name, space, rest = label.partition(" ")
     if not re.fullmatch(r"[\w.-]+", name):
         return label
     paths = (folder / "method" / f"{name}.yaml" for folder in (*_more, *folders()))
     path = next((path for path in paths if path.is_file()), None)
-    return label if path is None else f"{_text(path, 'method', 'title') or name}{space}{rest}"
+    if path is None or not (title := _text(path, "method", "title")):
+        return label
+    others = () if path.is_relative_to(CONF) else (file for other, file in _files("method").items() if other != name)
+    alone = all(_text(file, "method", "title") != title for file in others)
+    return f"{title if alone else name}{space}{rest}"
 
 
 def _text(path: Path, group: str, key: str) -> str:

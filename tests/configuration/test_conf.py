@@ -28,6 +28,16 @@ def test_a_file_has_no_title_from_the_file_that_it_begins_with(tmp_path):
         assert titled("snapkv_mine 0.2") == "snapkv_mine 0.2"
 
 
+def test_a_copied_file_whose_title_stayed_has_its_name(tmp_path):
+    (tmp_path / "method").mkdir()
+    for name, title in {"snapkv_copy": "SnapKV", "snapkv_new": "SnapKV (new)"}.items():
+        file = tmp_path / "method" / f"{name}.yaml"
+        file.write_text(f"# @package method.{name}\ndefaults: [snapkv@_here_, _self_]\ntitle: {title}\n")
+    with more_configuration(tmp_path):
+        titles = [titled(name) for name in ("snapkv 0.2", "snapkv_copy 0.2", "snapkv_new 0.2")]
+    assert titles == ["SnapKV 0.2", "snapkv_copy 0.2", "SnapKV (new) 0.2"]
+
+
 def test_titles_are_no_parameters_of_methods():
     settings = build_settings(method_configs(*NAMES), 0.5, None)
     assert not any('"title"' in setting.parameters or '"about"' in setting.parameters for setting in settings)
