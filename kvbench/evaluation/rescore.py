@@ -40,6 +40,7 @@ class Scored:
     sample: str
     scores: Mapping[str, float]
     stored: Mapping[str, float] | None = None  # the scores in a record
+    parameters: str = "{}"  # a record's, as JSON: several sets of them may have one setting's name
 
     @property
     def row(self) -> Row:
@@ -136,7 +137,8 @@ def _from_record(record: Mapping[str, Any]) -> Scored:
     task, prediction, answers = record["task"], record["prediction"], record["answers"]
     scores = {"score": score(task, prediction, answers, record.get("all_classes"))}
     scores |= companions(task, prediction, answers)
-    return Scored(record["setting"], task, record.get("bucket"), record["sample"], scores, record["scores"])
+    about = record["setting"], task, record.get("bucket"), record["sample"]
+    return Scored(*about, scores, record["scores"], str(record.get("parameters", "{}")))
 
 
 def official_means(scored: Sequence[Scored]) -> dict[Row, float]:

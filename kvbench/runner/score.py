@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbench.errors import UserError, on_disk
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out as console
 from kvbench.utils.console import print_line
 from kvbench.utils.files import write_atomically
+
+if TYPE_CHECKING:
+    from kvbench.evaluation.rescore import Scored
 
 OFFICIAL = "task scores × 100, as official scripts give them; means and averages are those of the printed scores"
 EPILOG = """\
@@ -55,7 +59,7 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
     if records := record_files(folder):
         if extended:
             raise UserError(f"--e is for TASK.jsonl files; {records[0]} already says which benchmark it is for")
-        scored = predictions.from_records(folder)
+        scored = labelled(predictions.from_records(folder))
         result: dict[str, Any] = {
             name: predictions.official_form(rows) for name, rows in rescored.by_setting(scored).items()
         }
@@ -72,3 +76,18 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
     console.print(rich_task_table(frame, OFFICIAL, digits=2))
     for note in notes:
         print_line(note)
+
+
+def labelled(scored: "Sequence[Scored]") -> "list[Scored]":
+    """The predictions under labels of their settings, as a run's own tables have them."""
+    from kvbench.report.page.labels import differences
+
+    sets: dict[str, dict[str, str]] = {}  # by setting: its sets of parameters -> what a label adds for each
+    for prediction in scored:
+        sets.setdefault(prediction.setting, {})[prediction.parameters] = ""
+    for added in sets.values():
+        added.update(zip(added, differences(list(added)), strict=True))
+    return [
+        replace(prediction, setting=prediction.setting + sets[prediction.setting][prediction.parameters])
+        for prediction in scored
+    ]

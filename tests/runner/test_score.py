@@ -215,6 +215,15 @@ def test_records_of_a_run_are_scored_again(capsys, tmp_path):
     assert result["snapkv 0.2"] == {"hotpotqa": 0, "trec": 100, "qmsum": 50}
 
 
+def test_settings_of_one_name_with_other_parameters_are_columns_of_their_own(capsys, tmp_path):
+    narrow, wide = ({"setting": "snapkv 0.2", "parameters": json.dumps({"window": size})} for size in (8, 32))
+    wrong = {"prediction": "Rome", "scores": {"score": 0.0}}
+    out = tmp_path / "scores.json"
+    printed = command(capsys, write(tmp_path, records=records(narrow, wide | wrong)), "--out", out)
+    assert cells(printed)["hotpotqa"] == ["1", "100.00", "0.00"]
+    assert [*json.loads(out.read_text())] == ["snapkv 0.2 (window=8)", "snapkv 0.2 (window=32)"]
+
+
 def test_records_that_do_not_score_as_stored_are_named(capsys, tmp_path):
     away = [{"sample": f"hotpotqa:{i}", "scores": {"score": 0.25}} for i in range(7)]
     printed = command(capsys, write(tmp_path, records=records({}, *away)))
