@@ -129,8 +129,10 @@ def from_records(folder: Path) -> list[Scored]:
         read_rows(
             path, {"benchmark": str}, check=check
         )  # before other fields are asked for, which other benchmarks' records lack
-    records = [record for path in paths for record in read_rows(path, _RECORD)]
-    return [_from_record(record) for record in _progress(records)]
+    records: dict[object, dict[str, Any]] = {}
+    for record in (record for path in paths for record in read_rows(path, _RECORD)):
+        records.setdefault(record.get("key", len(records)), record)  # of copies the first
+    return [_from_record(record) for record in _progress([*records.values()])]
 
 
 def _from_record(record: Mapping[str, Any]) -> Scored:

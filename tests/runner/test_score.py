@@ -186,7 +186,6 @@ def test_files_may_have_more_in_their_names_and_other_files_are_passed_over(caps
 
 def records(*changes: dict) -> list[dict]:
     base = {
-        "key": "k",
         "benchmark": "longbench",
         "setting": "full",
         "task": "hotpotqa",
@@ -195,7 +194,7 @@ def records(*changes: dict) -> list[dict]:
         "answers": ["Paris"],
         "scores": {"score": 1.0},
     }
-    return [base | change for change in changes]
+    return [base | {"key": f"{number}"} | change for number, change in enumerate(changes)]
 
 
 def test_records_of_a_run_are_scored_again(capsys, tmp_path):
@@ -205,7 +204,8 @@ def test_records_of_a_run_are_scored_again(capsys, tmp_path):
     summary = {"task": "qmsum", "sample": "qmsum:1", "prediction": "The cat.", "answers": ["the cat"]}
     summary |= {"scores": {"score": official("qmsum", "The cat.", ["the cat"], None), "rouge_score_l": 1.0}}
     wrong = {"prediction": "Rome", "scores": {"score": 0.0}}
-    write(tmp_path, records=records({}, classified, summary, few | wrong, few | classified, few | summary))
+    made = records({}, classified, summary, few | wrong, few | classified, few | summary)
+    write(tmp_path, records=[*made, made[0] | wrong])  # of copies the first counts, as in all tables
     out = tmp_path / "scores.json"
     printed = command(capsys, tmp_path, "--out", out)
     assert cells(printed)["hotpotqa"] == ["1", "100.00", "0.00"]
