@@ -247,16 +247,7 @@ def test_what_compressed_caches_cannot_do_is_refused(tasks, task, arguments, mor
 
 @guest
 def test_the_command_is_lm_evals_with_one_model_more(tasks, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "kvbench",
-        "lm_eval",
-        "--model",
-        "kvbench",
-        "--tasks",
-        "capitals_chosen",
-    ]
+    command = [sys.executable, "-m", "kvbench", "lm_eval", "--model", "kvbench", "--tasks", "capitals_chosen"]
     command += ["--model_args", "method=streaming_llm,ratio=0.5", "--include_path", str(tasks), "--limit", "2"]
     done = subprocess.run([*command, "--output_path", str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
