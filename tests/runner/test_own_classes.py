@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -112,3 +113,20 @@ def test_a_file_that_was_edited_after_its_class_was_imported_is_refused(edited, 
     given = ["method=full", "method._target_=edited_method.Edited", "ratio=0.3", "benchmark.depths=[50]"]
     with pytest.raises(UserError, match=r"edited_scorer.py changed after it was imported: restart Python"):
         run(*arguments(tiny_folder, tmp_path / "out", *given))
+
+
+def test_a_class_of_a_notebook_is_in_no_file_and_its_earlier_records_are_named(
+    tiny_folder, tmp_path, monkeypatch, capsys
+):
+    """They may be those of a cell before it was edited: kvbench.run would return them as the edited one's."""
+    notebook = ModuleType("__main__")  # as a kernel has it: without a file
+    monkeypatch.setitem(sys.modules, "__main__", notebook)
+    given = ["method=full", "method._target_=__main__.Edited", "ratio=0.2", "benchmark.depths=[50]"]
+    for version, warned in ((1, False), (1, True), (2, False)):
+        for cell in (SCORER.replace("SIGN", "1"), METHOD.replace("from edited_scorer import Norms\n", "")):
+            exec(cell.replace("VERSION", f"{version}"), vars(notebook))
+        folder = run(*arguments(tiny_folder, tmp_path / "out", *given))
+        said = " ".join(capsys.readouterr().err.split())
+        assert ("Edited is in no file, so an edit since records of this folder were made is not seen" in said) == warned
+        assert ("Norms is in no file" in said) == warned
+    assert "own_code" not in manifests(folder)[0]
