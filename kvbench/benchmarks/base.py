@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
+from numbers import Real
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -148,6 +150,24 @@ class Benchmark(Versioned, ABC):
     @abstractmethod
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         """A score in [0, 1] for each name in `metrics`."""
+
+    def scores(self, sample: Sample, prediction: str) -> dict[str, float]:
+        """`score`, whose numbers may be NumPy's or truth values, as a record has it.
+
+        Raises UserError for a number outside [0, 1], where no interval would hold, and for scores without the one that
+        tables rank by. Other values are left to the schema of records.
+        """
+        given: object = self.score(sample, prediction)
+        who = f"{type(self).__name__}.score returned"
+        if not isinstance(given, Mapping):
+            raise UserError(f"{who} {given!r}: a number for each name of its metrics is needed")
+        scores = {name: float(value) if isinstance(value, Real) else value for name, value in given.items()}
+        for name, value in scores.items():
+            if isinstance(value, float) and math.isfinite(value) and not 0 <= value <= 1:
+                raise UserError(f"{who} {name}={value:g}: a number from 0 to 1 is needed")
+        if scores and self.metrics and self.metrics[0] not in scores:
+            raise UserError(f"{who} {', '.join(scores)}, without {self.metrics[0]!r}, the first of its metrics")
+        return scores
 
     def place_of(self, sample: Sample) -> str:
         """Where a sample comes from, before a fault of it: "FILE, row 3"; empty where that is not known."""

@@ -65,7 +65,7 @@ def record(run: EngineRun, sample: Sample, setting: EngineSetting, answered: Ans
         "answers": list(sample.answers),
         "prediction": answered.text,
         "tokens": None if answered.tokens is None else list(answered.tokens),
-        "scores": run.benchmark.score(sample, answered.text),
+        "scores": run.benchmark.scores(sample, answered.text),
         "distance": answered.distance and dict(answered.distance),
         "top": None if answered.top is None else [dict(place) for place in answered.top],
         "reported_bytes": cache.reported,

@@ -205,7 +205,7 @@ def record(
         "answers": list(sample.answers),
         "prediction": prediction,
         "tokens": output.tokens,
-        "scores": run.benchmark.score(sample, prediction),
+        "scores": run.benchmark.scores(sample, prediction),
         "distance": distance and dict(distance),
         "target_missed": setting.method.missed(ratio, setting.requested_tokens(n) / n),
         **ratio.fields(compressed.window_bytes),

@@ -145,7 +145,7 @@ def fake_run(model):
     loaded = SimpleNamespace(
         model=model, stop_tokens=frozenset(), decode=str, spec=SimpleNamespace(name="tiny", max_length=512)
     )
-    benchmark = SimpleNamespace(name="none", score=lambda sample, prediction: {})
+    benchmark = SimpleNamespace(name="none", scores=lambda sample, prediction: {})
     return Run("run", "identity", loaded, benchmark, [])
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from kvbench.errors import Incomplete
+from kvbench.errors import Incomplete, UserError
 from kvbench.evaluation.decode import choose
 from kvbench.records import load
 from tests.support.runs import arguments, reported, run
@@ -49,4 +49,14 @@ def test_an_infinite_score_makes_no_record(tiny_folder, tmp_path, monkeypatch):
     scored = NeedleInAHaystack.score
     monkeypatch.setattr(NeedleInAHaystack, "score", lambda self, *a: dict.fromkeys(scored(self, *a), math.inf))
     with pytest.raises(Incomplete, match="6 records could not be made"):
+        run(*only((tiny_folder, tmp_path)))
+
+
+def test_a_score_in_per_cent_makes_no_record(tiny_folder, tmp_path, monkeypatch):
+    """Its interval would end at 1."""
+    from kvbench.benchmarks import NeedleInAHaystack
+
+    scored = NeedleInAHaystack.score
+    monkeypatch.setattr(NeedleInAHaystack, "score", lambda self, *a: dict.fromkeys(scored(self, *a), 57.0))
+    with pytest.raises(UserError, match=r"score returned digits=57: a number from 0 to 1 is needed"):
         run(*only((tiny_folder, tmp_path)))

@@ -1,0 +1,50 @@
+"""What a benchmark of one's own returns, as the records of a run have it."""
+
+import numpy as np
+import pytest
+
+from kvbench.benchmarks import Sample
+from kvbench.errors import UserError
+from tests.support.given import Given
+
+SAMPLE = Sample("one", "Which?", ("this",), 4)
+
+
+class Scored(Given):
+    """A benchmark whose score is `value`."""
+
+    def score(self, sample, prediction):
+        return self.value
+
+
+def scores(value: object) -> dict[str, float]:
+    benchmark = Scored([SAMPLE])
+    benchmark.value = value
+    return benchmark.scores(SAMPLE, "this")
+
+
+@pytest.mark.parametrize("value", [{"exact": np.float32(1)}, {"exact": np.int64(1)}, {"exact": True}, {"exact": 1}])
+def test_a_score_may_be_any_number_or_a_truth_value(value):
+    """A record that JSON cannot hold would end the run after its first answer."""
+    assert [*map(type, scores(value).values())] == [float] and scores(value) == {"exact": 1.0}
+
+
+@pytest.mark.parametrize(
+    "value, said",
+    [
+        ({"exact": 57.0}, "exact=57: a number from 0 to 1 is needed"),  # per cent
+        ({"exact": 1.0, "length": 12}, "length=12: a number from 0 to 1 is needed"),
+        ({"exact": -0.5}, "exact=-0.5: a number from 0 to 1 is needed"),
+        ({"exakt": 1.0}, "exakt, without 'exact', the first of its metrics"),
+        (1.0, "1.0: a number for each name of its metrics is needed"),
+    ],
+)
+def test_scores_that_no_table_could_show_are_one_line(value, said):
+    """Intervals of scores end at 0 and 1, and a table without its first metric has no scores at all."""
+    with pytest.raises(UserError) as error:
+        scores(value)
+    assert str(error.value) == f"Scored.score returned {said}"
+
+
+def test_a_sample_without_answers_has_no_scores():
+    assert scores({}) == {}
