@@ -10,7 +10,7 @@ import transformers
 
 from kvbench.benchmarks import Sample
 from kvbench.configuration import Configuration
-from kvbench.errors import Incomplete, on_disk
+from kvbench.errors import Incomplete, UserError, on_disk
 from kvbench.evaluation.check_samples import check_samples
 from kvbench.evaluation.check_templates import check_templates
 from kvbench.evaluation.prompts import AnyModel
@@ -133,7 +133,9 @@ def load_inputs(request: Request) -> tuple[AnyModel, list[Sample]]:
         loaded = stand_in or load(request.spec)
         check_longest(request.benchmark, loaded.spec)
         show(f"preparing the samples of {request.benchmark.name}")
-        return loaded, request.benchmark.samples(loaded.tokenizer)
+        if not (samples := [*request.benchmark.samples(loaded.tokenizer)]):  # a generator is read once
+            raise UserError(f"benchmark {request.benchmark.name} has made no samples")
+        return loaded, samples
 
 
 def report_if_complete(

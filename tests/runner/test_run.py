@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
+from kvbench.benchmarks import NeedleInAHaystack
+from kvbench.errors import UserError
 from kvbench.records import load
 from tests.support.runs import arguments, comparable, reported, run
 
@@ -154,3 +156,14 @@ def test_a_method_of_ones_own_runs_beside_the_chosen_ones(tiny_folder, tmp_path)
 
 def test_a_caption_names_the_folder_that_the_weights_are_from(undisturbed, tiny_folder):
     assert f" · smollm2-135m from {tiny_folder.name} (float32) · " in (undisturbed / "table.md").read_text()
+
+
+def test_samples_may_come_from_a_generator_but_there_have_to_be_some(tiny_folder, tmp_path, monkeypatch):
+    """A generator that was read for the hash had none left to run: the run ended well, with no records."""
+    samples = NeedleInAHaystack.samples
+    given = arguments(tiny_folder, tmp_path, "method=full", "benchmark.depths=[50]")
+    monkeypatch.setattr(NeedleInAHaystack, "samples", lambda *made_of: (sample for sample in samples(*made_of)))
+    assert len(load(run(*given))) == 1
+    monkeypatch.setattr(NeedleInAHaystack, "samples", lambda *made_of: [])
+    with pytest.raises(UserError, match="benchmark niah has made no samples"):
+        run(*given)
