@@ -51,7 +51,7 @@ class Turn:
 
     question: str
     answer: str = ""  # the expected one; with `own_answers`, the model's own replaces it
-    max_new_tokens: int = 0  # of the model's own answer
+    max_new_tokens: int = 0  # of the model's own answer, as its own sample has it
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,8 @@ class Sample:
             raise ValueError(f"sample {self.id!r}: a text that is scored has no answer")
         if self.sampling and self.own_answers:
             raise ValueError(f"sample {self.id!r}: answers that stay in the caches cannot be sampled")
+        if self.own_answers and any(turn.max_new_tokens < 1 for turn in self.turns):
+            raise ValueError(f"sample {self.id!r}: the model's own answer before a turn needs its max_new_tokens")
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ def check_turns(samples: Sequence[Sample], settings: Sequence[Any], distance: bo
     """Raise UserError for settings (or probes) and distances that conversations or drawn answers do not define."""
     turns = next((sample for sample in samples if sample.turns), None)
     own_answers = any(sample.own_answers for sample in samples)
+    _check_limits([sample for sample in samples if sample.own_answers])
     for setting in settings:
         method = getattr(setting, "method", None)
         if own_answers and method is None:
@@ -65,3 +66,17 @@ def check_turns(samples: Sequence[Sample], settings: Sequence[Any], distance: bo
         raise UserError(
             "distance=true compares settings on equal texts, but the model's own answers differ between settings"
         )
+
+
+def _check_limits(samples: Sequence[Sample]) -> None:
+    """Raise UserError where an answer of the model's own has another limit in its sample than in a later turn's: one
+    answer is decoded for both."""
+    limits = {(sample.prompt, sample.turns): (sample.id, sample.max_new_tokens) for sample in samples}
+    for sample in samples:
+        for number, turn in enumerate(sample.turns):
+            answered, limit = limits.get((sample.prompt, sample.turns[:number]), ("", turn.max_new_tokens))
+            if limit != turn.max_new_tokens:
+                raise UserError(
+                    f"sample {answered!r} has max_new_tokens={limit}, but sample {sample.id!r}, which continues from "
+                    f"its answer, has a turn with max_new_tokens={turn.max_new_tokens}: give both the same"
+                )
