@@ -81,6 +81,7 @@ def with_scores(records: pd.DataFrame, metrics: Sequence[str] = ()) -> pd.DataFr
     first = next((name for name in (*metrics, *distances) if name in values), None)
     if first is not None and "score" not in values:
         values.insert(0, "score", values[first])
+    records = records.drop(columns="score" if "score" in values else [], errors="ignore")  # a property of the samples
     return records.join(values[[name for name in values if name not in records]])
 
 

@@ -101,6 +101,8 @@ def test_scores_and_distances_are_columns_and_the_first_metric_is_the_score():
     named = frame.assign(scores=[{"rouge1": 1.0, "score": 0.0}] * 2)  # a metric of this name keeps it
     assert with_scores(named, ("rouge1", "score"))["score"].tolist() == [0.0, 0.0]
     assert "score" not in with_scores(frame.drop(columns="scores"))
+    graded = frame.assign(score=[7, 9])  # a property of the samples, from a row's meta
+    assert with_scores(graded, ("digits", "exact"))["score"].tolist() == [0.5, 0.5]
 
 
 @pytest.mark.heavy
