@@ -135,16 +135,20 @@ def _of_method(name: str, config: dict[str, Any], shared: Amounts, find: Find) -
         if own_amounts != (None, None):
             raise UserError(f"method {name!r} takes neither ratio nor budget")
         return [Setting(name, method, parameters)]
-    ratios, budgets = shared if own_amounts == (None, None) else amounts(*own_amounts)
-    for value in budgets:
+    return at_amounts(name, method, parameters, shared if own_amounts == (None, None) else amounts(*own_amounts))
+
+
+def at_amounts(name: str, method: Method, parameters: str, chosen: Amounts) -> list[Setting]:
+    """A method at each ratio or budget. Raises UserError for a budget below the least that it takes."""
+    for value in chosen.budgets:
         if value < method.minimum_budget:
             raise UserError(
                 f"budget {value} is too small for {name!r}: it always keeps {method.minimum_budget - 1} "
                 f"tokens (window or sinks), so at least {method.minimum_budget} are needed"
             )
     return [
-        *(Setting(name, method, parameters, ratio=r) for r in ratios),
-        *(Setting(name, method, parameters, budget=b) for b in budgets),
+        *(Setting(name, method, parameters, ratio=r) for r in chosen.ratios),
+        *(Setting(name, method, parameters, budget=b) for b in chosen.budgets),
     ]
 
 

@@ -8,7 +8,8 @@ from transformers import DynamicCache
 
 import kvbench
 from kvbench.errors import UserError
-from kvbench.integrations.generate import CompressedCache
+from kvbench.integrations.generate import CompressedCache, setting_of
+from kvbench.methods import Eviction
 from tests.support.tiny import prompt, tiny_model
 
 LONG = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
@@ -140,3 +141,15 @@ def test_a_pass_without_a_cache_in_a_block_is_refused_by_its_key(model):
     with pytest.raises(UserError, match="use_cache=False"), kvbench.compress(model, "snapkv", budget=40):
         generate(model, use_cache=False)
     assert model.config._attn_implementation == "sdpa" and generate(model)
+
+
+@pytest.mark.parametrize("method", ["snapkv", Eviction()], ids=["name", "object"])
+@pytest.mark.parametrize(
+    "amount, said",
+    [({"ratio": 30.0}, "outside"), ({"ratio": 0.0}, "outside"), ({"budget": 0}, "positive"), ({"budget": 9}, "small")],
+    ids=str,
+)
+def test_an_amount_that_no_method_keeps_is_refused_for_a_name_and_for_an_object(method, amount, said):
+    """Of 30 per cent as 30 an object would keep everything, and of 0 its window."""
+    with pytest.raises(UserError, match=said):
+        setting_of(method, **amount)

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from kvbench.configuration import configured
+from kvbench.configuration.amounts import amounts
 from kvbench.configuration.conf import choices
 from kvbench.errors import UserError, unknown
-from kvbench.evaluation.settings import Setting, settings_of
+from kvbench.evaluation.settings import Setting, at_amounts, settings_of
 from kvbench.methods import Method
 from kvbench.prefill import FullPrefill
 
@@ -28,9 +29,11 @@ def setting_of(
     if isinstance(method, Method):
         if overrides:
             raise UserError(f"{overrides[0]}: overrides apply to a method's name; an object already has its parameters")
-        if not method.takes_budget:
-            ratio = budget = None
-        setting = Setting(type(method).__name__, method, "", ratio=ratio, budget=budget)
+        name = type(method).__name__
+        if method.takes_budget:
+            setting = at_amounts(name, method, "", amounts(ratio, budget))[0]
+        else:
+            setting = Setting(name, method, "")
     else:
         if method not in (names := choices("method")):
             raise unknown("method", method, names)
