@@ -139,8 +139,8 @@ class LayerState:
     def last_queries(self, window: int) -> Tensor:
         """The queries of the last `window` positions, [num_attention_heads, window, head_dim].
 
-        Raises UserError for a storage that would multiply them with latents, and for a caller that has not requested
-        them.
+        Of a shorter prompt, all. Raises UserError for a storage that would multiply them with latents, and for a caller
+        that has not requested them, or fewer.
         """
         if self.headless:
             raise UserError(
@@ -148,6 +148,11 @@ class LayerState:
             )
         if self.queries is None:
             raise UserError(f"{caller_of(__file__)} reads queries: set `needs = Needs(window={window})`")
+        if (observed := self.queries.shape[1]) < min(window, self.n):
+            raise UserError(
+                f"{caller_of(__file__)} reads {window} queries, and {observed} were observed: set "
+                f"`needs = Needs(window={window})`"
+            )
         return self.queries[:, -window:].contiguous()
 
     def window_votes(self, window: int) -> Tensor:

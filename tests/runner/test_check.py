@@ -7,7 +7,7 @@ import torch
 
 from kvbench.evaluation.cache_checks import RuleBroken
 from kvbench.evaluation.settings import Setting
-from kvbench.methods import DenseLayer, Eviction, Kept, Method, Scoring
+from kvbench.methods import DenseLayer, Eviction, Kept, Method, Needs, Scoring
 from kvbench.runner.method_rules import RULES, Trial, rules_of
 from tests.support.command import kvbench
 from tests.support.my_decoding import LargeValues
@@ -171,6 +171,26 @@ def test_queries_that_are_read_and_not_requested_are_named_with_the_needs_to_set
     assert kvbench("check", "tests.runner.test_check.Forgot") == 1
     printed = capsys.readouterr().out
     assert ": NoNeeds.votes reads queries: set `needs = Needs(window=32)`\n" in printed and "Error" not in printed
+
+
+@dataclass
+class FewNeeds(NoNeeds):
+    """It reads 32 queries and requests 8."""
+
+    needs = Needs(window=8)
+
+
+@dataclass
+class ForgotMore(Eviction):
+    scoring: Scoring = field(default_factory=FewNeeds)
+
+
+def test_more_queries_than_were_requested_are_named_with_the_needs_to_set(monkeypatch, capsys):
+    """Votes over 8 queries would pass for votes over 32, until another method of the run requests more."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert kvbench("check", "tests.runner.test_check.ForgotMore") == 1
+    said = ": NoNeeds.votes reads 32 queries, and 8 were observed: set `needs = Needs(window=32)`\n"
+    assert said in capsys.readouterr().out
 
 
 @dataclass

@@ -93,7 +93,7 @@ def random_layer(
     kv_heads: int = 2,
     n: int = 40,
     head_dim: int = 8,
-    window: int = 8,
+    window: int = 32,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
     rope=None,
