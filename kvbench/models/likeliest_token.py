@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel
-from transformers.generation import GenerationMode
+from transformers import GenerationConfig, PretrainedConfig
+from transformers.generation import GenerationMixin, GenerationMode
 
 from kvbench.utils.console import warn
 
@@ -15,9 +15,19 @@ from kvbench.utils.console import warn
 SAME_TOKEN = ("renormalize_logits", "remove_invalid_values", "do_sample")
 
 
-def warn_of_other_choices(name: str, model: PreTrainedModel, stop_tokens: Collection[int]) -> None:
+class Choosing(GenerationMixin):
+    """What `generate` asks of a model to make its logits processors, without weights: an engine may have them."""
+
+    def __init__(self, config: PretrainedConfig):
+        self.config = config
+
+
+def warn_of_other_choices(
+    name: str, generation: GenerationConfig, config: PretrainedConfig, stop_tokens: Collection[int]
+) -> None:
     """Say which fields of its generation configuration the model called `name` does not follow in kvbench."""
-    stated: dict[str, Any] = model.generation_config.to_diff_dict() if model.can_generate() else {}
+    stated: dict[str, Any] = generation.to_diff_dict()
+    model = Choosing(config)
     fields = {field: value for field, value in stated.items() if _changes(field, value, model, stop_tokens)}
     if fields:
         listed = ", ".join(f"{field}={reprlib.repr(fields[field])}" for field in sorted(fields))
@@ -27,7 +37,7 @@ def warn_of_other_choices(name: str, model: PreTrainedModel, stop_tokens: Collec
         )
 
 
-def _changes(field: str, value: object, model: PreTrainedModel, stop_tokens: Collection[int]) -> bool:
+def _changes(field: str, value: object, model: Choosing, stop_tokens: Collection[int]) -> bool:
     """Whether `generate`, told not to draw tokens, processes logits or searches because of this field alone."""
     if field in SAME_TOKEN:
         return False

@@ -109,6 +109,7 @@ def load_texts(spec: ModelSpec) -> TextModel:
         except OSError:  # a model without the file
             generation = GenerationConfig.from_model_config(config)
     ends = stop_tokens(spec, generation, tokenizer, config)
+    warn_of_other_choices(spec.name, generation, config, ends)
     return TextModel(with_length(spec, config), config, tokenizer, source, ends)
 
 
@@ -164,7 +165,8 @@ def load(spec: ModelSpec) -> LoadedModel:
             "keep one set of tokens for all heads of a layer"
         )
     loaded = LoadedModel(with_length(spec, model.config), model, tokenizer, source, published_dtype(raw))
-    warn_of_other_choices(spec.name, model, loaded.stop_tokens)
+    if model.can_generate():
+        warn_of_other_choices(spec.name, model.generation_config, model.config, loaded.stop_tokens)
     return loaded
 
 
