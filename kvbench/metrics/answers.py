@@ -8,6 +8,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import NamedTuple
 
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.backends import google_rouge
@@ -19,6 +20,7 @@ from kvbench.utils.strangers import from_stranger
 from kvbench.utils.text import in_one_line
 
 Metric = Callable[[str, Sequence[str]], float]
+OfAnswer = Callable[[str, str], float]  # of a prediction and one answer
 
 # A letter after an announced answer; A and I before a word are an article and a pronoun, except in "answer is A".
 # A letter alone or before a mark: "(B)", "B. Paris".
@@ -42,33 +44,68 @@ def words(text: str) -> list[str]:
     return english_words(_UNSPACED.sub(r" \g<0> ", _EAST_ASIAN_MARKS.sub(" ", text)))
 
 
+class Part(NamedTuple):
+    """The part of an answer that a metric compares."""
+
+    in_answer: Callable[[str], object]  # whether an answer has it
+    lacking: str  # what is said of an answer without it; {metric} stands for the metric's name
+
+
+WORDS = Part(
+    words,
+    "has no word that metric={metric} compares: it ignores punctuation and a, an, the; metric=choice compares a "
+    "letter, module.function whatever it reads",
+)
+ASCII = Part(
+    re.compile("[A-Za-z0-9]").search,
+    "has no ASCII letter or digit, all that metric={metric} compares: metric=f1 compares words of any script",
+)
+LETTER = Part(re.compile("[A-Za-z]").fullmatch, "is not a letter, which metric={metric} compares")
+PARTS: dict[OfAnswer, Part] = {}
+
+
+def compares(part: Part) -> Callable[[OfAnswer], OfAnswer]:
+    """Say of a metric which part of an answer it compares."""
+
+    def said(metric: OfAnswer) -> OfAnswer:
+        PARTS[metric] = part
+        return metric
+
+    return said
+
+
+@compares(WORDS)
 def exact(prediction: str, answer: str) -> float:
     """1 if both have the same `words` (SQuAD's exact match)."""
     return float(words(prediction) == words(answer))
 
 
+@compares(WORDS)
 def contains(prediction: str, answer: str) -> float:
     """1 if the answer's `words` occur in sequence in the prediction."""
     return float(f" {' '.join(words(answer))} " in f" {' '.join(words(prediction))} ")
 
 
+@compares(WORDS)
 def f1_of_words(prediction: str, answer: str) -> float:
     """F1 of the `words` (LongBench's QA score)."""
     return f1(words(prediction), words(answer))
 
 
+@compares(ASCII)
 def rouge_l(prediction: str, answer: str) -> float:
     """ROUGE-L F-measure of `rouge-score`, without stemming."""
     return float(google_rouge("rougeL", prediction, answer).fmeasure)
 
 
+@compares(LETTER)
 def choice(prediction: str, answer: str) -> float:
     """1 if the prediction chooses the letter `answer`: "answer is (B)" anywhere, else a letter at its beginning."""
     letter = _NAMED.search(prediction) or _LEADING.match(prediction)
     return float(letter is not None and letter[1].upper() == answer.upper())
 
 
-METRICS: dict[str, Callable[[str, str], float]] = {
+METRICS: dict[str, OfAnswer] = {
     "contains": contains,
     "exact": exact,
     "f1": f1_of_words,
@@ -95,18 +132,11 @@ def check(name: str, answers: Sequence[str] = ()) -> None:
     """Raise UserError for an unknown metric, and for answers that it cannot read."""
     if is_function(name):
         function(name)
-    if name == "choice" and (wrong := [answer for answer in answers if not re.fullmatch("[A-Za-z]", answer)]):
-        raise UserError(f"answer {wrong[0]!r} is not a letter, which metric=choice compares")
-    if name in ("contains", "exact", "f1") and (wrong := [answer for answer in answers if not words(answer)]):
-        raise UserError(
-            f"answer {wrong[0][:40]!r} has no word that metric={name} compares: it ignores punctuation and a, an, the; "
-            "metric=choice compares a letter, module.function whatever it reads"
-        )
-    if name == "rouge_l" and (wrong := [answer for answer in answers if not re.search("[A-Za-z0-9]", answer)]):
-        raise UserError(
-            f"answer {wrong[0][:40]!r} has no ASCII letter or digit, all that metric=rouge_l compares: "
-            "metric=f1 compares words of any script"
-        )
+        return
+    part = PARTS[METRICS[name]]
+    for answer in answers:
+        if not part.in_answer(answer):
+            raise UserError(f"answer {answer[:40]!r} {part.lacking.format(metric=name)}")
 
 
 def check_row(name: str) -> None:
