@@ -32,7 +32,9 @@ if find_spec("fcntl") is None or not hasattr(signal, "SIGUSR1"):
 
 
 def __getattr__(name: str) -> object:
-    """The names of _LAZY, imported when they are used: the command line does not wait for torch."""
+    """The names of _LAZY and `records`, imported when they are used: the command line does not wait for torch."""
+    if name == "records":
+        return import_module("kvbench.records")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'kvbench' has no attribute {name!r}")

@@ -105,6 +105,12 @@ def test_scores_and_distances_are_columns_and_the_first_metric_is_the_score():
     assert with_scores(graded, ("digits", "exact"))["score"].tolist() == [0.5, 0.5]
 
 
+def test_records_can_be_loaded_after_import_kvbench_alone(monkeypatch):
+    """The guides write kvbench.records.load(folder)."""
+    monkeypatch.delattr(kvbench, "records", raising=False)  # which the import above has set
+    assert kvbench.records.load is load
+
+
 @pytest.mark.heavy
 def test_a_run_gives_the_requested_records_and_continues_its_folder(tiny_folder, tmp_path, capsys):
     same = {
