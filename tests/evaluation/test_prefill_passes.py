@@ -153,7 +153,7 @@ class Words:
     metrics: tuple = ("length",)
     settings: list = field(default_factory=list)
 
-    def score(self, sample, prediction):
+    def scores(self, sample, prediction):
         return {"length": float(len(prediction))}
 
 

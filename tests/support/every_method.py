@@ -86,7 +86,7 @@ def rope() -> Rope:
 @lru_cache(maxsize=128)
 def state(n: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> PrefillState:
     """Random layers with heads for KIVI, and all that any method reads; methods leave a state as it is."""
-    made = random_state(LAYERS, n=n, head_dim=HEAD_DIM, window=32, dtype=dtype, rope=rope())
+    made = random_state(LAYERS, n=n, head_dim=HEAD_DIM, window=observed().window, dtype=dtype, rope=rope())
     if scale != 1:
         for layer in made.layers:
             layer.keys, layer.values = layer.keys * scale, layer.values * scale
