@@ -45,8 +45,9 @@ SHELL   := bash
 timed    = TIMEFORMAT='$(1): %0lR'; time
 # On a busy machine mypy's processes can take longer to start than it waits for them, and it ends with 2: then in one.
 TYPES    = $(BIN)/mypy || { [ $$? -eq 2 ] && $(BIN)/mypy --num-workers 0; }
-# Two processes, a file in one of them; files in the order of tests/conftest.py.
-TWO     := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Three processes, a file in one of them: on two cores the third works while tests of processes and servers wait. Files
+# are in the order of tests/conftest.py.
+SPREAD  := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # Of the other tests, those of what kvpress's presses build on.
 KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/test_kvpress_presses.py \
     cache/test_ragged.py cache/test_sequence.py \
@@ -67,16 +68,16 @@ test test-fast test-slow test-portable: export KVBENCH_ALLOWED_SKIPS += kvpress 
 
 test: install
 	@$(call timed,lint) $(MAKE) --no-print-directory lint
-	@$(call timed,tests) $(BIN)/python -m pytest $(TWO)
+	@$(call timed,tests) $(BIN)/python -m pytest $(SPREAD)
 
 test-fast: install
-	@$(call timed,fast tests) $(BIN)/python -m pytest $(TWO) -m "not slow and not heavy and not further and not integrations"
+	@$(call timed,fast tests) $(BIN)/python -m pytest $(SPREAD) -m "not slow and not heavy and not further and not integrations"
 
 # The seed orders the tests, and dictionaries' and sets' strings are hashed by it.
 test-portable: SEED := $(or $(SEED),$(shell echo $$(( $$(date +%s) % 100000 ))))
 test-portable: install $(RANDOMLY)/installed
 	@echo "make test-portable SEED=$(SEED)"
-	$(PLAIN) PYTHONHASHSEED=$(SEED) PYTHONPATH=$(RANDOMLY) $(BIN)/python -m pytest $(TWO) -m "not slow and not heavy and not integrations" \
+	$(PLAIN) PYTHONHASHSEED=$(SEED) PYTHONPATH=$(RANDOMLY) $(BIN)/python -m pytest $(SPREAD) -m "not slow and not heavy and not integrations" \
 	    --randomly-seed=$(SEED)
 
 test-slow: install
