@@ -45,9 +45,8 @@ SHELL   := bash
 timed    = TIMEFORMAT='$(1): %0lR'; time
 # On a busy machine mypy's processes can take longer to start than it waits for them, and it ends with 2: then in one.
 TYPES    = $(BIN)/mypy || { [ $$? -eq 2 ] && $(BIN)/mypy --num-workers 0; }
-# Three processes, a file in one of them: on two cores the third works while tests of processes and servers wait. Files
-# are in the order of tests/conftest.py.
-SPREAD  := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# A file in one process; files in the order of tests/conftest.py.
+SPREAD  := --dist loadfile --no-loadscope-reorder
 # Of the other tests, those of what kvpress's presses build on.
 KVPRESS_TESTS := $(addprefix tests/,integrations/test_kvpress.py integrations/test_kvpress_presses.py \
     cache/test_ragged.py cache/test_sequence.py \
@@ -66,19 +65,21 @@ community: install
 # What other targets test: with CI=true all else that a machine lacks is a failure (tests/support/needs.py).
 test test-fast test-slow test-portable: export KVBENCH_ALLOWED_SKIPS += kvpress triton
 
+# On two cores the third process works while tests of processes and servers wait.
 test: install
 	@$(call timed,lint) $(MAKE) --no-print-directory lint
-	@$(call timed,tests) $(BIN)/python -m pytest $(SPREAD)
+	@$(call timed,tests) $(BIN)/python -m pytest --numprocesses 3 $(SPREAD)
 
 test-fast: install
-	@$(call timed,fast tests) $(BIN)/python -m pytest $(SPREAD) -m "not slow and not heavy and not further and not integrations"
+	@$(call timed,fast tests) $(BIN)/python -m pytest --numprocesses 2 $(SPREAD) \
+	    -m "not slow and not heavy and not further and not integrations"
 
 # The seed orders the tests, and dictionaries' and sets' strings are hashed by it.
 test-portable: SEED := $(or $(SEED),$(shell echo $$(( $$(date +%s) % 100000 ))))
 test-portable: install $(RANDOMLY)/installed
 	@echo "make test-portable SEED=$(SEED)"
-	$(PLAIN) PYTHONHASHSEED=$(SEED) PYTHONPATH=$(RANDOMLY) $(BIN)/python -m pytest $(SPREAD) -m "not slow and not heavy and not integrations" \
-	    --randomly-seed=$(SEED)
+	$(PLAIN) PYTHONHASHSEED=$(SEED) PYTHONPATH=$(RANDOMLY) $(BIN)/python -m pytest --numprocesses 2 $(SPREAD) \
+	    -m "not slow and not heavy and not integrations" --randomly-seed=$(SEED)
 
 test-slow: install
 	$(BIN)/python -m pytest --numprocesses 2 -m slow
