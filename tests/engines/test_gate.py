@@ -33,8 +33,10 @@ def test_the_gate_passes_a_good_type_and_stops_a_bad_one_and_too_few_prompts(tin
         wheel.extractall(installed)
     environment("types").rename(tmp_path / ".venv-llama")
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    row = {"context": "It was written down.", "question": "Was it?", "answers": [ANSWER], "max_new_tokens": 4}
-    rows = [json.dumps(row | {"id": f"{number}"}) + "\n" for number in range(64)]
+    row = {"question": "Was it?", "answers": [ANSWER], "max_new_tokens": 4}
+    # texts of their own: questions of one text are one unit
+    texts = [{"id": f"{number}", "context": f"It was written down {number} times."} for number in range(64)]
+    rows = [json.dumps(row | text) + "\n" for text in texts]
     (tmp_path / "prompts.jsonl").write_text("".join(rows))
     run, compare = steps(tiny_folder)
     assert compare[:2] == ["compare", "runs"] and "engine.k=[f16,q8_0]" in run
