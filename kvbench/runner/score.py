@@ -80,14 +80,8 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
 
 def labelled(scored: "Sequence[Scored]") -> "list[Scored]":
     """The predictions under labels of their settings, as a run's own tables have them."""
-    from kvbench.report.page.labels import differences
+    from kvbench.report.page.labels import Variant, labels_of
 
-    sets: dict[str, dict[str, str]] = {}  # by setting: its sets of parameters -> what a label adds for each
-    for prediction in scored:
-        sets.setdefault(prediction.setting, {})[prediction.parameters] = ""
-    for added in sets.values():
-        added.update(zip(added, differences(list(added)), strict=True))
-    return [
-        replace(prediction, setting=prediction.setting + sets[prediction.setting][prediction.parameters])
-        for prediction in scored
-    ]
+    variants = [Variant(prediction.setting, prediction.parameters) for prediction in scored]
+    labels = labels_of(variants)
+    return [replace(prediction, setting=labels[variant]) for prediction, variant in zip(scored, variants, strict=True)]

@@ -2,11 +2,18 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from kvbench.configuration.conf import flat
+
+
+class Variant(NamedTuple):
+    """A setting, and one of the sets of parameters (JSON) that have its name."""
+
+    setting: str
+    parameters: str
 
 
 def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFrame:
@@ -14,21 +21,23 @@ def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFram
 
     Rows are sorted by label: first the settings of `order`, then the others in order of appearance.
     """
-    sets: dict[str, list[str]] = {setting: [] for setting in order}
-    for setting, parameters in zip(records["setting"], records["parameters"], strict=True):
-        variants = sets.setdefault(setting, [])
-        if parameters not in variants:
-            variants.append(parameters)
-    label = {
-        (setting, parameters): setting + added
-        for setting, variants in sets.items()
-        for parameters, added in zip(variants, differences(variants), strict=True)
-    }
-    records = records.assign(
-        label=[label[pair] for pair in zip(records["setting"], records["parameters"], strict=True)]
-    )
+    variants = [Variant(*pair) for pair in zip(records["setting"], records["parameters"], strict=True)]
+    label = labels_of(variants, order)
+    records = records.assign(label=[label[variant] for variant in variants])
     place = {name: i for i, name in enumerate(label.values())}
     return records.sort_values("label", key=lambda labels: labels.map(place), kind="stable", ignore_index=True)
+
+
+def labels_of(variants: Iterable[Variant], order: Sequence[str] = ()) -> dict[Variant, str]:
+    """The label of each variant; first those of the settings of `order`."""
+    sets: dict[str, dict[str, None]] = {setting: {} for setting in order}
+    for setting, parameters in variants:
+        sets.setdefault(setting, {})[parameters] = None
+    return {
+        Variant(setting, parameters): setting + added
+        for setting, every in sets.items()
+        for parameters, added in zip(every, differences(list(every)), strict=True)
+    }
 
 
 def as_requested(records: pd.DataFrame, manifests: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
