@@ -166,13 +166,6 @@ class Forgot(Eviction):
     scoring: Scoring = field(default_factory=NoNeeds)
 
 
-def test_queries_that_are_read_and_not_requested_are_named_with_the_needs_to_set(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "200")
-    assert kvbench("check", "tests.runner.test_check.Forgot") == 1
-    printed = capsys.readouterr().out
-    assert ": NoNeeds.votes reads queries: set `needs = Needs(window=32)`\n" in printed and "Error" not in printed
-
-
 @dataclass
 class FewNeeds(NoNeeds):
     """It reads 32 queries and requests 8."""
@@ -185,12 +178,15 @@ class ForgotMore(Eviction):
     scoring: Scoring = field(default_factory=FewNeeds)
 
 
-def test_more_queries_than_were_requested_are_named_with_the_needs_to_set(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "method, said", [("Forgot", "reads queries"), ("ForgotMore", "reads 32 queries, and 8 were observed")]
+)
+def test_queries_that_are_read_and_not_requested_are_named_with_the_needs_to_set(method, said, monkeypatch, capsys):
     """Votes over 8 queries would pass for votes over 32, until another method of the run requests more."""
     monkeypatch.setenv("COLUMNS", "200")
-    assert kvbench("check", "tests.runner.test_check.ForgotMore") == 1
-    said = ": NoNeeds.votes reads 32 queries, and 8 were observed: set `needs = Needs(window=32)`\n"
-    assert said in capsys.readouterr().out
+    assert kvbench("check", f"tests.runner.test_check.{method}") == 1
+    printed = capsys.readouterr().out
+    assert f": NoNeeds.votes {said}: set `needs = Needs(window=32)`\n" in printed and "Error" not in printed
 
 
 @dataclass
