@@ -82,3 +82,5 @@ def machine() -> dict[str, Any]:
 PLACE = ["length", "new_tokens", "batch"]
 # Times of different machines, threads or versions of torch are not compared.
 MEASURED_ON = ["machine", "threads", "torch"]
+# Where times differ by nothing but the setting.
+ALIKE = [*PLACE, *MEASURED_ON, "decode_engine"]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from kvbench.benchmarks.speed import LARGEST, MEASURED_ON, PLACE
+from kvbench.benchmarks.speed import ALIKE, LARGEST
 from kvbench.configuration import Experiment
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting
@@ -81,16 +81,15 @@ class SpeedComparison(NamedTuple):
 def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> SpeedComparison:
     """A paper's published times and memory beside a run's, and the published rows that were used.
 
-    One row per measured setting and published quantity: setting, PLACE, MEASURED_ON, decode_engine, column, unit,
-    published, ours, and the last two divided by the first setting's at the same place, on the same machine and by the
-    same engine. The paper's machine is another one, so only these ratios are comparable. `model` is the run's model; if
-    it has no published values, the experiment's first model is used.
+    One row per measured setting and published quantity: setting, ALIKE, column, unit, published, ours, and the last two
+    divided by the first setting's at the same place, on the same machine and by the same engine. The paper's machine is
+    another one, so only these ratios are comparable. `model` is the run's model; if it has no published values, the
+    experiment's first model is used.
     """
     values = published(experiment.published)
     values = values[values["column"].isin(experiment.columns) & values["column"].isin(SPEED_QUANTITIES)]
     models = set(values["model"]) & {model} or set(values["model"]) & {experiment.models[0]}
     values = values[values["model"].isin(models)]
-    alike = [*PLACE, *MEASURED_ON, "decode_engine"]
     rows, used = [], []
     for _, row in frame.iterrows():
         for index, value in values[_at_place(values, experiment.rows(row["method"]), row)].iterrows():
@@ -99,14 +98,14 @@ def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> Sp
             used.append(index)
             rows.append(
                 {
-                    **row[["setting", *alike]],
+                    **row[["setting", *ALIKE]],
                     **value[["column", "unit"]],
                     "published": value["value"],
                     "ours": SPEED_QUANTITIES[value["column"]](row),
                 }
             )
-    compared = pd.DataFrame(rows, columns=["setting", *alike, "column", "unit", "published", "ours"])
-    groups = compared.groupby([*alike, "column"], sort=False, dropna=False)
+    compared = pd.DataFrame(rows, columns=["setting", *ALIKE, "column", "unit", "published", "ours"])
+    groups = compared.groupby([*ALIKE, "column"], sort=False, dropna=False)
     for name in ("published", "ours"):
         compared[f"{name}_over_first"] = compared[name] / groups[name].transform("first")
     return SpeedComparison(compared, values.loc[list(dict.fromkeys(used))])

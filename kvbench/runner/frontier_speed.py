@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.benchmarks.speed import MEASURED_ON, PLACE
+from kvbench.benchmarks.speed import ALIKE
 from kvbench.errors import UserError
 from kvbench.records.load import load_for_command
 from kvbench.report.tables.speed_table import speeds
@@ -43,7 +43,7 @@ def decoding(records: pd.DataFrame, scored: pd.DataFrame) -> tuple[pd.DataFrame,
             float(batch) if isinstance(batch, int) else 1e9,
         )
 
-    groups = dict(list(frame.groupby([*PLACE, *MEASURED_ON, "decode_engine"], sort=False, dropna=False)))
+    groups = dict(list(frame.groupby(ALIKE, sort=False, dropna=False)))
     best = length, new_tokens, batch, machine, threads, _, engine = min(groups, key=rank)
     graph = ", as a CUDA graph" if engine == "graph" else ""
     place = f"{new_tokens} tokens after {length:,}, batch {batch}, {machine}, {count(threads, 'thread')}{graph}"

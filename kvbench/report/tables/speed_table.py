@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from kvbench.benchmarks.speed import LARGEST, MEASURED_ON, PLACE
+from kvbench.benchmarks.speed import ALIKE, LARGEST, MEASURED_ON, PLACE
 from kvbench.configuration import Experiment
 from kvbench.configuration.conf import titled
 from kvbench.papers.published import errata, footnotes
@@ -44,9 +44,8 @@ def speeds(records: pd.DataFrame) -> pd.DataFrame:
     spreads = [spread.get("decode", {}) for spread in records["spread_seconds"]]
     frame["low"] = decoded / pd.Series([spread.get("max") for spread in spreads], frame.index, dtype=float)
     frame["high"] = decoded / pd.Series([spread.get("min") for spread in spreads], frame.index, dtype=float)
-    alike = [*PLACE, *MEASURED_ON, "decode_engine"]
-    full = frame[frame["method"] == BASELINE].drop_duplicates(alike).set_index(alike)["decode_tokens_per_s"]
-    frame["over_full"] = frame["decode_tokens_per_s"] / full.reindex(pd.MultiIndex.from_frame(frame[alike])).to_numpy()
+    full = frame[frame["method"] == BASELINE].drop_duplicates(ALIKE).set_index(ALIKE)["decode_tokens_per_s"]
+    frame["over_full"] = frame["decode_tokens_per_s"] / full.reindex(pd.MultiIndex.from_frame(frame[ALIKE])).to_numpy()
     places = pd.MultiIndex.from_frame(frame[PLACE])
     order = {place: i for i, place in enumerate(dict.fromkeys(places))}
     settings = {setting: i for i, setting in enumerate(dict.fromkeys(frame["setting"]))}
@@ -137,8 +136,9 @@ def published_table(compared: pd.DataFrame, used: pd.DataFrame, experiment: Expe
 
     Batch, machine and engine have columns where several were measured.
     """
-    varied = [name for name in ("batch", *MEASURED_ON, "decode_engine") if compared[name].nunique(dropna=False) > 1]
-    texts = ("setting", "length", "new_tokens", *varied, "column", "unit")
+    always = ("length", "new_tokens")
+    varied = [name for name in ALIKE if name not in always and compared[name].nunique(dropna=False) > 1]
+    texts = ("setting", *always, *varied, "column", "unit")
     numbers = ("published", "ours", "published_over_first", "ours_over_first")
     header = ["setting", "prompt", "new", *(name.removeprefix("decode_") for name in varied), "quantity", "unit"]
     header += ["published", "ours", "published over first", "ours over first"]
