@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich import box, get_console
+from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from kvbench.utils.console import out
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
 
@@ -38,8 +39,8 @@ class TextTable:
 
     def rich(self) -> Group:
         """The table at the terminal's width: in several parts below one another if it is too wide."""
-        table = self._narrowed(get_console().width)
-        *parts, last = table._parts(get_console().width)
+        table = self._narrowed(out.width)
+        *parts, last = table._parts(out.width)
         tables = [*parts, replace(last, notes=table.notes)]
         tables[0] = replace(tables[0], title=table.title)
         return Group(*[text for part in tables for text in ("", part._whole())][1:])
@@ -74,7 +75,7 @@ class TextTable:
         return [bare._only(group) for group in groups]
 
     def _whole(self) -> Table:
-        width = get_console().width
+        width = out.width
         table = plain_table(
             title=Text(self.title) if self.title else None,
             min_width=min(len(self.title), width),

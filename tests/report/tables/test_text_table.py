@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from rich import get_console, reconfigure
 
 from kvbench.report.tables.paper.latex import escape
 from kvbench.report.tables.text_table import TextTable
@@ -57,6 +58,16 @@ def test_no_terminal_breaks_names_or_headers_within_words(width, monkeypatch):
     assert {*" ".join([*NAMES, *CELLS]).split()} <= {*words}
     assert {word for name in HEADER for word in name.split()} - {"r", "r_mean", "r_read"} <= {*words}
     assert words.count("title") == words.count("note") == 1
+
+
+def test_a_table_is_as_wide_as_the_console_that_prints_it(monkeypatch):
+    before = vars(get_console()).copy()
+    reconfigure(width=200)  # rich's console of its own, which keeps the width that the terminal had at first
+    try:
+        words = " ".join(printed(WIDE, 80, monkeypatch)).split()
+    finally:
+        vars(get_console()).update(before)
+    assert {*" ".join([*NAMES, *CELLS]).split()} <= {*words}
 
 
 def test_columns_that_say_nothing_new_make_room_first(monkeypatch):
