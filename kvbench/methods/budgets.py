@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kvbench.errors import UserError
-from kvbench.methods.allocation.base import Allocation
+from kvbench.methods.allocation.base import Allocation, with_one_each
 from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.allocation.weighted import WeightedAllocation
 from kvbench.methods.heads.base import HeadBudgets, HeadCounts, LayerBudget
@@ -122,4 +122,4 @@ class Budgets:
                 f"a budget of {budget} leaves {min(tokens)} tokens to a layer, but {type(self.scoring).__name__} "
                 f"always keeps the last {window}: the smallest budget is {self.scoring.minimum_budget}"
             )
-        return tokens
+        return with_one_each(tokens)

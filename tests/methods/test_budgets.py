@@ -5,7 +5,17 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from kvbench.methods import AdaKV, Eviction, HeadBudgets, PooledHeads, Preference, WindowAttention
+from kvbench.methods import (
+    AdaKV,
+    Eviction,
+    HeadBudgets,
+    KNorm,
+    LinearPyramid,
+    PooledHeads,
+    Preference,
+    Pyramid,
+    WindowAttention,
+)
 from tests.support.tiny import random_state
 
 SCORING = WindowAttention(8, 5)
@@ -39,3 +49,18 @@ def test_numbers_of_a_prompt_are_passed_and_no_part_is_made_or_checked_again(evi
 def test_budgets_of_heads_are_one_function():
     (cache,) = Eviction(scoring=SCORING, heads=FirstHead()).compress(random_state(1, window=8), 20)
     assert cache.kept.per_head == (21, 19) and cache.kept.nominal == 20
+
+
+@pytest.mark.parametrize("allocation", [Pyramid(), Pyramid(alloc="kvpress")])
+def test_the_largest_layers_give_a_layer_without_a_token_one_each(allocation):
+    assert allocation.tokens(2, 60, 0, 6) == [4, 3, 2, 2, 1, 0]
+    assert Eviction(allocation, KNorm()).budgets.of_layers(2, 60, 6) == [3, 3, 2, 2, 1, 1]
+
+
+def test_shares_rounded_down_to_nothing_are_a_token():
+    assert LinearPyramid().tokens(1, 10, 0, 6) == [1, 1, 1, 0, 0, 0]
+    assert Eviction(LinearPyramid(), KNorm()).budgets.of_layers(1, 10, 6) == [1] * 6
+
+
+def test_a_fraction_of_a_token_is_left_to_the_heads():
+    assert Eviction(scoring=KNorm(), heads=PooledHeads()).budgets.of_layers(2.5, 10, 3) == [2.5] * 3

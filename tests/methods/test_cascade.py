@@ -18,6 +18,7 @@ from kvbench.methods import (
     Dense,
     Eviction,
     Fp8,
+    KNorm,
     LAVa,
     LAVaHeads,
     Matched,
@@ -49,6 +50,7 @@ METHODS = {
     "hard floor": Eviction(ScoreEntropy(), CriticalKV(WINDOWED), heads=AdaKV(0.4, "hard")),
     "layers": Eviction(Preference(WINDOW, 1.6, 0.4), WINDOWED, "layer", storage=Fp8()),
     "channels": Eviction(ScoreEntropy(), WINDOWED, storage=ThinK(recent=8, window=WINDOW)),
+    "no window": Eviction(OFFICIAL, KNorm()),
     "decoding": Eviction(OFFICIAL, WINDOWED, decode_compression=DecodeCompression(every=4)),
 }
 

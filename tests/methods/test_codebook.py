@@ -218,7 +218,7 @@ def test_keys_before_rope_turn_into_the_models_own_keys(family):
 
 @pytest.mark.parametrize("scope", ["kv_group", "layer", "head"])
 def test_a_layer_without_any_token_reads_as_the_decoded_ones(scope):
-    """The top of a steep pyramid, at a small budget of a scoring that protects no token."""
+    """Heads that share one budget with all layers may leave a layer none, if the scoring protects no token."""
     cache = Codebook(scope=scope).store(similar_layer(), Selection(torch.empty(2, 0, dtype=torch.int64), 0))
     keys, values = torch.randn(2, 1, 2, 1, 8)
     cache.update(keys, values)

@@ -18,7 +18,8 @@ class Allocation(Stated, ABC):
         """Tokens per head in each layer, lowest layer first, for a mean of `budget` and a prompt of n tokens.
 
         Called with window < budget < n, where `window` is the number of last tokens that the scoring always keeps. A
-        layer's tokens include the window: at least `window` and at most n for each layer.
+        layer's tokens include the window: at least `window` and at most n for each layer. Where that is 0, a layer gets
+        one token from the largest layers.
         """
 
 
@@ -47,3 +48,16 @@ def largest_remainder(shares: Sequence[float], total: int) -> list[int]:
     for i in by_remainder[: total - sum(floors)]:
         floors[i] += 1
     return floors
+
+
+def with_one_each(tokens: Sequence[int]) -> list[int]:
+    """`tokens` with at least one in each layer: the largest layers, the last of equals first, give them while they can.
+
+    So the sum stays the same unless it is below the number of layers, and a non-increasing sequence stays one.
+    """
+    result = [max(layer, 1) for layer in tokens]
+    for _ in range(sum(layer < 1 for layer in tokens)):
+        largest = max(range(len(result)), key=lambda i: (result[i], i))
+        if result[largest] >= 2:
+            result[largest] -= 1
+    return result

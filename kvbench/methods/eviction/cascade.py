@@ -54,8 +54,9 @@ class Cascade(LayerStream):
         self.held.append(HeldLayer(layer.stored, scores))
         self.weights.append(self.allocation.weight(layer, lambda: scores).item())
         bounds = self.allocation.bounds(self.weights, self.budget, layer.n, window, self.num_layers)
-        # a smaller budget of the layer may round up to one token more in a head
-        roomy = self.method.with_budgets(replace(self.method.budgets, means=bounds, spare=1))
+        # every layer keeps a token at least, and its smaller budget may round up to one token more in a head
+        means = [max(bound, 1) for bound in bounds]
+        roomy = self.method.with_budgets(replace(self.method.budgets, means=means, spare=1))
         for index, held in enumerate(self.held):
             held.cut(roomy.select(held.state, index, self.num_layers, self.budget).mask(held.state).any(dim=1))
 
