@@ -70,6 +70,9 @@ class SqueezeAttention(Method):
     def minimum_budget(self) -> int:
         return self.policy.minimum_budget
 
+    def floor(self, n: int, num_layers: int) -> int:
+        return self.policy.floor(n, num_layers)
+
     def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
         return self.policy.least_share(element_bytes, layer)
 
@@ -96,7 +99,7 @@ class SqueezeAttention(Method):
         if budget >= n or unsqueezed == 0:
             return [budget] * m
         requested = budget * self.squeeze if self.p3 is None else math.floor(self.p3 * n + 1e-9)
-        least = min(max(requested, self.minimum_budget), budget)
+        least = min(max(requested, self.policy.floor(n, m)), budget)
         if self.surplus == "return":
             least = max(least, (m * budget - unsqueezed * n) / (m - unsqueezed))
         larger = (m * budget - (m - unsqueezed) * least) / unsqueezed

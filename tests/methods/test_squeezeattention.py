@@ -18,6 +18,7 @@ from kvbench.methods import (
     Eviction,
     FullKV,
     Kivi,
+    LagKV,
     MiniCache,
     Pyramid,
     SqueezeAttention,
@@ -143,6 +144,18 @@ def test_budgets_sum_to_what_was_asked_and_squeeze_the_most_similar(similarities
     others = [b for b, label in zip(budgets, labels, strict=True) if label < max(labels)]
     assert max(squeezed) <= min(others, default=max(squeezed))
     assert max(squeezed) - min(squeezed) <= 1 and (not others or max(others) - min(others) <= 1)
+
+
+@pytest.mark.parametrize("n", [100, 107, 30])
+def test_squeezed_layers_get_what_the_policy_keeps_of_any_prompt_and_the_others_pay_for_it(n):
+    similarities = [0.2, 0.9, 0.6, 0.95, 0.1]
+    method = SqueezeAttention(policy=LagKV(lag=16))  # the sinks, a partition and what follows it always stay
+    floor = method.policy.floor(n, 5)
+    assert method.floor(n, 5) == floor > method.minimum_budget
+    for budget in (floor, min(floor + 4, n)):
+        caches = method.compress(state_with(similarities, n=n), budget)
+        assert sum(cache.k.length for cache in caches) == 5 * budget
+        assert min(cache.k.length for cache in caches) == floor
 
 
 def test_the_budgets_of_the_codes_llama_setting():
