@@ -170,6 +170,7 @@ def test_skipped_layers_stay_whole_and_the_others_give_it_back_on_request():
     assert sum(spread) == 32 * budget and max(spread[2:]) - min(spread[2:]) <= 1
     assert SkipLayers([], spread=True).tokens(budget, n, 0, 32) == list(Uniform().tokens(budget, n, 0, 32))
     assert min(SkipLayers([0, 1], spread=True).tokens(100, n, 8, 32)) == 9  # nothing more to give back
+    assert SkipLayers([0], spread=True).overspends and not SkipLayers([]).overspends
     with pytest.raises(UserError, match="some of this model's layers 0 to 1, and not all"):
         SkipLayers([0, 1]).tokens(10, 100, 0, 2)
 

@@ -15,7 +15,7 @@ class SkipLayers(Allocation):
     layers   indices of the whole layers, from 0.
     spread   false: every other layer keeps the budget, as in the released code, so the model keeps more than the
              requested ratio. true: the other layers keep less, so that the mean is the budget; each keeps at least the
-             window and one token.
+             window and one token, so the mean is larger if the whole layers alone exceed the budget.
     """
 
     layers: list[NonNegative] = field(default_factory=lambda: [0, 1])
@@ -23,7 +23,7 @@ class SkipLayers(Allocation):
 
     @property
     def overspends(self) -> str:
-        return "some layers stay whole" if not self.spread else ""
+        return "some layers stay whole" if self.layers else ""
 
     def tokens(self, budget: int, n: int, window: int, num_layers: int) -> Sequence[int]:
         skipped = set(self.layers)
