@@ -146,7 +146,7 @@ class SharedPass:
     def compress(self, method: Method, budget: int | float) -> Compressed:
         reset_device_peak(self.model)  # so that one setting's peak is not the next one's
         started = time.perf_counter()
-        caches = self.state.whole(method.compress(self.state, as_given(budget)))
+        caches = self.state.whole(method.compress(self.state.requested(method.needs), as_given(budget)))
         wait_for(self.model)
         second = [self.second[how] for how in method.needs.reconstructions]
         again = sum(part.seconds for part in second)

@@ -97,7 +97,8 @@ def observe(model: PreTrainedModel, ids: Tensor, prompt: int, observations: Sequ
         nonlocal number
         for observation, layers, by_layer in zip(observations, layers_observed, values, strict=True):
             if number in layers:
-                by_layer[number] = rounded(observation.probe.observe(layer, prompt))
+                probe = observation.probe
+                by_layer[number] = rounded(probe.observe(layer.requested(probe.needs), prompt))
         number += 1
 
     needs = reduce(or_, (observation.probe.needs for observation in observations), Needs())

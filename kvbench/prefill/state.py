@@ -1,7 +1,7 @@
 """The state after a forward pass over a prompt: keys, values and observations of each layer."""
 
 import copy
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -25,6 +25,8 @@ from kvbench.prefill.reconstruction import ContextScores, Reconstruction, Span
 from kvbench.utils.own_code import caller_of
 
 Cached = TypeVar("Cached")
+Observed = TypeVar("Observed", bound=Hashable)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,28 @@ class LayerState:
         latent, rotated = (x[0] for x in self.latents)
         return replace(self, keys=rotated, values=latent, latents=None, headless=True)
 
+    def requested(self, needs: Needs) -> "LayerState":
+        """The layer with the observations in `needs` alone, whatever else the pass observed.
+
+        So a method is given the same beside others as alone. Results of `once` are shared with this layer.
+        """
+        layer = copy.copy(self)
+        if self.queries is not None:
+            layer.queries = self.queries[:, -needs.window :] if needs.window else None
+        if not needs.column_sums:
+            layer.column_sums = layer.lse = None
+        if not needs.hidden_similarity:
+            layer.hidden_similarity = None
+        if not needs.value_output_norm:
+            layer.value_output_norm = None
+        if not needs.context:
+            layer.context = None
+        layer.lookahead_sums = listed(self.lookahead_sums, needs.lookahead_sums)
+        layer.query_moments = listed(self.query_moments, needs.query_moments)
+        layer.block_sums = listed(self.block_sums, needs.block_sums)
+        layer.reconstruction = listed(self.reconstruction, needs.reconstructions)
+        return layer
+
     def tensors(self) -> list[Tensor]:
         """The tensors of the layer's tokens: latents beside the keys and values to which they were expanded."""
         return [self.keys, self.values, *(self.latents or ())]
@@ -160,20 +184,19 @@ class LayerState:
 
         Computed from exactly these queries, even if the run observed more; once for all settings.
         """
-
-        def votes() -> Tensor:
-            queries = self.last_queries(window)
-            return column_sums(queries, self.keys, self.scaling, self.n - queries.shape[1]).sums
-
-        return self.once(("window votes", window), votes)
+        queries = self.last_queries(window)  # not once: a setting that has not requested them is refused
+        first = self.n - queries.shape[1]
+        return self.once(("window votes", window), lambda: column_sums(queries, self.keys, self.scaling, first).sums)
 
     def window_moments(self, window: int) -> WindowMoments:
         """Mean, variance and entropy of the attention of the last `window` queries; once for all settings."""
+        queries = self.last_queries(window)
+        return self.once(("window moments", window), lambda: window_moments(queries, self.keys, self.scaling))
 
-        def moments() -> WindowMoments:
-            return window_moments(self.last_queries(window), self.keys, self.scaling)
 
-        return self.once(("window moments", window), moments)
+def listed(made: Mapping[Observed, Value], names: Container[Observed]) -> dict[Observed, Value]:
+    """The entries of `made` under these names."""
+    return {name: value for name, value in made.items() if name in names}
 
 
 @dataclass
@@ -203,6 +226,10 @@ class PrefillState:
     def fixed_bytes(self) -> int:
         """Bytes of `fixed_layers`, under FullKV and every method."""
         return fixed_bytes(self.fixed_layers.values())
+
+    def requested(self, needs: Needs) -> "PrefillState":
+        """The state with the observations in `needs` alone; see `LayerState.requested`."""
+        return replace(self, layers=[layer.requested(needs) for layer in self.layers])
 
     def settle(self) -> None:
         """Drop the part of `fixed_layers` that only a second pass over the context needs, one layer after the other."""

@@ -1,12 +1,30 @@
 """What a layer's state remembers for the settings that share it."""
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 
+import pytest
 import torch
 
-from kvbench.methods import RKV
+from kvbench.errors import UserError
+from kvbench.evaluation.prefill_passes import SharedPass
+from kvbench.methods import RKV, Eviction, Scoring, WindowAttention
 from kvbench.methods.storage.by_head import one_head
-from tests.support.tiny import random_layer
+from kvbench.prefill import Blocks, FullPrefill, LayerState, Needs, Reconstruction
+from tests.support.tiny import prompt, random_layer, tiny_model
+
+MODEL = tiny_model()
+ALL = Needs(
+    20,
+    True,
+    True,
+    frozenset([4, 6]),
+    frozenset([0, 4]),
+    True,
+    frozenset([Reconstruction(chunk=10, requests=None)]),
+    True,
+    frozenset([Blocks(8), Blocks(16)]),
+)
+PART = Needs(8, lookahead_sums=frozenset([6]), query_moments=frozenset([4]), block_sums=frozenset([Blocks(16)]))
 
 
 def test_each_name_is_computed_once():
@@ -38,3 +56,40 @@ def test_redundancy_is_computed_once_for_all_ratios(monkeypatch):
     assert len(calls) == 1
     RKV(threshold=0.9).votes(layer)
     assert len(calls) == 2
+
+
+def observed(needs: Needs) -> SharedPass:
+    return SharedPass(MODEL, prompt(40), FullPrefill(), needs)
+
+
+def same(a, b) -> bool:
+    """Whether two values of a field are equal: tensors, or what holds them."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if is_dataclass(a) and type(a) is type(b):
+        return same(vars(a), vars(b))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a == b
+
+
+@pytest.mark.parametrize("needs", [Needs(), PART, *(Needs(**{f.name: getattr(ALL, f.name)}) for f in fields(Needs))])
+def test_what_one_setting_requested_is_what_its_own_pass_observes(needs):
+    assert all(getattr(ALL, field.name) for field in fields(Needs))
+    names = {field.name for field in fields(LayerState)} - {"rope", "_cached"}
+    for mine, alone in zip(observed(ALL).state.requested(needs).layers, observed(needs).state.layers, strict=True):
+        assert [name for name in names if not same(getattr(mine, name), getattr(alone, name))] == []
+
+
+class Greedy(Scoring):
+    """Reads more queries than it requests."""
+
+    needs = Needs(window=8)
+
+    def votes(self, layer):
+        return layer.window_votes(16)
+
+
+def test_a_scorer_is_refused_the_queries_that_another_setting_requested():
+    run = observed(Needs(window=16))
+    run.compress(Eviction(scoring=WindowAttention(16)), 20)
+    with pytest.raises(UserError, match=r"Greedy.* reads 16 queries, and 8 were observed"):
+        run.compress(Eviction(scoring=Greedy()), 20)
