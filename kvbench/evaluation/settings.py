@@ -11,6 +11,7 @@ from kvbench.configuration import Configuration
 from kvbench.configuration.amounts import Amounts, amounts
 from kvbench.errors import UserError
 from kvbench.methods import Dense, FullKV, Method
+from kvbench.methods.facts import Stated
 from kvbench.prefill import PrefillPlan
 from kvbench.records.identity import method_key
 from kvbench.utils.hashing import file_hash
@@ -101,8 +102,25 @@ def build_settings(
 def _settings(
     methods: Mapping[str, Mapping[str, Any]], shared: Amounts, compress: Mapping[str, Any] | None, find: Find = imported
 ) -> list[Setting]:
-    chosen = named(methods) if compress is None else while_decoding(named(methods), compress, find)
+    chosen = named(methods)
+    for name, config in chosen.items():
+        _refuse_part(name, config, find)
+    if compress is not None:
+        chosen = while_decoding(chosen, compress, find)
     return [setting for name, config in chosen.items() for setting in _of_method(name, {**config}, shared, find)]
+
+
+def _refuse_part(name: str, config: Mapping[str, Any], find: Find) -> None:
+    """Raise UserError for a parameter in the place of a method: `method.scoring=` for `method.NAME.scoring=`."""
+    place = f"a parameter of the method NAME is method.NAME.{name}="
+    if TARGET not in config:
+        raise UserError(f"method {name!r} has no {TARGET}: its YAML must name a class; {place}")
+    try:
+        kind = class_of(config, f"method {name!r}", Stated, find=find)
+    except UserError:
+        return  # building it says why
+    if not issubclass(kind, Method):
+        raise UserError(f"method.{name}: {config[TARGET]} is a part of a method, and no method: {place}")
 
 
 def while_decoding(

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from inspect import isclass, ismodule
+from inspect import isclass, ismodule, signature
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from kvbench.errors import UserError
+from kvbench.errors import UserError, unknown
 from kvbench.utils.config_folder import DESCRIPTIONS, SWITCHES
 from kvbench.utils.own_code import own_line
 from kvbench.utils.plugins import plugin_of
@@ -111,6 +111,10 @@ def part_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = impor
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
         described = f", which {kind.guide} describes" if hasattr(kind, "guide") else ""
         raise UserError(f"{what}: {kind.__name__} lacks {', '.join(missing)}{described}")
+    takes = _parameters(kind)
+    for key, value in node.items():
+        if takes is not None and isinstance(value, Mapping) and key not in takes | SPECIAL:
+            raise UserError(f"{what}: {unknown(f'parameter of {kind.__name__}', str(key), takes)}")
     hints = _hints(kind)
     return Part(
         kind,
@@ -165,6 +169,15 @@ def _missing(name: str) -> str:
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = "" if len(defined) > MOST else f" It has {', '.join(defined) or 'none'}"
     return f"{module} has no class {class_name!r}.{hint}{listed}"
+
+
+def _parameters(kind: type[Any]) -> frozenset[str] | None:
+    """The names of a class's parameters; None if it takes any, or does not tell."""
+    try:
+        parameters = signature(kind).parameters
+    except ValueError:  # some of Python's own classes
+        return None
+    return None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else frozenset(parameters)
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:

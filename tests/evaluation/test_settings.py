@@ -51,6 +51,7 @@ def test_a_methods_parameters_enter_its_key_and_its_description_does_not():
             {"_target_": "collections.OrderedDict"},
             "OrderedDict is not a subclass of kvbench.methods.Method",
         ),
+        ({"_target_": "kvbench.methods.KNorm"}, r"method\.m: .*KNorm is a part of a method, .* is method\.NAME\.m="),
         ({"_target_": "kvbench.methods.StreamingLLM", "decode": "shrink"}, "method 'm': unknown decode 'shrink'"),
     ],
 )

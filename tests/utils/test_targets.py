@@ -104,7 +104,11 @@ def test_a_class_that_lacks_methods_is_refused_and_its_guide_named(node, base, m
             {"_target_": f"{HERE}.Several", "anything": {"_target_": f"{HERE}.Notes"}},
             "Notes is not a subclass of anything: its parameter is not annotated with a class",
         ),
-        ({"_target_": f"{HERE}.Several", "unknown": {"_target_": f"{HERE}.Notes"}}, "m, unknown: "),
+        (
+            {"_target_": f"{HERE}.Several", "scorer": {"_target_": f"{HERE}.Notes"}},
+            "m: unknown parameter of Several 'scorer'. Did you mean 'scorers'? Allowed: anything, options, scorers",
+        ),
+        ({"_target_": "kvbench.methods.LagKV", "scoring": {"a": 1}}, "m: unknown parameter of LagKV 'scoring'"),
         ({"_target_": 5}, "m: _target_=5 must be a class as module.Class"),
         ({"_target_": ".relative"}, ".relative must be a class as module.Class"),
     ],
@@ -123,6 +127,8 @@ def test_parts_are_classes_of_their_parameters():
     assert type(build(node, "m", Method).scoring).__name__ == "KNorm"
     listed = {"_target_": f"{HERE}.Several", "scorers": [{"_target_": "kvbench.methods.KNorm"}]}
     assert [type(one).__name__ for one in build(listed, "m", Method).scorers] == ["KNorm"]
+    untold = {"_target_": f"{HERE}.Several", "options": {"_target_": "builtins.dict", "a": {"b": 1}}}
+    assert build(untold, "m", Method).options == {"a": {"b": 1}}
 
 
 def test_values_are_plain_and_built_afresh():
