@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, cast
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.errors import UserError
@@ -21,9 +21,12 @@ def check_samples(
 
     With question=hidden also for a sample without its own question. If the benchmark does not know its longest
     prompt, also for a sample that does not fit the model or, with question=hidden, has no context before its question.
-    The error begins with the sample's place, where the benchmark knows it. Two samples with one id are refused, too:
-    records are kept by it.
+    The error begins with the sample's place, where the benchmark knows it. An id that is no text, and two samples with
+    one id, are refused, too: records are kept by it.
     """
+    for given in (cast(object, sample.id) for sample in samples):
+        if not isinstance(given, str):
+            raise UserError(f"a sample of {benchmark.name} has the id {given!r}: it must be a text")
     for name, number in Counter(sample.id for sample in samples).items():
         if number > 1:
             raise UserError(f"{number} samples of {benchmark.name} have the id {name!r}: each needs one of its own")

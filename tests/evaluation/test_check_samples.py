@@ -19,6 +19,16 @@ def test_two_samples_with_one_id_are_refused(embedded):
     assert str(error.value) == f"2 samples of passkey have the id {first.id!r}: each needs one of its own"
 
 
+@pytest.mark.parametrize("name", [3, None, ["a"]])
+def test_an_id_that_is_no_text_is_refused(name, embedded):
+    """The schema of records refuses it only after the first answer."""
+    benchmark = PassKey(lengths=[300], depths=[0])
+    (sample,) = benchmark.samples(embedded.tokenizer)
+    with pytest.raises(UserError) as error:
+        check_samples(embedded, benchmark, [replace(sample, id=name)], "visible")
+    assert str(error.value) == f"a sample of passkey has the id {name!r}: it must be a text"
+
+
 def test_an_own_answer_has_the_limit_of_its_own_sample():
     """One answer is decoded for both: by the default of a Turn it would have one token, whatever its sample allows."""
     first = Sample("c:1", "When?", ("x",), 6, own_answers=True)
