@@ -42,7 +42,9 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[list[Any]]]:
     frame, metrics = measured(frame, [*scored, *distances])
     samples = frame.drop_duplicates("sample")
     rows = read_samples(folder)
-    of_sample = _properties(samples, rows)
+    # of the records as they are: tables add columns, whose names a property may have
+    own = records.drop_duplicates("sample").set_index("sample").loc[samples["sample"]]
+    of_sample = _properties(own, rows)
     number = {sample: i for i, sample in enumerate(samples["sample"])}
     labels = list(frame["label"].unique())
     return {

@@ -115,6 +115,15 @@ def test_tasks_have_a_row_each_and_one_for_their_mean(tmp_path):
     assert made["properties"] == ["task", "length", "tokens"]  # the group is one for all
 
 
+def test_a_property_may_have_the_name_of_a_column_that_tables_add(tmp_path):
+    rows = [record(f"s{i}", "full", 1.0, label=of) for i, of in enumerate(["good", "bad", "bad"])]
+    samples = [sample_row(row["sample"], "x") | {"meta": {"label": row["label"]}} for row in rows]
+    made, _ = read_run(write_run(tmp_path / "run", rows, samples))
+    assert made["properties"] == ["label", "tokens"]
+    assert made["samples"]["property label"] == ["good", "bad", "bad"]
+    assert [row["label"] for row in made["settings"]] == ["FullKV"]
+
+
 def test_parameters_distinguish_settings_of_one_name(tmp_path):
     window = '{"scoring": {"window": %d}, "sinks": 4}'
     rows = [record(s, "snapkv 0.2", 1.0, parameters=window % w) for w in (8, 32) for s in "ab"]
