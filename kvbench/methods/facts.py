@@ -57,6 +57,9 @@ class Stated(Checked, Versioned):
     def launches(self) -> Launches:
         return Launches()
 
+    def forget(self) -> None:
+        """Drop what is remembered of earlier prompts, so that the next one's time includes it."""
+
 
 def never_full(method: Stated) -> str:
     """The first reason of a method or one of its parts; "" if a budget of the whole prompt is FullKV."""
@@ -81,6 +84,12 @@ def most_share(method: Stated, tokens: int) -> float:
 def launches(method: Stated) -> Launches:
     """The largest `launches` of a method and its parts, number by number."""
     return Launches(*map(max, zip(*(part.launches for part in _stated(method)), strict=True)))
+
+
+def forget(method: Stated) -> None:
+    """`Stated.forget` of a method and its parts."""
+    for part in _stated(method):
+        part.forget()
 
 
 def _stated(method: Stated) -> list[Stated]:

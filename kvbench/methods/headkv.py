@@ -47,6 +47,9 @@ class HeadKV(HeadBudgets):
     def overspends(self) -> str:
         return "the released code rounds the budget of each head" if self.surplus == "waste" else ""
 
+    def forget(self) -> None:
+        self._table.cache_clear()
+
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
         return torch.tensor(self._row(len(ranked), tokens, window, layer), device=ranked.device)
 

@@ -6,8 +6,8 @@ import pytest
 
 from kvbench.evaluation.cache_checks import RuleBroken
 from kvbench.evaluation.settings import Setting
-from kvbench.methods import AdaKV, Eviction, FullKV, Kivi, Pyramid, SimLayerKV, SpindleKV
-from kvbench.methods.facts import Launches, allowed, launches, most_share, never_full, overspends
+from kvbench.methods import AdaKV, Eviction, FullKV, HeadKV, Kivi, Pyramid, SimLayerKV, SpindleKV
+from kvbench.methods.facts import Launches, allowed, forget, launches, most_share, never_full, overspends
 from kvbench.methods.gear.storage import GEAR
 from kvbench.methods.palu import Palu
 from kvbench.methods.scoring.around_context import AroundContext
@@ -30,6 +30,15 @@ def test_numbers_are_the_most_of_all_parts():
     assert most_share(Eviction(), 120) == 1 and most_share(Eviction(storage=Palu()), 64) == 1.5
     assert allowed(Eviction(), 2, 100) == 2 and allowed(Eviction(scoring=AroundContext()), 2, 100) == 4
     assert allowed(Eviction(scoring=AroundContext()), 2, 3) == 3
+
+
+def test_every_part_forgets_what_it_divided_for_an_earlier_prompt():
+    heads, spindle = HeadKV(), SpindleKV()
+    heads._table(20, 80, ((0.5, 1.0),))
+    spindle.eviction.budgets.of_layers(40, 100, 4)
+    forget(Eviction(heads=heads))
+    forget(spindle)
+    assert heads._table.cache_info().currsize == spindle.eviction.budgets.of_layers.cache_info().currsize == 0
 
 
 @dataclass

@@ -22,6 +22,7 @@ from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.evaluation.settings import Setting
 from kvbench.methods.base.method import Method, as_given
 from kvbench.methods.eviction.eviction import Eviction
+from kvbench.methods.facts import forget
 from kvbench.utils.device import device_peak, gpus, wait_for
 
 
@@ -81,8 +82,7 @@ def measure(
     """
     collect(model)
     method, budget = setting.method, setting.budget_at(len(ids), num_layers(model, len(ids)), new_tokens)
-    if isinstance(method, Eviction):
-        method.budgets.forget()
+    forget(method)
     with allocated({} if beside is None else beside.on_gpus, batch - 1):
         compressed = compress(model, ids, method, budget)
         compressed.live = Beside()  # one setting alone: nothing holds the uncompressed prompt

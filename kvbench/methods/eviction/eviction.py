@@ -109,6 +109,9 @@ class Eviction(Method):
     def divisible(self) -> bool:
         return super().divisible and self.budgets.uniform and not self.heads.whole_model
 
+    def forget(self) -> None:
+        self.budgets.forget()
+
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
         if not self.budgets.layerwise and budget < state.n:
             return self.for_prompt(state, budget).compress(state, budget)
