@@ -23,10 +23,20 @@ def test_the_gauges_of_vllm_and_llama_server():
 
 def test_engines_of_one_server_are_counted_together_and_the_fullest_says_how_full():
     second = VLLM.replace('engine="0"', 'engine="1"').replace('perc{engine="1"} 0.25', 'perc{engine="1"} 0.05')
-    both = {"running": 6, "waiting": 2, "cache_used": 0.25, "cache_tokens": 3200}
+    both = {"running": 6, "waiting": 2, "cache_used": 0.25, "cache_tokens": 1600}  # each line has the blocks of both
     assert gauges(VLLM + second) == gauges(second + VLLM) == both
     unknown = second.replace('num_gpu_blocks="100"', 'num_gpu_blocks="None"')
     assert "cache_tokens" not in gauges(VLLM + unknown)  # half of the room would be taken for all
+
+
+def test_the_room_that_an_engine_states_stands_before_blocks_of_which_the_label_has_the_least_size():
+    def line(engine: int, room: str) -> str:  # a model with attention and state space layers, as vLLM reports it
+        labels = f'block_size="8",engine="{engine}",kv_cache_size_tokens="{room}",num_gpu_blocks="320"'
+        return f"vllm:cache_config_info{{{labels}}} 1.0\n"
+
+    assert gauges(line(0, "463459")) == {"cache_tokens": 463459}
+    assert gauges(line(0, "463459") + line(1, "463459")) == {"cache_tokens": 926918}  # each line has its own engine's
+    assert gauges(line(0, "None")) == {"cache_tokens": 2560}
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import mul
 
 from kvbench.engines.base import Address
 from kvbench.engines.http import Client, Refused, Unavailable
@@ -36,10 +37,28 @@ def gauges(text: str) -> dict[str, float]:
             name, number = GAUGES[metric], float(value)
             earlier = numbers.get(name, 0.0)
             numbers[name] = max(earlier, number) if name == "cache_used" else earlier + number
-    sizes = [(labels.get("num_gpu_blocks", ""), labels.get("block_size", "")) for labels in cache_labels(text)]
-    if sizes and all(blocks.isdecimal() and size.isdecimal() for blocks, size in sizes):
-        numbers["cache_tokens"] = float(sum(int(blocks) * int(size) for blocks, size in sizes))
+    if (room := _room(cache_labels(text))) is not None:
+        numbers["cache_tokens"] = float(room)
     return numbers
+
+
+def _room(engines: Sequence[Mapping[str, str]]) -> int | None:
+    """The tokens that the caches of all engines have room for; None where one of them does not say it.
+
+    Newer vLLM says each engine's room. Blocks times their size is another number for a model with several kinds of
+    layers, whose blocks have several sizes, of which the label has the least. vLLM adds the blocks of all engines up
+    before it writes them into each line.
+    """
+    if rooms := _numbers(engines, "kv_cache_size_tokens"):
+        return sum(rooms)
+    blocks, sizes = _numbers(engines, "num_gpu_blocks"), _numbers(engines, "block_size")
+    return max(map(mul, blocks, sizes)) if blocks and sizes else None
+
+
+def _numbers(engines: Sequence[Mapping[str, str]], label: str) -> list[int]:
+    """The label's number of each engine; [] where one has none, which vLLM writes as None."""
+    texts = [labels.get(label, "") for labels in engines]
+    return [int(text) for text in texts] if all(text.isdecimal() for text in texts) else []
 
 
 def _is_number(text: str) -> bool:
