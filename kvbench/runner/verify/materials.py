@@ -77,7 +77,8 @@ def makes_its_own(manifest: Mapping[str, Any]) -> bool:
 def tokenizer_of(manifest: Mapping[str, Any], places: Places) -> PreTrainedTokenizerBase:
     """Raises an error where this machine lacks the run's tokenizer or has another one."""
     folder = model_folder_of(manifest, places)
-    hashes = (manifest.get("model") or {}).get("files") or {}
+    model = manifest.get("model") or {}
+    hashes = (model.get("tokenizer") or model).get("files") or {}  # random weights have another model's tokenizer
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if name in hashes and (not (folder / name).is_file() or file_hash(folder / name) != hashes[name]):
             raise ValueError(f"{folder.name} has another {name} than the run's model")

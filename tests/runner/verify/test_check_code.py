@@ -1,10 +1,12 @@
-"""Files of an embedded model that another version of transformers made of the same GGUF file."""
+"""Files of an embedded model that another version of transformers made of the same GGUF file, and random weights."""
 
 import json
 
 import pytest
 
+from kvbench.models.random_weights import random_source
 from kvbench.runner.verify import check_code
+from kvbench.runner.verify.materials import tokenizer_of
 from tests.support.paths import ROOT
 
 MANIFEST = json.loads((ROOT / "results" / "smollm2" / "demo" / "manifest.json").read_text(encoding="utf-8"))
@@ -28,3 +30,16 @@ def test_they_are_unproven_and_other_weights_are_wrong(here, differ, kind, monke
     assert not check_code._against_files(MANIFEST, model, {}, False, **found)
     assert len(found[kind]) == 1 and all(name in found[kind][0] for name in differ)
     assert sum(map(len, found.values())) == 1
+
+
+def drawn(source: str | None = None, tokenizer: str = "0" * 64, **random) -> dict:
+    """The manifest of a run with random weights of a shape that differs from the preset's by `random`."""
+    config = dict(check_code.preset_of("llama3-8b-random"))
+    config["random"] = config["random"] | random
+    identity = {"source": source or random_source(config["random"]), "revision": "random"}
+    return {"model": identity | {"tokenizer": {"files": {"tokenizer.json": tokenizer}}}, "config": {"model": config}}
+
+
+def test_a_run_of_random_weights_has_its_prompts_counted_by_its_own_tokenizer_alone():
+    with pytest.raises(ValueError, match="than the run's model"):
+        tokenizer_of(drawn(), {})
