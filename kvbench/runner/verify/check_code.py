@@ -48,7 +48,9 @@ def one_code(folder: Folder) -> Check:
 
 def one_model(folder: Folder, places: Places) -> Check:
     """The model's name and configuration are a preset's, and its files are the files on this machine."""
-    wrong, missing, proven = [], [], True
+    wrong: list[str] = []
+    missing: list[str] = []
+    proven = True
     for manifest in folder.manifests.values():
         config = recorded(manifest).model
         model = manifest.get("model") or {}
@@ -57,12 +59,14 @@ def one_model(folder: Folder, places: Places) -> Check:
             missing.append(f"kvbench has no model of the name {config.get('name')!r}")
         private = config.get("path") is not None or ("files" in model and not (preset or {}).get("embedded"))
         if preset and not private:
-            wrong += [
-                f"model.{name} is not that of the model {config['name']!r}"
-                for name in PRESET
-                if config.get(name) != preset.get(name) and not (name == "shape" and "files" in model)
-            ]
-            source = random_source(preset["random"]) if preset.get("random") else preset.get("hub_id")
+            # the shape of random weights is the user's to choose, and no trained model is claimed by their name
+            stated = config.get("random")
+            drawn = stated if preset.get("random") and isinstance(stated, Mapping) else None
+            for name in PRESET:
+                if config.get(name) != preset.get(name) and not (name == "shape" and "files" in model):
+                    other = f"model.{name} is not that of the model {config['name']!r}"
+                    (missing if drawn and name == "random" else wrong).append(other)
+            source = random_source(drawn) if drawn else preset.get("hub_id")
             if "files" not in model and source != model.get("source"):
                 wrong.append(f"the weights are of {model.get('source')!r}, not of {source!r}")
         if not config.get("random") and not model.get("files") and not COMMIT.fullmatch(str(model.get("revision"))):

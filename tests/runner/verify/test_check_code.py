@@ -1,12 +1,14 @@
 """Files of an embedded model that another version of transformers made of the same GGUF file, and random weights."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from kvbench.models.random_weights import random_source
 from kvbench.runner.verify import check_code
 from kvbench.runner.verify.materials import tokenizer_of
+from kvbench.runner.verify.verdict import Verdict
 from tests.support.paths import ROOT
 
 MANIFEST = json.loads((ROOT / "results" / "smollm2" / "demo" / "manifest.json").read_text(encoding="utf-8"))
@@ -38,6 +40,18 @@ def drawn(source: str | None = None, tokenizer: str = "0" * 64, **random) -> dic
     config["random"] = config["random"] | random
     identity = {"source": source or random_source(config["random"]), "revision": "random"}
     return {"model": identity | {"tokenizer": {"files": {"tokenizer.json": tokenizer}}}, "config": {"model": config}}
+
+
+@pytest.mark.parametrize(
+    "manifest, verdict",
+    [
+        (drawn(), Verdict.PLAUSIBLE),
+        (drawn(num_hidden_layers=2), Verdict.UNPROVEN),  # what conf/model advises for a machine without GPU
+        (drawn(random_source({"model_type": "gpt2"}), num_hidden_layers=2), Verdict.WRONG),
+    ],
+)
+def test_random_weights_may_have_a_shape_of_their_own_but_not_the_source_of_another(manifest, verdict):
+    assert check_code.one_model(SimpleNamespace(manifests={"run": manifest}), {}).verdict is verdict
 
 
 def test_a_run_of_random_weights_has_its_prompts_counted_by_its_own_tokenizer_alone():
