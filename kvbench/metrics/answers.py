@@ -3,11 +3,11 @@
 A plug-in's metric has a name too, and is called like a user's function.
 """
 
-import math
 import pkgutil
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from numbers import Real
 from typing import NamedTuple
 
 from kvbench.errors import UserError, unknown
@@ -123,7 +123,7 @@ def score(name: str, prediction: str, answers: Sequence[str]) -> float:
     if not is_function(name):
         return max(METRICS[name](prediction, answer) for answer in answers)
     value = function(name)(prediction, list(answers))
-    if isinstance(value, bool | int | float) and math.isfinite(value) and 0 <= value <= 1:
+    if isinstance(value, Real) and 0 <= float(value) <= 1:  # NumPy's numbers are Real, too
         return float(value)
     raise UserError(f"metric={name} returned {value!r}: a number from 0 to 1 is needed")
 

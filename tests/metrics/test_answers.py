@@ -4,11 +4,13 @@ import importlib
 import sys
 from string import ascii_uppercase
 
+import numpy as np
 import pytest
 
 from kvbench.errors import UserError
 from kvbench.metrics.answers import METRICS, check, score, source
 from kvbench.utils.hashing import file_hash
+from tests.support import metric
 
 
 @pytest.mark.parametrize(
@@ -127,6 +129,12 @@ def test_an_answer_without_an_ascii_letter_or_digit_is_refused_under_rouge_l(ans
 def test_a_function_must_return_a_share():
     with pytest.raises(UserError, match="returned 2: a number from 0 to 1 is needed"):
         score("tests.support.metric.two", "a", ["b"])
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.int64(1), True])
+def test_a_function_may_return_a_number_of_numpy(value, monkeypatch):
+    monkeypatch.setattr(metric, "two", lambda prediction, answers: value)
+    assert score("tests.support.metric.two", "a", ["b"]) == float(value)
 
 
 @pytest.fixture
