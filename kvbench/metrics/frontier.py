@@ -50,6 +50,11 @@ def point(
     return Point(setting, ratio, float(np.mean(shares)), float(np.mean(task_means)), low, high, floored)
 
 
+def as_score(full: float, difference: float) -> float:
+    """FullKV's score and a difference from it as a score, within 0 and 1: a bound of a difference may lead beyond."""
+    return min(max(full + difference, 0.0), 1.0)  # nan stays nan
+
+
 @dataclass(frozen=True)
 class Frontier:
     """Where one method's quality falls below FullKV's by more than `margin`.

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.frontier import Frontier, pareto
+from kvbench.metrics.frontier import Frontier, as_score, pareto
 from kvbench.report.figures.direct_labels import Named, name_lines
 from kvbench.report.figures.style import THRESHOLD, grid_lines, legend_below, line_styles, new_figure
 
@@ -32,6 +32,7 @@ def frontier_figure(
     styles = line_styles(list(frontiers))
     panels = 1 if speeds is None else 2
     axes: Any  # an array of Axes, whose entries numpy does not type
+    caption += " · bars: bounds of the difference from FullKV, 95 % each; dotted: the least that keeps the share"
     figure, body = new_figure(7.2 * panels, 4.6 + 0.12 * len(frontiers), caption)
     heights = (4, 0.25 * len(frontiers) + 0.2)
     axes = body.subplots(2, panels, height_ratios=heights, sharex="col", squeeze=False)
@@ -45,7 +46,7 @@ def frontier_figure(
         scores = [full + point.difference for point in frontier.points]
         axis.plot(shares, scores, **style, markersize=4.5, linewidth=1.3, zorder=3, label=titled(name))
         for point in frontier.points:
-            ends = [full + end for end in (point.low, point.high)]
+            ends = [as_score(full, end) for end in (point.low, point.high)]
             axis.vlines(point.bytes, *ends, color=style["color"], linewidth=0.8, zorder=2)
         points += zip(shares, scores, strict=True)
         labels.append(Named(shares[-1], scores[-1], titled(name), style["color"]))

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from kvbench.configuration.conf import titled
+from kvbench.metrics.frontier import as_score
 from kvbench.report.page.run_tables import number
 from kvbench.utils.console import warn
 
@@ -46,7 +47,7 @@ def _points(frame: pd.DataFrame) -> dict[str, Any]:
                 "method": row["method"],
                 "title": titled(row["method"]),
                 "r_bytes": number(row["r_bytes"]),
-                "scores": {"score": [number(full + row[name]) for name in ("difference", "low", "high")]},
+                "scores": {"score": [number(as_score(full, row[name])) for name in ("difference", "low", "high")]},
                 "held": bool(row["held"]),
             }
             for _, row in frame.iterrows()

@@ -36,6 +36,12 @@ def test_curves_margin_and_front_are_drawn():
     assert {text.get_text(): text.get_color() for text in axis.texts} == {name: colour(name) for name in "ab"}
 
 
+def test_bounds_of_a_difference_are_drawn_as_scores_and_end_at_0_and_1():
+    wide = frontier([Point("a 0.5", 0.5, 0.5, -0.1, -0.9, 0.3)], 0.04)
+    axis = frontier_figure({"a": wide}, 0.8, "score", "caption").subfigs[0].axes[0]
+    assert axis.collections[0].get_segments()[0].tolist() == [[0.5, 0], [0.5, 1]]
+
+
 def test_names_of_lines_are_as_near_to_their_ends_as_they_can_be():
     assert levels([20, 60], (0, 100)) == [20, 60]
     assert levels([50, 50, 50], (0, 100)) == pytest.approx([44.8, 50, 55.2])

@@ -22,6 +22,15 @@ def test_table_sentence_and_points_are_those_that_were_written(tmp_path):
     assert last["scores"]["score"] == [0.6, None, None]
 
 
+def test_bounds_of_a_difference_are_scores_and_end_at_0_and_1(tmp_path):
+    frontier_files(tmp_path)
+    path = tmp_path / "frontier.csv"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace(",-0.01,-0.02,0.0,", ",-0.01,-0.95,0.2,"), encoding="utf-8"
+    )
+    assert read_frontier(tmp_path)["points"][0]["scores"]["score"] == [0.89, 0, 1]
+
+
 def test_names_with_bars_stay_whole(tmp_path):
     frontier_files(tmp_path)
     path = tmp_path / "frontier.md"
