@@ -112,7 +112,10 @@ def heatmap(frame: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Any] | Non
     """Means per cell of depth × length, grids[metric][setting][depth][length]; None without depths and lengths."""
     if not {"depth", "length"} <= {*frame.columns} or frame[["depth", "length"]].isna().any(axis=None):
         return None
-    depths, lengths = (sorted(frame[name].unique()) for name in ("depth", "length"))
+    try:
+        depths, lengths = (sorted(frame[name].unique()) for name in ("depth", "length"))
+    except TypeError:  # numbers and texts together, of rows of the user's own, have no order
+        return None
     labels = list(frame["label"].unique())
     grids = {}
     for name in metrics:

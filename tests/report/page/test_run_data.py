@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 
+import pandas as pd
 import pytest
 
 from kvbench.cache.kept_positions import decode
@@ -14,6 +15,7 @@ from kvbench.records.store import PACK
 from kvbench.report.page.labels import differences
 from kvbench.report.page.page import ASSETS, embedded, page
 from kvbench.report.page.run_data import find_runs, read_run
+from kvbench.report.page.run_tables import heatmap
 from kvbench.report.tables.run_table import summarise
 from tests.support import records
 from tests.support.command import kvbench
@@ -273,3 +275,9 @@ def test_a_mistake_is_one_line(tmp_path, capsys, monkeypatch, command, said):
     assert kvbench("report", *command) == 2
     err = capsys.readouterr().err
     assert said in err and err.count("\n") == 1
+
+
+def test_depths_and_lengths_of_own_prompts_that_have_no_order_are_no_heatmap():
+    rows = pd.DataFrame({"label": "FullKV", "depth": [0, 50], "length": [400, 800], "scores": [{"score": 1.0}] * 2})
+    assert heatmap(rows, ["score"])["grids"] == {"score": [[[1, None], [None, 1]]]}
+    assert heatmap(rows.assign(length=[400, "long"]), ["score"]) is None
