@@ -1,7 +1,7 @@
 """`kvbench.run`: a run from Python or a notebook, as a data frame of its records."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -68,12 +68,18 @@ def run(
     settings = {(setting.label, setting.parameters) for setting in request.settings}
     made_by = zip(records["setting"], records["parameters"], strict=True)
     requested = pd.Series([pair in settings for pair in made_by], index=records.index) & records["sample"].isin(samples)
-    return with_scores(records[requested].reset_index(drop=True), request.benchmark.metrics)
+    return with_scores(records[requested].reset_index(drop=True), request.benchmark.metrics, request.kind.columns)
 
 
-def with_scores(records: pd.DataFrame, metrics: Sequence[str] = ()) -> pd.DataFrame:
+def with_scores(
+    records: pd.DataFrame, metrics: Sequence[str] = (), columns: Container[str] = frozenset()
+) -> pd.DataFrame:
     """The records with a column for each score and distance, beside those of mappings; `score` is the first of
-    `metrics` that they have."""
+    `metrics` that they have.
+
+    A column of one of these names that is not one of the records' own `columns` is a property of the samples, and gives
+    way.
+    """
     if "scores" not in records:
         return records
     merged, distances = with_distances(records)
@@ -81,7 +87,7 @@ def with_scores(records: pd.DataFrame, metrics: Sequence[str] = ()) -> pd.DataFr
     first = next((name for name in (*metrics, *distances) if name in values), None)
     if first is not None and "score" not in values:
         values.insert(0, "score", values[first])
-    records = records.drop(columns="score" if "score" in values else [], errors="ignore")  # a property of the samples
+    records = records.drop(columns=[name for name in values if name in records and name not in columns])
     return records.join(values[[name for name in values if name not in records]])
 
 

@@ -89,13 +89,16 @@ def test_scores_and_distances_are_columns_and_the_first_metric_is_the_score():
         {
             "scores": [{"digits": 0.5, "exact": 0.0}] * 2,
             "distance": [{"top1": 0.9, "kl": 0.1}, None],
-            "kl": ["own", "own"],
+            "kl": ["own", "own"],  # a property of the samples, from a row's meta
+            "line": ["a", "b"],
         }
     )
     found = with_scores(frame, ("digits", "exact"))
     assert found[["score", "digits", "exact"]].to_numpy().tolist() == [[0.5, 0.5, 0.0]] * 2
     assert found["top1"].tolist()[0] == 0.9 and np.isnan(found["top1"][1])
-    assert found["kl"].tolist() == ["own", "own"] and found["scores"].tolist() == frame["scores"].tolist()
+    assert found["kl"].tolist()[0] == 0.1 and found["scores"].tolist() == frame["scores"].tolist()
+    clashing = frame.assign(scores=[{"line": 1.0}] * 2)  # a metric with the name of a column of every record
+    assert with_scores(clashing, ("line",), {"line"})["line"].tolist() == ["a", "b"]
     unscored = frame.assign(scores=[{}, {}])
     assert with_scores(unscored)["score"].tolist()[0] == 0.9
     named = frame.assign(scores=[{"rouge1": 1.0, "score": 0.0}] * 2)  # a metric of this name keeps it
