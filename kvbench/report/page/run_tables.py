@@ -74,30 +74,34 @@ def differences(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
 
 
 def tasks(frame: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
-    """Scores by task, and by task and each of BESIDE_TASK, a column per setting; empty for a single task."""
+    """Scores by task, and by task and each of BESIDE_TASK, a column per setting; empty for a single task.
+
+    Samples without the score, such as those without a known answer, are left out.
+    """
     if "task" not in frame:
         return []
+    labels = list(frame["label"].unique())
+    frame = frame[[metric in scores for scores in frame["scores"]]]
     frame = frame.assign(setting=frame["label"])
-    tables = [{"by": "task", "rows": _rows(frame, metric)}] if frame["task"].nunique() > 1 else []
+    tables = [{"by": "task", "rows": _rows(frame, metric, labels)}] if frame["task"].nunique() > 1 else []
     for name in BESIDE_TASK:
         if name in frame and frame[name].nunique() > 1 and _shared(frame, name):
             task = frame["task"] + " · " + frame[name].map(_text)
-            tables.append({"by": f"task and {name}", "rows": _rows(frame.assign(task=task), metric)})
+            tables.append({"by": f"task and {name}", "rows": _rows(frame.assign(task=task), metric, labels)})
     return tables
 
 
-def _rows(frame: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
-    """The rows of `breakdown`, with the mean over all tasks at the end."""
+def _rows(frame: pd.DataFrame, metric: str, labels: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of `breakdown`, with the mean over all tasks at the end, and a score for each of `labels`."""
     names = list(frame["task"].unique())
     groups = {"mean": names} if len(names) > 1 else {names[0]: names}
     rows = breakdown(frame, groups, None, metric)
-    labels = list(frame["setting"].unique())
     return [
         {
             "task": row["task"],
             "kind": row["kind"],
             "samples": int(row["samples"]),
-            "scores": [number(row[label] / 100) for label in labels],
+            "scores": [number(row.get(label, math.nan) / 100) for label in labels],
         }
         for _, row in rows.iterrows()
     ]
