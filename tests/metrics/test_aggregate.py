@@ -135,6 +135,20 @@ def test_a_score_that_few_tasks_have_is_the_mean_of_those(tmp_path):
     assert "nan" not in write_run_table(none, ["score", "rouge"], tmp_path, "caption")[1].read_text()
 
 
+@pytest.mark.parametrize("tasks", [True, False])
+def test_an_interval_is_of_the_samples_that_have_the_score(tasks):
+    """A row without a known answer cost the interval of all others, which the table counted it among."""
+    frame = records({"full": {"a": [1.0, 0.0] * 3 + [0.5], "b": [0.2] * 4, "c": [0.0, 0.1]}})
+    unscored = frame["sample"].isin(["a:6", "c:0", "c:1"])
+    frame["scores"] = frame["scores"].where(~unscored, [{}] * len(frame))
+    frame = frame if tasks else frame.drop(columns="task")
+    summary, alone = (summarise(rows, ["score"]) for rows in (frame, frame[~unscored]))
+    assert summary[["low", "high", "scored", "units"]].equals(alone[["low", "high", "scored", "units"]])
+    assert summary["low"][0] < summary["score"][0] < summary["high"][0]
+    (note,) = run_table(summary, ["score"], "").notes
+    assert note == "95 % interval: bootstrap over 10 texts or problems drawn independently"
+
+
 def test_the_interval_is_resampled_within_tasks():
     rng = np.random.default_rng(0)
     strata = [rng.normal(0, 0.01, 50).tolist(), rng.normal(1, 0.01, 10).tolist()]

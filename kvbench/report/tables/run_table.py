@@ -47,21 +47,21 @@ TEXT = "top1, kl: share of equal next tokens and divergence (nats per token) fro
 def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """One row per setting in order of first appearance: means over samples, and the score's 95 % interval.
 
-    If records name their task, a score is the mean over the tasks' means; a score that only some tasks have is the
-    mean over these tasks. low and high bound the interval of `metrics[0]`, for which the samples of a unit are drawn
-    together (`kvbench.metrics.aggregate.units`); `units` is their number.
+    If records name their task, a score is the mean over the tasks' means; a score that only some tasks or samples have
+    is the mean over these. low and high bound the interval of `metrics[0]`, for which the samples of a unit are drawn
+    together (`kvbench.metrics.aggregate.units`); `units` is their number, and `scored` that of the samples drawn.
     """
     rows = []
     thinks = "prediction" in records and bool(records["prediction"].map(never_ends).any())
     for setting, group in records.groupby("setting", sort=False):
         record = group.iloc[0]
         scores = pd.DataFrame(list(group["scores"]), index=group.index, columns=list(metrics))
-        drawn = units(group)
-        strata = [scores[metrics[0]]]
+        first = scores[metrics[0]].dropna()
+        drawn = units(group)[first.index]
+        strata = [first]
         if "task" in group:
-            by_task = scores.groupby(group["task"])
-            strata = [values for _, values in by_task[metrics[0]]]
-            scores = by_task.mean()
+            strata = [values for _, values in first.groupby(group["task"])]
+            scores = scores.groupby(group["task"]).mean()
         of_score = bounds(metrics[0], full=record["method"] == FULL)
         low, high = clustered(strata, [drawn[values.index] for values in strata], of_score)
         rows.append(
@@ -76,6 +76,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "high": high,
                 "decode_tokens_per_s": tokens_per_s(group),
                 "samples": len(group),
+                "scored": len(first),
                 "units": drawn.nunique(),
                 "floored": bool(group["floored"].any()),
                 "target_missed": target_missed(group),
@@ -208,9 +209,9 @@ def _drawn(summary: pd.DataFrame) -> str:
     """The units that the intervals draw."""
     fewest, most = summary["units"].min(), summary["units"].max()
     if most == 1:
-        return "no interval: all samples are about one text, so nothing was drawn independently"
+        return "no interval: all samples with a score are about one text, so nothing was drawn independently"
     drawn = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    samples = summary["samples"].max()
+    samples = summary["scored"].max()
     together = "" if most == samples else f" with {samples:,} samples"
     none = f"; {MISSING}: none, as values without bounds do not vary, or a task has a single text or problem"
     interval = f"95 % interval: bootstrap over {drawn} texts or problems drawn independently{together}"

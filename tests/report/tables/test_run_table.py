@@ -102,7 +102,7 @@ def test_a_table_says_what_its_intervals_draw():
     assert note() == DRAWN
     two = "95 % interval: bootstrap over 2 texts or problems drawn independently with 6 samples"
     assert note(unit=[*"aaabbb"] * 2) == note(context_id=[*"aaabbb"] * 2) == two
-    assert note(unit="a").startswith("no interval: all samples are about one text")
+    assert note(unit="a").startswith("no interval: all samples with a score are about one text")
 
 
 def header_of(frame):
