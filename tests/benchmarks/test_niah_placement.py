@@ -1,5 +1,7 @@
 """Where needles lie."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +42,22 @@ def test_kvpress_places_the_needle_at_the_very_token():
     assert placement.at_token([1, 2, 3, 4], [9], 50, None) == [1, 2, 9, 3, 4]
     assert placement.at_token([1, 2, 3, 4], [9], 0, None) == [9, 1, 2, 3, 4]
     assert placement.at_token([1, 2, 3, 4], [9], 100, None) == [1, 2, 3, 4, 9]
+
+
+@pytest.mark.parametrize(
+    "sentence", ["They went home. ", "他们回家了。", "彼は帰った！", "إلى أين ذهبوا؟ ", "वे घर चले गए। "]
+)
+def test_depths_hold_in_scripts_with_other_full_stops(sentence):
+    """In a Chinese haystack every needle was at the start of the text, whatever its depth."""
+
+    class Letters:
+        def decode(self, ids):
+            return "".join(map(chr, ids))
+
+    text = [*map(ord, sentence * 40)]
+    placed = placement.at_sentence_ends(text, [(depth, f"<{depth}>") for depth in (25, 50, 75)], Letters())
+    first, *others, last = [part.strip() for part in re.split(r"<\d+>", placed)]
+    assert [len(part.replace(" ", "")) for part in (first, *others, last)] == [len(sentence.replace(" ", "")) * 10] * 4
 
 
 def test_testers_join_all_texts_in_order_of_their_names_without_a_gap(embedded, tmp_path):

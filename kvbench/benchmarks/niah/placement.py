@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from kvbench.errors import UserError
 from kvbench.utils.tokenizer import Tokenizer
 
+SENTENCE_ENDS = ".!?。！？؟।"  # also of Chinese, Japanese, Arabic and Hindi texts
+
 
 def encode(text: str, tokenizer: Tokenizer) -> list[int]:
     return tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -42,7 +44,7 @@ def at_sentence_ends(text: list[int], needles: Sequence[tuple[float, str]], toke
     parts, start = [], 0
     for depth, needle in sorted(needles, key=lambda pair: pair[0]):
         before = tokenizer.decode(text[: int(len(text) * depth / 100)])
-        end = len(characters) if depth >= 100 else max(before.rfind(stop) for stop in ".!?") + 1
+        end = len(characters) if depth >= 100 else max(before.rfind(stop) for stop in SENTENCE_ENDS) + 1
         parts += [characters[start:end].strip() if start else characters[:end].rstrip(), needle]
         start = end
     parts.append(characters[start:].lstrip())
