@@ -23,11 +23,11 @@ Metric = Callable[[str, Sequence[str]], float]
 OfAnswer = Callable[[str, str], float]  # of a prediction and one answer
 
 # A letter after an announced answer; A and I before a word are an article and a pronoun, except in "answer is A".
-# A letter alone or before a mark: "(B)", "B. Paris".
+# A letter before a mark, or alone on its line whatever marks are around it: "(B)", "B. Paris", "**B**".
 _NAMED = re.compile(
     r"\banswer\b(?: is\b)?:?\W*([B-HJ-Z]|(?<= is )(?-i:A)|[AI](?![^\S\n]+[A-Z]))(?!['’-]?[A-Z])", re.IGNORECASE
 )
-_LEADING = re.compile(r"\W*([A-Za-z])\s*(?:[).:,\]\n]|$)")
+_LEADING = re.compile(r"\W*([A-Za-z])(?:\s*[).:,\]）。：，、】]|\W*(?:\n|$))")
 # Thai, Lao, Burmese, Khmer, Chinese and Japanese have no blanks between words, and Korean none before a particle.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"

@@ -1,7 +1,9 @@
 """The version of each file of metrics (see kvbench.utils.versions); `Benchmark.scored_by` names the files."""
 
 VERSIONS = {
-    "answers": 3,  # 2: a text in a script without blanks was one word; 1: articles and pronouns were letters of choices
+    # 3: a letter in quotes, asterisks or East Asian marks was no choice; 2: a text in a script without blanks was one
+    # word; 1: articles and pronouns were letters of choices
+    "answers": 4,
     "babilong": 1,
     "infinitebench": 1,
     "instructions": 1,

@@ -73,6 +73,21 @@ def test_the_letter_of_a_choice_is_no_article_or_pronoun(prediction, letter):
     assert found == [letter] * (letter is not None)
 
 
+@pytest.mark.parametrize(
+    "prediction",
+    ["**B**", "*B*", '"B"', "`B`\n\nIt is.", "（B）", "【B】 巴黎", "B。", "B、巴黎", "B）巴黎", "$B$", "B;"],
+)
+def test_a_letter_at_the_beginning_may_have_any_marks_around_it(prediction):
+    assert [other for other in ascii_uppercase if score("choice", prediction, [other])] == ["B"]
+
+
+@pytest.mark.parametrize(
+    "prediction", ["A cat", "**A** cat", "I'm sure", "E-mail", "C# is one", "A/B", "B & C", "A - B"]
+)
+def test_a_letter_before_more_than_a_mark_is_no_choice(prediction):
+    assert not [other for other in ascii_uppercase if score("choice", prediction, [other])]
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_best_answer_counts(metric):
     assert score(metric, "b", ["z", "b"]) == 1
