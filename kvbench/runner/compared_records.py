@@ -38,10 +38,17 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
     shared = [measure for measure in scored[0] if all(measure in measures for measures in scored)]
     if metric is not None and metric not in shared:
         raise unknown("metric", metric, shared)
-    records = pd.concat(frames, ignore_index=True)
+    records = _with_units(pd.concat(frames, ignore_index=True))
     _check_same_samples(records)
     check_same_prompts(compared)
     return records, metric or next((name for name in shared if len(folders) == 1 or name not in DISTANCES), None)
+
+
+def _with_units(records: pd.DataFrame) -> pd.DataFrame:
+    """Each record with the context and unit that any record of its sample has: earlier versions recorded none."""
+    known = [name for name in ("context_id", "unit") if name in records]
+    of_sample = records.groupby("sample", sort=False)
+    return records.assign(**{name: of_sample[name].transform("first") for name in known})
 
 
 def _check_same_samples(records: pd.DataFrame) -> None:

@@ -193,6 +193,22 @@ def test_one_setting_of_two_runs_is_compared_on_their_shared_samples(capsys, tmp
     assert "'full' is in several runs" in mistake(capsys, before, after)
 
 
+def test_samples_about_one_text_are_one_unit_if_either_run_says_so(capsys, tmp_path):
+    """A run of a version whose records have no unit made forty units of four texts, where it was named first."""
+
+    def half(i):
+        return float(i // 10 % 2)
+
+    before = run(tmp_path / "before", half)
+    about = [record(f"s{i}", "snapkv 0.2", half(i), unit=f"text {i // 10}") for i in range(40)]
+    after = write_run(tmp_path / "after", about, manifests=[manifest()])
+    printed = []
+    for runs in ((before, after), (after, before)):
+        kvbench("compare", *runs, "--baseline", "before: full")
+        printed.append(line(capsys.readouterr().out, "after: snapkv"))
+    assert printed[0] == printed[1] and "-0.985 to +0.727" in printed[0]
+
+
 def test_other_metrics_can_be_compared(capsys, tmp_path):
     folder = run(tmp_path / "run", lambda i: 0.5)
     assert kvbench("compare", folder, "--metric", "exact", "--baseline", "snapkv 0.2") == 0
