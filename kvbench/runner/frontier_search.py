@@ -12,7 +12,7 @@ import pandas as pd
 from kvbench.configuration import Configuration
 from kvbench.errors import UserError, unknown
 from kvbench.evaluation.settings import Setting, build_settings
-from kvbench.metrics.aggregate import AGREEMENT, DISTANCES, SMALLER_IS_BETTER, bounds, units, with_distances
+from kvbench.metrics.aggregate import AGREEMENT, DISTANCES, SMALLER_IS_BETTER, bounds, tasks_of, units, with_distances
 from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
 from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
@@ -108,8 +108,7 @@ def score(
     values = values[values["sample"].map(complete)].sort_values("sample", kind="stable")
     if values.empty:
         raise UserError(f"no sample has {measure!r} under every setting: nothing can be compared")
-    if "task" not in values:
-        values = values.assign(task="all")
+    values = values.assign(task=tasks_of(values))
     by_setting = dict(list(values.groupby("setting")))
     reference = by_setting[baseline.label]
     mean = reference.groupby("task")["value"].mean().mean()

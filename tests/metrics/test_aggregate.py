@@ -9,6 +9,7 @@ from rich.console import Console
 
 from kvbench.metrics.aggregate import DISTANCES, bounds, breakdown
 from kvbench.metrics.bootstrap import OF_SCORES, Interval, clustered, interval
+from kvbench.report.tables.differences import pairs
 from kvbench.report.tables.run_table import run_table, summarise, write_run_table
 from kvbench.report.tables.task_table import TITLE, of_one, rich_task_table, task_table, write_task_table
 
@@ -124,6 +125,16 @@ def test_a_settings_score_is_the_mean_over_tasks_not_over_samples():
     frame = records({"full": {"a": [1.0] * 8, "b": [0.0] * 2}})
     assert summarise(frame, ["score"])["score"][0] == 0.5
     assert summarise(frame.drop(columns="task"), ["score"])["score"][0] == 0.8
+
+
+def test_samples_without_a_task_among_others_are_one_more_task():
+    """The table left them out, and the differences below it counted them."""
+    frame = records({"full": {"a": [1.0] * 4, "b": [0.0] * 2}, "h2o 0.2": {"a": [1.0] * 4, "b": [0.5] * 2}})
+    frame["task"] = frame["task"].where(frame["task"] == "a", None)
+    full, h2o = summarise(frame, ["score"]).to_dict("records")
+    assert (full["score"], h2o["score"], full["scored"]) == (0.5, 0.75, 6)
+    (pair,) = pairs(frame, "score").to_dict("records")
+    assert pair["difference"] == full["score"] - h2o["score"] and full["low"] < full["high"]
 
 
 def test_a_score_that_few_tasks_have_is_the_mean_of_those(tmp_path):

@@ -9,13 +9,14 @@ import pytest
 
 from kvbench import models
 from kvbench.errors import UserError
-from kvbench.evaluation.settings import Setting
+from kvbench.evaluation.settings import Setting, build_settings
 from kvbench.methods import FullKV
 from kvbench.records import load
 from kvbench.report.page.frontier_data import read_frontier
 from kvbench.runner.frontier import main
-from kvbench.runner.frontier_search import placed
+from kvbench.runner.frontier_search import placed, score
 from kvbench.utils.console import out
+from tests.support.config import method_configs
 
 pytestmark = pytest.mark.heavy
 
@@ -93,6 +94,28 @@ def test_bounds_draw_the_samples_of_a_context_together(context_id):
 
 
 @pytest.mark.heavy
+def test_samples_without_a_task_among_others_count():
+    """They were in no mean, and every bound was nan."""
+    nodes = method_configs("full", "snapkv")
+    settings = {name: build_settings({name: node}, [0.5], None) for name, node in nodes.items()}
+    records = pd.DataFrame(
+        {
+            "sample": f"{task}{i}",
+            "task": task,
+            "setting": one.label,
+            "parameters": one.parameters,
+            "scores": {"score": float(name == "full" or task == "a")},
+            "r_bytes": 0.5,
+            "floored": False,
+        }
+        for name, (one,) in settings.items()
+        for task in ("a", None)
+        for i in range(5)
+    )
+    (point,) = score(records, nodes["full"], {"snapkv": settings["snapkv"]}, None, 0.9).frontiers["snapkv"].points
+    assert point.difference == -0.5 and point.low < -0.5 < point.high
+
+
 def test_the_same_command_makes_no_record_again(found, command):
     folder, printed = found
     before = (folder / "records.jsonl").read_bytes()

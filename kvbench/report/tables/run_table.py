@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.aggregate import FULL, bounds, tokens_per_s, units
+from kvbench.metrics.aggregate import FULL, bounds, tasks_of, tokens_per_s, units
 from kvbench.metrics.bootstrap import clustered
 from kvbench.metrics.thinking import BEGIN_OF_THINKING, never_ends
 from kvbench.records.ratios import means
@@ -58,10 +58,9 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
         scores = pd.DataFrame(list(group["scores"]), index=group.index, columns=list(metrics))
         first = scores[metrics[0]].dropna()
         drawn = units(group)[first.index]
-        strata = [first]
-        if "task" in group:
-            strata = [values for _, values in first.groupby(group["task"])]
-            scores = scores.groupby(group["task"]).mean()
+        tasks = tasks_of(group)
+        strata = [values for _, values in first.groupby(tasks)]
+        scores = scores.groupby(tasks).mean()
         of_score = bounds(metrics[0], full=record["method"] == FULL)
         low, high = clustered(strata, [drawn[values.index] for values in strata], of_score)
         rows.append(
