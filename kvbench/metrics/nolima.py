@@ -25,6 +25,9 @@ def base_score(means: Mapping[str, Mapping[int, float]]) -> float:
 
 
 def effective_length(by_length: Mapping[int, float], base: float) -> int | None:
-    """The longest length of at least 1000 tokens with at least 85 % of the base score; None: there is none."""
-    lengths = [length for length, score in by_length.items() if length >= SHORT[-1] and score >= KEPT * base]
+    """The longest length of at least 1000 tokens with at least 85 % of the base score; None: there is none.
+
+    No length is effective where nothing is found at any, though 0 is 85 % of 0.
+    """
+    lengths = [length for length, score in by_length.items() if length >= SHORT[-1] and 0 < score >= KEPT * base]
     return max(lengths, default=None)

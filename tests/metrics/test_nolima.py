@@ -34,3 +34,8 @@ def test_the_base_score_is_the_mean_of_the_best_short_length_of_each_test():
 )
 def test_the_effective_length_is_the_longest_that_keeps_85_percent_of_the_base(scores, length):
     assert effective_length(scores, 100) == length
+
+
+def test_no_length_is_effective_where_nothing_is_found():
+    """A setting that found no needle at any length had the longest as its effective length."""
+    assert effective_length({250: 0.0, 500: 0.0, 1000: 0.0, 8000: 0.0}, 0.0) is None
