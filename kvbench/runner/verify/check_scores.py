@@ -1,10 +1,11 @@
 """Predictions scored again with today's metrics."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.metrics.answers import has_name
+from kvbench.runner.manifest import benchmark_versions
 from kvbench.runner.verify.folder import Folder, named
 from kvbench.runner.verify.known_classes import scorer
 from kvbench.runner.verify.reach import within_reach
@@ -13,23 +14,32 @@ from kvbench.runner.verify.verdict import Check, Findings, Note, Verdict, missin
 EQUAL = 1e-9
 
 
+class _Scorer(NamedTuple):
+    """What scores the predictions of a run again."""
+
+    benchmark: Benchmark
+    others: str  # versions of it and its metrics that made the scores, where they are not those here
+
+
 def scores_fit(folder: Folder) -> Check:
     """Each record's scores follow from its prediction and answers, whatever its kind.
 
-    A distance from FullKV compares logits, which are in no record: only the model computes it again.
+    Another score is wrong, or unproven if the run states other versions of the benchmark or its metrics. A distance
+    from FullKV compares logits, which are in no record: only the model computes it again.
     """
     findings = Findings()
-    benchmarks: dict[str, Benchmark | None] = {}
+    scorers: dict[str, _Scorer] = {}
     for run, manifest in folder.manifests.items():
         try:
-            benchmarks[run] = scorer(manifest.get("benchmark") or {})
-        except (ValueError, TypeError) as error:
+            benchmark = scorer(manifest.get("benchmark") or {})
+            scorers[run] = _Scorer(benchmark, _other_versions(benchmark, manifest))
+        except (ValueError, TypeError, AttributeError) as error:  # a stranger's versions can have any type
             findings.missing.append(f"run {run}: {error}")
     predictions = [record for record in folder.records if isinstance(record.get("prediction"), str)]
     with within_reach({}):  # once for all records: what may be reached takes longer to find than a score
         for record in predictions:
-            if (benchmark := benchmarks.get(record["run"])) is not None:
-                findings.collect(named(record), _scored, record, benchmark)
+            if (of_run := scorers.get(record["run"])) is not None:
+                findings.collect(named(record), _scored, record, *of_run)
     if len(predictions) < len(folder.records):
         findings.missing.append(f"{len(folder.records) - len(predictions)} record(s) have no prediction")
     if distances := sum(record.get("distance") is not None for record in folder.records):
@@ -37,7 +47,18 @@ def scores_fit(folder: Folder) -> Check:
     return findings.judged("scores", "every prediction scored again with today's metrics", Verdict.PROVEN)
 
 
-def _scored(record: Mapping[str, Any], benchmark: Benchmark) -> Iterator[Note]:
+def _other_versions(benchmark: Benchmark, manifest: Mapping[str, Any]) -> str:
+    """The versions of a benchmark and its metrics that a run states, where they are not those here; "" where they are.
+
+    A run without any has the first of each; one that states some has no others.
+    """
+    here = benchmark_versions(benchmark)
+    stated: dict[str, Any] = (manifest.get("versions") or {}).get("benchmark") or dict.fromkeys(here, 1)
+    differ = [name for name in here if stated.get(name, here[name]) != here[name]]
+    return ", ".join(f"version {stated[name]} of {name}, which here is {here[name]}" for name in differ)
+
+
+def _scored(record: Mapping[str, Any], benchmark: Benchmark, others: str) -> Iterator[Note]:
     if (name := getattr(benchmark, "name", None)) not in (None, record["benchmark"]):
         yield wrong(f"its run is of benchmark {name!r}, not {record['benchmark']!r}")
     if (metric := record.get("metric")) is not None and not has_name(metric):
@@ -51,10 +72,14 @@ def _scored(record: Mapping[str, Any], benchmark: Benchmark) -> Iterator[Note]:
         yield missing(f"{record['benchmark']} cannot be scored without its data ({what})")
         return
     if scores.keys() != record["scores"].keys():
-        yield wrong(f"scores {', '.join(record['scores'])}, but there are {', '.join(scores)}")
+        yield _differs(f"scores {', '.join(record['scores'])}, but there are {', '.join(scores)}", others)
         return
     if not scores:
         yield missing("there is no score of its answer")
     for name, value in scores.items():
         if not abs(value - record["scores"][name]) <= EQUAL:
-            yield wrong(f"{name} is {record['scores'][name]:g}, but its prediction scores {value:g}")
+            yield _differs(f"{name} is {record['scores'][name]:g}, but its prediction scores {value:g}", others)
+
+
+def _differs(what: str, others: str) -> Note:
+    return missing(f"{what}: it was scored by {others}") if others else wrong(what)

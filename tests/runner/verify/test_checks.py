@@ -7,7 +7,9 @@ import shutil
 import pytest
 from transformers import AutoTokenizer
 
+from kvbench.benchmarks.niah import single_needle
 from kvbench.methods import WindowAttention
+from kvbench.metrics.versions import VERSIONS
 from kvbench.records.manifest import read_manifests
 from kvbench.records.samples import SAMPLES
 from kvbench.records.schema.manifest import Manifest
@@ -16,6 +18,7 @@ from kvbench.records.store import RECORDS
 from kvbench.runner.verify import checks, limits, requested
 from kvbench.runner.verify.check_files import files_are_whole
 from kvbench.runner.verify.check_runs import runs_agree
+from kvbench.runner.verify.check_scores import scores_fit
 from kvbench.runner.verify.folder import read
 from kvbench.runner.verify.materials import materials
 from kvbench.runner.verify.verdict import Verdict
@@ -71,6 +74,17 @@ def test_records_of_an_earlier_version_of_a_method_are_not_wrong_but_other_hashe
     assert runs_agree(read(folder)).verdict is Verdict.WRONG
     monkeypatch.undo()
     requested._requested.cache_clear()
+
+
+def test_scores_of_an_earlier_version_of_a_metric_are_unproven_where_they_are_others(undisturbed, monkeypatch):
+    """They were called wrong, which kept the folder from leaderboards."""
+    honest = read(undisturbed)
+    monkeypatch.setattr(single_needle, "leading_digits", lambda number, prediction: 0.875)
+    assert scores_fit(honest).verdict is Verdict.WRONG
+    monkeypatch.setitem(VERSIONS, "needle", VERSIONS["needle"] + 1)
+    found = scores_fit(honest)
+    assert found.verdict is Verdict.UNPROVEN
+    assert f"scored by version {VERSIONS['needle'] - 1} of needle, which here is {VERSIONS['needle']}" in found.notes[0]
 
 
 def test_records_from_before_the_benchmark_named_units_are_unproven(undisturbed, tiny_folder, tmp_path, verdicts):
