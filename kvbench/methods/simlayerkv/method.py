@@ -15,7 +15,7 @@ from kvbench.methods.facts import values
 from kvbench.methods.full import FullKV
 from kvbench.methods.selection import Selection, sinks_and_recent
 from kvbench.methods.simlayerkv.layer_cache import FirstDecodeDecision, FirstDecodeLayer, Store
-from kvbench.methods.storage.base import Storage, refuse_joint, refuse_union
+from kvbench.methods.storage.base import KeptLayer, Storage, refuse_joint, refuse_union
 from kvbench.methods.storage.dense import Dense
 from kvbench.ops.attention_mass import attention_mass
 from kvbench.ops.softmax import Scaling
@@ -116,6 +116,9 @@ class SimLayerKV(Method):
     def overspends(self) -> str:
         fixed = self.delta is not None and self.takes_budget
         return "lazy layers keep sinks and window whatever the budget" if fixed else ""
+
+    def least_share(self, element_bytes: int, layer: KeptLayer | None = None) -> float:
+        return min(part.least_share(element_bytes, layer) for part in (self.storage, self.others))
 
     @property
     def layerwise(self) -> bool:

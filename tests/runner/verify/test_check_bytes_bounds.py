@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from kvbench.configuration.conf import CONF, choices
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, build_settings
-from kvbench.methods import Dense, Storage
+from kvbench.methods import Dense, Eviction, FullKV, Kivi, SimLayerKV, Storage
 from kvbench.prefill import PrefillState
 from kvbench.runner.verify.check_bytes import least_stored
 from tests.support.every_method import HEAD_DIM, LAYERS, PRUNED, pass_of, setting, state
@@ -59,6 +59,12 @@ def stored_in(name: str) -> Setting:
     storage.pop("defaults", None)
     (one,) = build_settings({"full": {"_target_": "kvbench.methods.FullKV", "storage": storage}}, None, None)
     return one
+
+
+def test_the_layers_that_a_method_leaves_to_another_may_have_the_other_ones_storage():
+    for others in (FullKV(storage=Kivi()), Eviction(storage=Kivi())):
+        method = SimLayerKV(delta=0.123, window=24, others=others)
+        claimed(Setting("simlayerkv", method, "{}", ratio=0.5), state(300, torch.float32), 4)
 
 
 def of_four(made: PrefillState) -> PrefillState:
