@@ -211,16 +211,6 @@ def named(methods: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return chosen
 
 
-# The classes of FullKV's parameters in a record, as its YAML names them.
-_FULL = tuple(f"kvbench.methods.{kind.__name__}" for kind in (FullKV, Dense))
-
-
-def is_full_record(record: Mapping[str, Any]) -> bool:
-    """`is_full` of a record's setting; no class that its parameters name is imported."""
-    parameters = json.loads(record["parameters"])
-    return (parameters.get("_target_"), (parameters.get("storage") or {}).get("_target_")) == _FULL
-
-
 def is_full(setting: Setting) -> bool:
     """Whether the setting is FullKV itself; all tokens in another storage (KIVI, say) are a different method."""
     return type(setting.method) is FullKV and type(setting.method.storage) is Dense

@@ -88,7 +88,6 @@ class Measure(NamedTuple):
     unit: str = ""
 
 
-FULL = "full"  # the method of FullKV in records
 POSITIVE = Interval(0.0, inf)
 # The measures of a record's `distance` (kvbench.evaluation.distance, kvbench.engines.distance) in the order of tables.
 MEASURES = {

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvbench.records.recorded_configuration import recorded
 from kvbench.utils.files import folder_name
@@ -50,6 +50,29 @@ def setting_key(record: Mapping[str, Any]) -> str:
 def setting_hash(record: Mapping[str, Any]) -> str:
     """The hash by which a manifest's `requested` knows a record's setting."""
     return digest(setting_key(record))
+
+
+class Classes(NamedTuple):
+    """The classes of a method and of its storage, as a record's parameters name them."""
+
+    method: str | None
+    storage: str | None
+
+
+# The name of FullKV's preset, which may have another storage (storage@method.full.storage=), and FullKV's classes.
+FULL = "full"
+FULL_CLASSES = Classes("kvbench.methods.FullKV", "kvbench.methods.Dense")
+
+
+def is_full_record(record: Mapping[str, Any]) -> bool:
+    """Whether a record is FullKV's: all tokens in another storage are another method's."""
+    return classes_of(record["parameters"]) == FULL_CLASSES
+
+
+def classes_of(parameters: str) -> Classes:
+    """The classes that a method's parameters (JSON) name; neither is imported."""
+    node = json.loads(parameters)
+    return Classes(node.get("_target_"), (node.get("storage") or {}).get("_target_"))
 
 
 def prefill_of(record: Mapping[str, Any]) -> float | None:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from kvbench.configuration import Configuration
 from kvbench.errors import UserError, unknown
-from kvbench.evaluation.settings import Setting, build_settings
+from kvbench.evaluation.settings import Setting, build_settings, is_full
 from kvbench.metrics.aggregate import AGREEMENT, DISTANCES, SMALLER_IS_BETTER, bounds, tasks_of, units, with_distances
 from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
 from kvbench.ops.operator import use_kernels
@@ -48,6 +48,9 @@ def search(
     """Run the methods at ratios that close in on their frontiers. Returns the run's folder and the frontiers."""
     if measure in DISTANCES and cfg.distance == "auto":
         cfg = cfg.changed(distance=True)
+    (baseline,) = build_settings({"full": cfg.method["full"]}, None, None)
+    if not is_full(baseline):
+        raise UserError(f"method.full={baseline.parameters} is not FullKV, with which kvbench frontier compares")
     ratios: dict[str, Sequence[float]] = dict.fromkeys(names, RATIOS)
     settings: dict[str, list[Setting]] = {name: [] for name in names}
     run_pass = passes_over_one_model(measure)
@@ -58,7 +61,7 @@ def search(
             settings[name] += build_settings({name: node}, None, None, cfg.decode.compress)
         method = {"_target_": None, "full": cfg.method["full"], **nodes}
         folder = run_pass(cfg.changed(method=method), f"pass {number + 1}")
-        scored = score(load_for_command(folder), cfg.method["full"], settings, measure, quality)
+        scored = score(load_for_command(folder), baseline, settings, measure, quality)
         ratios = {name: more for name in names if (more := refined(scored.frontiers[name]))}
         if not ratios:
             break
@@ -92,14 +95,13 @@ def at(name: str, node: Mapping[str, Any], ratios: Sequence[float]) -> dict[str,
 
 def score(
     records: pd.DataFrame,
-    full: Mapping[str, Any],
+    baseline: Setting,
     settings: Mapping[str, Sequence[Setting]],
     measure: str | None,
     quality: float,
 ) -> Scored:
     """The frontiers of the settings tried, over the samples that all of them have."""
     records, distances = with_distances(records)
-    (baseline,) = build_settings({"full": full}, None, None)
     searched = {(setting.label, setting.parameters) for setting in [baseline, *chain(*settings.values())]}
     records = records[[pair in searched for pair in zip(records["setting"], records["parameters"], strict=True)]]
     measure = chosen(measure, records, distances)

@@ -169,7 +169,11 @@ def records_of(run: AnyRun, folder: Path) -> tuple[pd.DataFrame, str]:
     records = as_requested(records, manifests.values())
     settings = set(zip(records["setting"], records["parameters"], strict=True))
     added = [label[len(name) :] for label, name in zip(records["label"], records["setting"], strict=True)]
-    names = {name: records[name] + added for name in ("method", "probe") if name in records}
+    names = {
+        name: [of.removesuffix(more) + more for of, more in zip(records[name], added, strict=True)]
+        for name in ("method", "probe")
+        if name in records
+    }
     records = records.assign(setting=records["label"], **names).drop(columns="label")
     for finding in [*findings, *check_records(records)]:
         warn(finding.message)

@@ -20,9 +20,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from kvbench.records import load
+from kvbench.records.identity import FULL
 from kvbench.report.figures.style import new_figure, save
 from kvbench.report.tables.text_table import MISSING, TextTable
-from kvbench.runner.leaderboard.ranks import FULL, within
+from kvbench.runner.leaderboard.ranks import within
 from kvbench.utils.files import write_atomically
 from scripts.frame import script_parser
 from scripts.results.leaderboard_qwen import FOLDERS, PARTS, TARGETS, board

@@ -13,10 +13,11 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import tasks_of, units
 from kvbench.metrics.bootstrap import clustered, paired_interval
 from kvbench.records import load, manifests
+from kvbench.records.identity import FULL
 from kvbench.report.figures.needle_heatmap import ink
 from kvbench.report.figures.style import SCALE, new_figure, save, scale
 from kvbench.report.tables.text_table import MISSING, TextTable, number
-from kvbench.runner.leaderboard.ranks import FULL, above, within
+from kvbench.runner.leaderboard.ranks import above, within
 from kvbench.utils.environment import now
 from kvbench.utils.files import write_atomically
 

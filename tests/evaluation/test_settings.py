@@ -3,7 +3,8 @@
 import pytest
 
 from kvbench.errors import UserError
-from kvbench.evaluation.settings import build_settings
+from kvbench.evaluation.settings import build_settings, is_full
+from kvbench.records.identity import is_full_record
 
 FULL = {"about": "text", "_target_": "kvbench.methods.FullKV"}
 SNAP = {"_target_": "kvbench.methods.Eviction"}
@@ -77,3 +78,10 @@ def test_an_inline_class_is_a_text_with_a_dot(target):
     with pytest.raises(UserError) as error:
         build_settings({"_target_": target}, 0.5, None)
     assert str(error.value) == f"method._target_={target!r} must be a class as module.Class"
+
+
+def test_fullkv_is_known_by_its_record_as_by_its_setting():
+    for storage, full in (("Dense", True), ("Kivi", False)):
+        node = {"_target_": "kvbench.methods.FullKV", "storage": {"_target_": f"kvbench.methods.{storage}"}}
+        (setting,) = build_settings({"full": node}, None, None)
+        assert is_full(setting) == is_full_record({"parameters": setting.parameters}) == full

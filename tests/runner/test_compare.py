@@ -209,6 +209,18 @@ def test_samples_about_one_text_are_one_unit_if_either_run_says_so(capsys, tmp_p
     assert printed[0] == printed[1] and "-0.985 to +0.727" in printed[0]
 
 
+def test_fullkvs_name_in_another_storage_is_no_baseline_by_itself(capsys, tmp_path):
+    kivi = json.dumps(
+        {"_target_": "kvbench.methods.FullKV", "storage": {"_target_": "kvbench.methods.Kivi", "bits": 4}}
+    )
+    made = [record(f"s{i}", "full", 1.0, parameters=kivi) for i in range(40)]
+    made += [record(f"s{i}", "snapkv 0.2", 1.0) for i in range(40)]
+    folder = write_run(tmp_path / "run", made, manifests=[manifest()])
+    label = "full (storage._target_=kvbench.methods.Kivi, storage.bits=4)"
+    assert f"unknown --baseline 'full'. Allowed: {label}, snapkv 0.2" in mistake(capsys, folder)
+    assert kvbench("compare", folder, "--baseline", label) == 0
+
+
 def test_other_metrics_can_be_compared(capsys, tmp_path):
     folder = run(tmp_path / "run", lambda i: 0.5)
     assert kvbench("compare", folder, "--metric", "exact", "--baseline", "snapkv 0.2") == 0

@@ -150,6 +150,10 @@ def test_methods_that_compress_while_decoding_have_frontiers(command, tmp_path):
         (["passes=-1"], "passes=-1 must be an integer of at least 0"),
         (["ratio=0.2"], "kvbench frontier chooses the ratios: leave out ratio= and budget="),
         (["method=full"], "kvbench frontier compares methods with FullKV"),
+        (
+            ["method=[full,knorm]", "storage@method.full.storage=kivi"],
+            'method.full={"_target_": "kvbench.methods.FullKV"',
+        ),
         (["method._target_=my.Method"], "kvbench frontier takes methods by name"),
     ],
 )

@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter
 
 from kvbench.configuration.conf import titled
 from kvbench.metrics.frontier import Frontier, as_score, pareto
+from kvbench.records.identity import FULL
 from kvbench.report.figures.direct_labels import Named, name_lines
 from kvbench.report.figures.style import THRESHOLD, grid_lines, legend_below, line_styles, new_figure
 
@@ -102,7 +103,7 @@ def _decoding(
         axis.plot(speed["decode_tokens_per_s"], scores, **style, markersize=4.5, linewidth=1.3, zorder=3)
         axis.hlines(scores, speed["low"], speed["high"], color=style["color"], linewidth=0.8, zorder=2)
         points += zip(-speed["decode_tokens_per_s"], scores, strict=True)
-    baseline = rows.loc[rows["method"] == "full", "decode_tokens_per_s"]
+    baseline = rows.loc[rows["method"] == FULL, "decode_tokens_per_s"]
     axis.plot(baseline, [full] * len(baseline), "*", color="black", markersize=10, zorder=3)
     points += [(-speed, full) for speed in baseline]
     _ring(axis, [(-points[i][0], points[i][1]) for i in pareto(points)])

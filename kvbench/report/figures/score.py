@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.aggregate import FULL
+from kvbench.records.identity import FULL
 from kvbench.report.figures.direct_labels import Named, name_lines
 from kvbench.report.figures.style import ACROSS, grid_lines, legend_below, line_styles, new_figure, panels, side_by_side
 

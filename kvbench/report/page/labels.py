@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kvbench.configuration.conf import flat
+from kvbench.records.identity import FULL, FULL_CLASSES, classes_of
+
+_FULL_PARAMETERS = json.dumps({"_target_": FULL_CLASSES.method, "storage": {"_target_": FULL_CLASSES.storage}})
 
 
 class Variant(NamedTuple):
@@ -19,11 +22,14 @@ class Variant(NamedTuple):
 def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFrame:
     """`records` with the column label: the setting, and the parameters that differ where several sets have its name.
 
-    Rows are sorted by label: first the settings of `order`, then the others in order of appearance.
+    Rows are sorted by label: first the settings of `order`, then the others in order of appearance. A method that is
+    named as FullKV and has another storage gets its label: no table or figure takes it for FullKV.
     """
     variants = [Variant(*pair) for pair in zip(records["setting"], records["parameters"], strict=True)]
     label = labels_of(variants, order)
     records = records.assign(label=[label[variant] for variant in variants])
+    if "method" in records:
+        records["method"] = records["method"].mask(records["method"] == FULL, records["label"])
     place = {name: i for i, name in enumerate(label.values())}
     return records.sort_values("label", key=lambda labels: labels.map(place), kind="stable", ignore_index=True)
 
@@ -36,8 +42,16 @@ def labels_of(variants: Iterable[Variant], order: Sequence[str] = ()) -> dict[Va
     return {
         Variant(setting, parameters): setting + added
         for setting, every in sets.items()
-        for parameters, added in zip(every, differences(list(every)), strict=True)
+        for parameters, added in _added(setting, list(every)).items()
     }
+
+
+def _added(setting: str, sets: Sequence[str]) -> dict[str, str]:
+    """For each set of parameters what a label adds to the setting's name."""
+    others = [] if setting != FULL else [x for x in sets if classes_of(x) not in (FULL_CLASSES, (None, None))]
+    named = [parameters for parameters in sets if parameters not in others]
+    added = dict(zip(named, differences(named), strict=True))
+    return added | {parameters: differences([_FULL_PARAMETERS, parameters])[1] for parameters in others}
 
 
 def as_requested(records: pd.DataFrame, manifests: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from kvbench.metrics.aggregate import FULL, MEASURES, tasks_of, units
+from kvbench.metrics.aggregate import MEASURES, tasks_of, units
 from kvbench.metrics.bootstrap import OF_SCORES, Interval, clustered
 from kvbench.records.consistency import ABOUT
+from kvbench.records.identity import FULL
 from kvbench.records.same_answer import answer_hash, same_answer
 from kvbench.report.tables.text_table import MISSING, number
 

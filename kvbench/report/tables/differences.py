@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.aggregate import FULL, SMALLER_IS_BETTER, bounds, units
+from kvbench.metrics.aggregate import SMALLER_IS_BETTER, bounds, units
 from kvbench.metrics.bootstrap import EQUAL, paired_interval
 from kvbench.metrics.paired_comparison import EXACT, holm, sign_flip, standard_error
+from kvbench.records.identity import FULL
 from kvbench.report.tables.text_table import MISSING, TextTable, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.text import count

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.aggregate import FULL, bounds, tasks_of, tokens_per_s, units
+from kvbench.metrics.aggregate import bounds, tasks_of, tokens_per_s, units
 from kvbench.metrics.bootstrap import clustered
 from kvbench.metrics.thinking import BEGIN_OF_THINKING, never_ends
+from kvbench.records.identity import FULL
 from kvbench.records.ratios import means
 from kvbench.records.served_bytes import COUNTED, IN_16, name_of
 from kvbench.report.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines

@@ -10,10 +10,10 @@ from kvbench.benchmarks.speed import ALIKE, LARGEST, MEASURED_ON, PLACE
 from kvbench.configuration import Experiment
 from kvbench.configuration.conf import titled
 from kvbench.papers.published import errata, footnotes
+from kvbench.records.identity import FULL
 from kvbench.report.tables.text_table import MISSING, TextTable, number, write_table
 from kvbench.utils.text import count
 
-BASELINE = "full"
 MIB = 2**20
 
 _FROM_RECORDS = (
@@ -44,7 +44,7 @@ def speeds(records: pd.DataFrame) -> pd.DataFrame:
     spreads = [spread.get("decode", {}) for spread in records["spread_seconds"]]
     frame["low"] = decoded / pd.Series([spread.get("max") for spread in spreads], frame.index, dtype=float)
     frame["high"] = decoded / pd.Series([spread.get("min") for spread in spreads], frame.index, dtype=float)
-    full = frame[frame["method"] == BASELINE].drop_duplicates(ALIKE).set_index(ALIKE)["decode_tokens_per_s"]
+    full = frame[frame["method"] == FULL].drop_duplicates(ALIKE).set_index(ALIKE)["decode_tokens_per_s"]
     frame["over_full"] = frame["decode_tokens_per_s"] / full.reindex(pd.MultiIndex.from_frame(frame[ALIKE])).to_numpy()
     places = pd.MultiIndex.from_frame(frame[PLACE])
     order = {place: i for i, place in enumerate(dict.fromkeys(places))}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.aggregate import FULL, SCORES
+from kvbench.metrics.aggregate import SCORES
+from kvbench.records.identity import FULL
 from kvbench.report.tables.paper.latex import escape
 from kvbench.report.tables.run_table import FLOORED, FLOORED_MARK
 from kvbench.report.tables.text_latex import with_minus

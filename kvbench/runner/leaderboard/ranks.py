@@ -2,8 +2,9 @@
 
 import pandas as pd
 
+from kvbench.records.identity import FULL
+
 OVER = 1.05  # r_bytes may be so many times a target
-FULL = "full"
 
 
 def within(settings: pd.DataFrame, target: float, by: str = "method") -> pd.DataFrame:

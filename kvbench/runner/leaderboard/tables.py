@@ -7,9 +7,10 @@ from typing import NamedTuple
 import pandas as pd
 
 from kvbench.configuration.conf import titled
+from kvbench.records.identity import FULL
 from kvbench.report.tables.text_table import MISSING, number
 from kvbench.runner.leaderboard.boards import ORIGIN, Board
-from kvbench.runner.leaderboard.ranks import FULL, within
+from kvbench.runner.leaderboard.ranks import within
 from kvbench.runner.leaderboard.submissions import Apart, Submission
 from kvbench.utils.text import count
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from kvbench.evaluation.settings import is_full_record
+from kvbench.records.identity import is_full_record
 from kvbench.runner.verify.folder import Folder, named
 from kvbench.runner.verify.materials import Materials
 from kvbench.runner.verify.verdict import Check, Findings, Note, Verdict, missing, wrong

@@ -8,10 +8,10 @@ from statistics import fmean
 from typing import Any
 
 from kvbench.cache.kept_positions import LEVELS, decode, edges
-from kvbench.evaluation.settings import Setting, is_full_record
+from kvbench.evaluation.settings import Setting
 from kvbench.methods import Method
 from kvbench.methods.storage.base import KeptLayer
-from kvbench.records.identity import setting_hash
+from kvbench.records.identity import is_full_record, setting_hash
 from kvbench.records.recorded_configuration import recorded
 from kvbench.runner.verify.check_code import preset_of
 from kvbench.runner.verify.folder import Folder, named

@@ -104,6 +104,15 @@ def test_samples_without_an_expected_answer_are_no_part_of_a_board(tmp_path):
     assert board.settings.set_index("method")["score"].to_dict() == SCORES
 
 
+def test_fullkvs_name_in_another_storage_is_another_method(tmp_path):
+    hand_in(tmp_path / "one", "storage@method.full.storage=kivi")
+    (board,) = read(tmp_path)
+    assert ranked(board, 0.2).empty  # FullKV would be there whatever its bytes
+    assert (
+        sum(label.startswith("full (storage._target_=kvbench.methods.Kivi") for label in board.settings["label"]) == 1
+    )
+
+
 def test_without_an_interval_there_is_no_rank(tmp_path):
     hand_in(tmp_path / "one", samples=1)
     (board,) = read(tmp_path)
