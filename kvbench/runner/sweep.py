@@ -12,24 +12,12 @@ from omegaconf import DictConfig, open_dict
 from kvbench.configuration import Configuration, resolved
 from kvbench.configuration.conf import sweep_jobs
 from kvbench.errors import UserError
+from kvbench.records.identity import FOLDER_FIELDS
 from kvbench.runner.prerequisites import check_machine
 from kvbench.utils.console import err
 
-# Keys in which jobs may differ that write to the same folder of records.
-NOT_IN_FOLDER = (
-    "method",
-    "engine",
-    "press",
-    "press_args",
-    "ratio",
-    "budget",
-    "limit",
-    "decode",
-    "kernels",
-    "prefill",
-    "wandb",
-    "experiment",
-)
+# Keys that decide to which file of records a job writes: jobs that agree in them write to the same one.
+OF_FILE = {*FOLDER_FIELDS, "output_dir", "shards", "shard"}
 
 
 def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
@@ -50,8 +38,8 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     first: dict[str, int] = {}  # a folder of records -> the first job that writes to it
     for number, cfg in enumerate(configs, start=1):
         build_request(cfg)
-        of_folder = {key: value for key, value in cfg.plain.items() if key not in NOT_IN_FOLDER}
-        target = json.dumps(of_folder | {"probe": bool(cfg.probe)}, sort_keys=True)
+        of_file = {key: value for key, value in cfg.plain.items() if key in OF_FILE}
+        target = json.dumps(of_file | {"probe": bool(cfg.probe)}, sort_keys=True)
         if first.setdefault(target, number) != number and launcher != "BasicLauncher":
             raise UserError(
                 f"jobs {first[target]} and {number} of the sweep would write to the same records at the same time: "

@@ -158,8 +158,9 @@ def test_a_failed_job_lets_go_of_what_its_frames_hold():
     assert there[0]() is None
 
 
-def test_jobs_at_the_same_time_may_not_write_to_the_same_records(sweep, tiny_folder, tmp_path):
-    code, _, err = sweep("hydra/launcher=submitit_local", *small(tiny_folder, "ratio=0.2,0.4"))
+@pytest.mark.parametrize("differing", ["ratio=0.2,0.4", "distance=true,false"])
+def test_jobs_at_the_same_time_may_not_write_to_the_same_records(differing, sweep, tiny_folder, tmp_path):
+    code, _, err = sweep("hydra/launcher=submitit_local", *small(tiny_folder, differing))
     assert code == 2
     assert len(err) == 1
     assert err[0].startswith("kvbench: jobs 1 and 2 of the sweep would write to the same records at the same time")
