@@ -26,7 +26,7 @@ DIFFER = ["memory", *PROVENANCE]
 
 # Provenance in which the records of a table must agree, and provenance whose mixture is only reported. Neither has the
 # data, since the tasks of a benchmark may run one by one.
-ABOUT = ["weights", "chat_template", *IDENTIFYING, "dtype", "device"]
+ABOUT = ["weights", "chat_template", *IDENTIFYING, "dtype", "device", "first_token"]
 WITH = ["processor", "kvbench", "git", "plugins", "torch", "transformers", "kernels", "sdpa"]
 
 
@@ -45,8 +45,8 @@ def check(records: pd.DataFrame) -> list[Finding]:
     data: samples of several data sets have the same names, which is only noted: each set is a separate table.
     settings: several settings have the same name, which is only noted: tables tell them apart by their parameters.
     conflict: cells with several rows, and the columns in which they differ; an average would count them as samples.
-    mixed: a table whose cells come from different weights, chat templates, dtypes or devices, which is wrong, or from
-    different code or machines, which is only noted.
+    mixed: a table whose cells come from different weights, chat templates, dtypes, devices or protocols of the first
+    token, which is wrong, or from different code or machines, which is only noted.
     """
     if records.empty or not {*CELL} - {"question", "parameters"} <= {*records}:
         return []

@@ -28,6 +28,7 @@ PROVENANCE = (
     "kernels",  # torch or triton
     "sdpa",  # torch's backend of a prompt's attention
     "data_sha256",
+    "first_token",  # full, the prefill's, or compressed
     "versions",  # above 1, of the benchmark and its metrics, as JSON; versions of methods are in `parameters`
 )
 
@@ -41,6 +42,7 @@ def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
         "versions": json.dumps(raised((manifest.get("versions") or {}).get("benchmark") or {}), sort_keys=True),
         "dtype": dtype(manifest),
         "processor": processor(manifest.get("device"), manifest.get("hardware") or {}),
+        "first_token": manifest.get("first_token", "full") if manifest else None,
         "torch": packages.get("torch"),
         "transformers": packages.get("transformers"),
     }

@@ -106,6 +106,7 @@ def test_a_speed_by_another_engine_is_another_outcome():
         ({"model": {"source": "org/model", "revision": "01" * 20}}, {}, "weights "),
         ({"kvbench": "0.2.0", "chat_template": "none"}, {}, "chat_template auto | none; kvbench 0.1.0 | 0.2.0"),
         ({}, {"memory": "stream"}, "memory shared | stream"),
+        ({"first_token": "compressed"}, {}, "first_token full | compressed"),
         ({"seed": 2}, {}, "nothing that the manifests hold"),
     ],
 )
@@ -179,6 +180,14 @@ def test_settings_from_other_code_are_worth_a_note_and_from_other_weights_wrong(
     (wrong,) = check(gather(tmp_path)[0])
     assert (wrong.kind, wrong.wrong) == ("mixed", True)
     assert "dtype torch.float32 | torch.float16; device cpu | cuda" in wrong.message
+
+
+def test_settings_whose_first_token_comes_from_elsewhere_are_no_table(tmp_path):
+    write(tmp_path / "a", [record(0, "full")], manifest())
+    write(tmp_path / "b", [record(0, "snapkv 0.2")], manifest(first_token="compressed"))
+    (wrong,) = check(gather(tmp_path)[0])
+    assert (wrong.kind, wrong.wrong) == ("mixed", True)
+    assert wrong.message.endswith("records of more than one first_token full | compressed")
 
 
 def test_records_whose_run_has_no_manifest_are_counted(tmp_path):
