@@ -19,8 +19,6 @@ from kvbench.utils.text import short_hashes
 # Provenance in which the records of a board agree. `versions` are of the benchmark and its metrics; versions of
 # methods are among a setting's parameters, and distinguish settings of a board.
 SAME = ("weights", "chat_template", *IDENTIFYING, "dtype", "data_sha256", "versions")
-# Provenance that may differ between submissions of a board, and is shown.
-ORIGIN = ("processor", "kvbench", "git", "torch", "transformers", "kernels")
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,17 @@
 """The leaderboard as tables of linked cells: an overview, two tables for each board, and who ran what."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import pandas as pd
 
 from kvbench.configuration.conf import titled
+from kvbench.records.consistency import WITH
 from kvbench.records.identity import FULL
 from kvbench.report.tables.text_table import MISSING, number
-from kvbench.runner.leaderboard.boards import ORIGIN, Board
+from kvbench.runner.leaderboard.boards import Board
 from kvbench.runner.leaderboard.ranks import within
 from kvbench.runner.leaderboard.submissions import Apart, Submission
 from kvbench.utils.text import count
@@ -113,19 +115,21 @@ def all_settings(board: Board, links: Sequence[str], names: Sequence[str]) -> Ta
 
 
 def who_ran_what(submissions: Sequence[Submission], links: Sequence[str]) -> Table:
-    """A row for each submission: by whom, what, and on which machine with which versions."""
+    """A row for each submission: by whom, what, and on which machine with which versions, where any states them."""
     rows = []
-    for submission, link in zip(submissions, links, strict=True):
+    origins = [{name: short(name, submission.records[name]) for name in WITH} for submission in submissions]
+    shown = [name for name in WITH if any(origin[name] for origin in origins)]
+    for submission, link, origin in zip(submissions, links, origins, strict=True):
         records = submission.records
         about = [*(", ".join(map(str, records[name].dropna().unique())) for name in ("model", "benchmark"))]
-        origin = [", ".join(short(name, value) for value in records[name].dropna().unique()) for name in ORIGIN]
         days = sorted({str(started)[:10] for started in records["started"].dropna()})
         when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else MISSING
         note = submission.note
         amount = f"{count(len(records), 'record')}, {count(records['setting'].nunique(), 'setting')}"
-        texts = [note.by, *about, amount, *origin, when, submission.verified, note.notes]
+        made_with = [origin[name] for name in shown]
+        texts = [note.by, *about, amount, *made_with, when, submission.verified, note.notes]
         rows.append([Cell(submission.name, link), *(Cell(text or MISSING) for text in texts)])
-    header = ["submission", "by", "model", "benchmark", "records", *ORIGIN, "date", "checks", "notes"]
+    header = ["submission", "by", "model", "benchmark", "records", *shown, "date", "checks", "notes"]
     return Table("Who ran what, on which machine", header, rows)
 
 
@@ -135,9 +139,14 @@ def set_apart(apart: Sequence[Apart], links: Sequence[str]) -> Table:
     return Table("Not ranked", ["submission", "why"], rows, "kvbench verify FOLDER has all that was found.")
 
 
-def short(name: str, value: object) -> str:
-    """A commit by its first ten digits."""
-    return str(value)[:10] if name == "git" else str(value)
+def short(name: str, values: pd.Series) -> str:
+    """The distinct values of a column of provenance: a commit by its first ten digits, plug-ins with their versions."""
+    texts: Iterable[str] = map(str, values.dropna().unique())
+    if name == "git":
+        texts = (text[:10] for text in texts)
+    if name == "plugins":
+        texts = (" and ".join(map(" ".join, json.loads(text).items())) for text in texts)
+    return ", ".join(filter(None, texts))
 
 
 def anchor(title: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from kvbench.configuration.conf import installed_file
 from kvbench.models.folder import SINGLE, model_identity
 from kvbench.models.random_weights import random_source
+from kvbench.records.consistency import WITH
 from kvbench.records.provenance import provenance
 from kvbench.records.recorded_configuration import recorded
 from kvbench.runner.verify.folder import Folder
@@ -17,7 +18,7 @@ from kvbench.runner.verify.places import Places
 from kvbench.runner.verify.verdict import Check, Verdict, judged
 from kvbench.utils.yaml_files import read_yaml
 
-SHARED = ("kvbench", "git", "plugins", "torch", "transformers", "kernels", "sdpa", "dtype", "device", "processor")
+SHARED = (*WITH, "dtype", "device")
 CODE = ("kvbench", "git")  # a table must share these; differences in the others are reported
 COMMIT = re.compile("[0-9a-f]{40}")
 PRESET = ("hub_id", "embedded", "shape", "parameters", "random")

@@ -10,6 +10,8 @@ import pytest
 
 from kvbench.records.store import PACK, RECORDS
 from kvbench.runner.leaderboard import submissions
+from kvbench.runner.leaderboard.submissions import read_submissions
+from kvbench.runner.leaderboard.tables import who_ran_what
 from tests.runner.leaderboard.test_boards import hand_in, unchecked
 from tests.support.command import kvbench
 
@@ -43,6 +45,14 @@ def test_a_pack_and_a_run_are_on_one_board_and_each_score_leads_to_its_records(f
     assert table.groupby("submission").size().to_dict() == {"packed": 3, "run": 3}
     who = text.partition("## Who ran what")[2]
     assert "GPU of the tests" in who and "1111111111 " in who
+    assert "plugins" not in who  # no submission has any
+
+
+def test_plugins_that_made_a_submission_are_named_with_their_versions(tmp_path):
+    hand_in(tmp_path / "in" / "one", manifest={"plugins": {"my-package": "1.0"}})
+    hand_in(tmp_path / "in" / "two", manifest={"plugins": {"my-package": "2.0"}})
+    table = who_ran_what(read_submissions([tmp_path / "in"], unchecked).ranked, ["", ""])
+    assert [row[table.header.index("plugins")].text for row in table.rows] == ["my-package 1.0", "my-package 2.0"]
 
 
 def test_links_of_the_overview_lead_to_headings(folders, tmp_path):
