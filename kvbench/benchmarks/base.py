@@ -153,6 +153,11 @@ class Benchmark(Versioned, ABC):
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         """A score in [0, 1] for each name in `metrics`."""
 
+    @classmethod
+    def tasks_of(cls, names: Sequence[str]) -> list[str]:
+        """The tasks that `names` in the key `tasks` select, where papers' tables have columns of them."""
+        return []
+
     def scores(self, sample: Sample, prediction: str) -> dict[str, float]:
         """`score`, whose numbers may be NumPy's or truth values, as a record has it.
 

@@ -1,5 +1,6 @@
 """LongBench as kvpress evaluates it: kvpress splits contexts from questions, and uses the chat template throughout."""
 
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
@@ -41,8 +42,12 @@ class KVPressLongBench(Benchmark):
     metrics = ("score",)
     longest = None  # prompts are as long as their contexts
 
+    @classmethod
+    def tasks_of(cls, names: Sequence[str]) -> list[str]:
+        return [task.name for task in select(names)]
+
     def __post_init__(self) -> None:
-        chosen = [task.name for task in select(self.tasks)]
+        chosen = self.tasks_of(self.tasks)
         scored = {METRICS[task] for task in chosen}
         if "code_sim" in scored:
             check_backend()

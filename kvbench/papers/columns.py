@@ -8,11 +8,13 @@ from typing import Any
 
 import pandas as pd
 
+from kvbench.benchmarks import Benchmark
 from kvbench.benchmarks.longbench import tasks as longbench
 from kvbench.benchmarks.ruler import tasks as ruler
-from kvbench.errors import unknown
+from kvbench.errors import UserError, unknown
 from kvbench.metrics.aggregate import tokens_per_s, units
 from kvbench.records.served_bytes import served_bytes
+from kvbench.utils.targets import class_of
 
 ALL = "*"  # the records of every task: a needle's score is the mean over its grid
 
@@ -82,7 +84,7 @@ def columns(names: Sequence[str], benchmark: Mapping[str, Any], published_benchm
     """The columns for `names` of tasks, task sets, kinds of tasks, and measures.
 
     `benchmark` is the configuration of the records, `published_benchmark` the configuration in the item's file. Columns
-    whose tasks were not requested are left out. Raises UserError for an unknown name.
+    whose tasks were not requested are left out. Raises UserError for an unknown name, and where no column is left.
     """
     tasks = requested_tasks(benchmark)
     names = list(dict.fromkeys(name for group in names for name in _expand(group)))
@@ -95,7 +97,10 @@ def columns(names: Sequence[str], benchmark: Mapping[str, Any], published_benchm
         average = Column(AVERAGE, parts=parts, whole=set(requested_tasks(published_benchmark)) <= set(tasks))
     available |= {name: Column(name, measure=measure) for name, measure in MEASURES.items()}
     available |= {NEEDLE: Column(NEEDLE, (ALL,))} | ({AVERAGE: average} if average.parts else {})
-    return [available[name] for name in names if name in available]
+    shown = [available[name] for name in names if name in available]
+    if names and not shown:
+        raise UserError(f"benchmark.tasks={','.join(tasks)} has no task of the item's columns: {', '.join(names)}")
+    return shown
 
 
 def _scored(name: str, requested: Sequence[str]) -> Column:
@@ -110,12 +115,10 @@ def _scored(name: str, requested: Sequence[str]) -> Column:
 
 def requested_tasks(benchmark: Mapping[str, Any]) -> list[str]:
     """The tasks that a benchmark's configuration selects; [] for a benchmark without a selection of tasks."""
-    kind = str(benchmark.get("_target_")).rpartition(".")[2]
-    tasks = benchmark.get("tasks")
-    names: Any = [tasks] if isinstance(tasks, str) else tasks  # one name or a list
-    if kind.startswith("LongBench"):
-        return [task.name for task in longbench.select(names)]
-    return ruler.select(names) if kind == "Ruler" else []
+    if (names := benchmark.get("tasks")) is None:
+        return []
+    kind: type[Benchmark] = class_of(benchmark, "benchmark", Benchmark)
+    return kind.tasks_of([names] if isinstance(names, str) else names)
 
 
 def _expand(name: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from kvbench.configuration import Experiment
 from kvbench.configuration.conf import options
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, settings_of
-from kvbench.papers.columns import columns, requested_tasks
+from kvbench.papers.columns import requested_tasks
 from kvbench.papers.cost import cost, row_of
 from kvbench.papers.experiment import load
 from kvbench.papers.published import COLUMNS, items, published
@@ -277,13 +277,3 @@ def test_a_mistake_in_an_experiment_is_reported(changes, message):
 def test_an_unknown_experiment_is_reported_with_the_nearest():
     with pytest.raises(UserError, match=r"unknown experiment 'spindle_table1'. Did you mean 'spindlekv_table1'"):
         load("spindle_table1")
-
-
-def test_a_single_column_and_a_task_set_are_columns():
-    cfg = load("spindlekv_table1", "benchmark.tasks=simlayerkv5")
-    node = cfg.plain["experiment"] | {"columns": "simlayerkv5"}
-    experiment = Experiment.from_section(node)
-    assert experiment.columns == ["simlayerkv5"]
-    assert [column.name for column in columns(experiment.columns, cfg.benchmark, cfg.benchmark)] == [
-        *("multifieldqa_zh", "2wikimqa", "vcsum", "lsht", "passage_retrieval_zh"),
-    ]

@@ -62,6 +62,10 @@ class LongBench(Benchmark):
     offered = tuple(TASKS)
     extended = False  # LongBench-E's files
 
+    @classmethod
+    def tasks_of(cls, names: Sequence[str]) -> list[str]:
+        return [task.name for task in select(names, cls.offered)]
+
     def __post_init__(self) -> None:
         self.chosen = select(self.tasks, self.offered)
         if self.max_length is None:

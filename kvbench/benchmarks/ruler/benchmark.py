@@ -1,6 +1,6 @@
 """RULER as a benchmark."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
@@ -59,6 +59,10 @@ class Ruler(Benchmark):
     imported: list[Rows] = field(init=False, repr=False)
 
     metrics = ("score",)
+
+    @classmethod
+    def tasks_of(cls, names: Sequence[str]) -> list[str]:
+        return select(names)
 
     def __post_init__(self) -> None:
         self.chosen = select(self.tasks)

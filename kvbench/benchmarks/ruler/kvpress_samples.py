@@ -1,5 +1,6 @@
 """kvpress's RULER: one set of samples for every model, as its leaderboard evaluates it."""
 
+from collections.abc import Sequence
 from dataclasses import field
 from itertools import count
 from typing import Any
@@ -43,6 +44,10 @@ class KVPressRuler(Benchmark):
 
     metrics = ("score",)
     longest = None  # lengths are Llama-3.1-8B's
+
+    @classmethod
+    def tasks_of(cls, names: Sequence[str]) -> list[str]:
+        return select(names)
 
     def __post_init__(self) -> None:
         chosen = select(self.tasks)

@@ -1,0 +1,34 @@
+"""The columns of a published item: whose tasks they have, and what has none."""
+
+import pytest
+
+from kvbench.configuration import Experiment, configured
+from kvbench.errors import UserError
+from kvbench.papers.columns import columns
+from kvbench.papers.experiment import load
+from tests.support.experiments import config
+
+
+def test_tasks_that_another_benchmark_makes_have_the_columns_of_their_mean():
+    for benchmark, tasks in (("ruler_kvpress", 13), ("longbench_kvpress", 16), ("longbench_e", 13)):
+        node = configured([f"benchmark={benchmark}"]).benchmark
+        (average,) = columns(["average"], node, node)
+        assert len(average.parts) == tasks
+
+
+def test_a_run_of_none_of_the_columns_tasks_is_one_line():
+    cfg = config("simlayerkv_table11")
+    with pytest.raises(
+        UserError, match=r"benchmark\.tasks=samsum has no task of the item's columns: narrativeqa, vcsum, lcc"
+    ):
+        columns(cfg.experiment.columns, cfg.benchmark | {"tasks": ["samsum"]}, cfg.benchmark)
+
+
+def test_a_single_column_and_a_task_set_are_columns():
+    cfg = load("spindlekv_table1", "benchmark.tasks=simlayerkv5")
+    node = cfg.plain["experiment"] | {"columns": "simlayerkv5"}
+    experiment = Experiment.from_section(node)
+    assert experiment.columns == ["simlayerkv5"]
+    assert [column.name for column in columns(experiment.columns, cfg.benchmark, cfg.benchmark)] == [
+        *("multifieldqa_zh", "2wikimqa", "vcsum", "lsht", "passage_retrieval_zh"),
+    ]
