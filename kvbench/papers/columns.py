@@ -104,9 +104,11 @@ def columns(names: Sequence[str], benchmark: Mapping[str, Any], published_benchm
 
 
 def _scored(name: str, requested: Sequence[str]) -> Column:
-    """The column of a task, or of a kind of tasks (niah_single: niah_single_1 to 3), with its requested tasks."""
+    """The column of a task, or of a kind of tasks (niah_single: niah_single_1 to 3; niah: all of RULER's needles), with
+    its requested tasks."""
     known = [*longbench.TASKS, *ruler.TASKS]
-    members = [task for task in known if re.fullmatch(rf"{re.escape(name)}(_\d+)?", task)]
+    numbered = [task for task in known if re.fullmatch(rf"{re.escape(name)}(_\d+)?", task)]
+    members = numbered or [task for task, its in ruler.TASKS.items() if its.kind == name]
     if not members:
         raise unknown("column in experiment.columns", name, [*MEASURES, NEEDLE, AVERAGE, *longbench.SETS, *known])
     tasks = tuple(task for task in members if task in requested)

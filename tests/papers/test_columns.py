@@ -16,6 +16,12 @@ def test_tasks_that_another_benchmark_makes_have_the_columns_of_their_mean():
         assert len(average.parts) == tasks
 
 
+def test_a_column_of_rulers_needles_has_every_task_of_this_kind():
+    node = configured(["benchmark=ruler"]).benchmark
+    needles, questions = columns(["niah", "qa"], node, node)
+    assert len(needles.tasks) == 8 and questions.tasks == ("qa_1", "qa_2")
+
+
 def test_a_run_of_none_of_the_columns_tasks_is_one_line():
     cfg = config("simlayerkv_table11")
     with pytest.raises(
