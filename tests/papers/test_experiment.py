@@ -16,7 +16,7 @@ from kvbench.benchmarks.ruler.tasks import TASKS as RULER
 from kvbench.configuration import Experiment
 from kvbench.configuration.conf import options
 from kvbench.errors import UserError
-from kvbench.evaluation.settings import Setting, settings_of
+from kvbench.evaluation.settings import Setting, is_full, settings_of
 from kvbench.papers.columns import columns, requested_tasks
 from kvbench.papers.cost import cost, row_of
 from kvbench.papers.experiment import load
@@ -116,6 +116,7 @@ def test_an_experiment(name, rows):
     is_a_sweep_over_several_models(name, experiment)
     gives_parameters_to_methods_that_exist(name, experiment)
     has_columns_that_its_run_makes(name, experiment)
+    has_a_place_for_each_setting_on_its_axis(name, experiment)
     has_the_published_methods(name, experiment, figures)
     has_the_published_ratios_and_budgets(name, experiment, figures)
     if "_table" in name:
@@ -188,6 +189,12 @@ def has_columns_that_its_run_makes(name: str, experiment: Experiment) -> None:
         assert tasks and tasks <= SPEED
     else:
         assert not tasks
+
+
+def has_a_place_for_each_setting_on_its_axis(name: str, experiment: Experiment) -> None:
+    if experiment.show == "curve" and experiment.x is None:
+        places = [setting.ratio or setting.budget or is_full(setting) for setting in settings_of(config(name))]
+        assert all(places)
 
 
 def has_the_published_methods(name: str, experiment: Experiment, figures: pd.DataFrame) -> None:
