@@ -14,7 +14,7 @@ from kvbench.utils.targets import DESCRIBING
 from kvbench.utils.text import count
 
 # Keys of a benchmark that set its size, and words for some of the keys that name the place of its data.
-SIZES = ("tasks", "max_length", "lengths", "depths", "samples")
+SIZES = ("tasks", "max_length", "lengths", "depths", "num_samples")
 SOURCES = {"data_dir": "data from", "haystack_dir": "haystack from", "needle_file": "needle from"}
 
 

@@ -52,6 +52,10 @@ def test_a_caption_names_how_a_run_deviates(overrides, deviations):
     assert title(load("spindlekv_table1", *overrides)) == "SpindleKV Table 1" + (deviations and f", {deviations}")
 
 
+def test_fewer_samples_of_a_task_are_scaled_down():
+    assert title(load("community_8b", "benchmark.num_samples=5")) == "community 8b, scaled down: num_samples 5"
+
+
 def test_a_methods_description_in_other_words_is_no_deviation():
     cfg = copy.deepcopy(load("simlayerkv_table11"))
     cfg.method["full"] |= {"about": "words of an earlier version", "title": "Full"}
