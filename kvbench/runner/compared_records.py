@@ -1,5 +1,6 @@
 """Records of several runs for one comparison: distinct names of settings, the same samples, a metric that all have."""
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kvbench.records.load import gather_for_command
 from kvbench.report.page.labels import with_labels
 from kvbench.report.page.run_data import find_runs, without_outputs
 from kvbench.runner.compared_prompts import Run, check_same_prompts
+from kvbench.utils.console import warn
 
 
 def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, str | None]:
@@ -41,6 +43,7 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
     records = _with_units(pd.concat(frames, ignore_index=True))
     _check_same_samples(records)
     check_same_prompts(compared)
+    _check_same_versions(compared)
     return records, metric or next((name for name in shared if len(folders) == 1 or name not in DISTANCES), None)
 
 
@@ -58,6 +61,23 @@ def _check_same_samples(records: pd.DataFrame) -> None:
     kinds = records.assign(answers=records["answers"].map(repr)).drop_duplicates(["sample", "answers"])
     if len(several := kinds[kinds.duplicated("sample")]):
         raise UserError(f"the runs are not over the same samples: {several['sample'].iloc[0]!r} has other answers")
+
+
+def _check_same_versions(runs: Sequence[Run]) -> None:
+    """Warn of runs with other versions of the benchmark or its metrics: their scores may differ for that alone."""
+    first, *others = runs
+    for run in others:
+        one, other = (_versions(each) for each in (first, run))
+        if differ := [name for name in sorted({*one, *other}) if one.get(name, 1) != other.get(name, 1)]:
+            pairs = ", ".join(f"{name} {one.get(name, 1)} and {other.get(name, 1)}" for name in differ)
+            where = f"{first.folder} and {run.folder} were scored by other versions"
+            warn(f"{where} ({pairs}): equal answers may have other scores")
+
+
+def _versions(run: Run) -> dict[str, int]:
+    """The versions above 1 of the benchmark and its metrics."""
+    stated: dict[str, dict[str, int]] = json.loads(run.records["versions"].iloc[0])
+    return stated.get("versions", {})
 
 
 def named(text: str, settings: Sequence[str]) -> str:

@@ -279,3 +279,15 @@ def test_prompts_that_may_differ_are_a_warning(more, end, warning, capsys, tmp_p
     assert kvbench("compare", one, other, "--baseline", "one: full") == 0
     said = capsys.readouterr().err
     assert said == "" if warning is None else said.count("\n") == 1 and warning in said
+
+
+def test_scores_of_other_versions_of_a_metric_are_a_warning(capsys, tmp_path):
+    """Answers that had not changed were better or worse without a word."""
+    one, same, other = (run(tmp_path / name, lambda i: 1.0) for name in ("one", "same", "other"))
+    of_other = manifest(versions={"settings": {}, "benchmark": {"NeedleInAHaystack": 1, "needle": 2}})
+    (other / "manifests" / "0.json").write_text(json.dumps(of_other))
+    assert kvbench("compare", one, same, "--baseline", "one: full") == 0
+    assert capsys.readouterr().err == ""
+    assert kvbench("compare", one, other, "--baseline", "one: full") == 0
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "other versions (needle 1 and 2): equal answers may have other scores" in said
