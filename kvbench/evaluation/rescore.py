@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from kvbench.benchmarks.longbench.benchmark import BUCKETS, bucket
+from kvbench.benchmarks.longbench.benchmark import BUCKETS, LongBench, LongBenchE, bucket
 from kvbench.benchmarks.longbench.tasks import LONGBENCH_E, TASKS
 from kvbench.errors import UserError, no_folder
 from kvbench.metrics.aggregate import range_score, task_score
@@ -21,6 +21,7 @@ from kvbench.utils.links import held
 from kvbench.utils.regular_files import read_text
 
 RESULT = "result.json"
+OFFICIAL = (LongBench.name, LongBenchE.name)  # kvpress's rows and LongBench v2 have scores of their own
 # TASK.jsonl, TASK_e.jsonl for LongBench-E, with any suffix that begins with - or a dot
 _FILE = re.compile(rf"({'|'.join(sorted(TASKS, key=len, reverse=True))})(_e)?([-.].*)?\.jsonl")
 
@@ -120,8 +121,9 @@ def from_records(folder: Path) -> list[Scored]:
     """
 
     def check(record: dict[str, Any]) -> None:
-        if not record["benchmark"].startswith("longbench"):
-            raise ValueError(f"a record of {record['benchmark']!r}: only LongBench's predictions can be scored again")
+        if record["benchmark"] not in OFFICIAL:
+            which = f"only LongBench's predictions ({', '.join(OFFICIAL)}) can be scored again"
+            raise ValueError(f"a record of {record['benchmark']!r}: {which}")
         without_checksum(record)
 
     paths = [held(path, folder) for path in record_files(folder)]

@@ -265,6 +265,7 @@ MISTAKES = {
     "list": ({"qasper": [ROW], "result": "[]"}, [], "result.json is not an object with a score for each task"),
     "text": ({"qasper": [ROW], "result": {"qasper": "1"}}, [], "result.json: the score of 'qasper' is '1', not a"),
     "niah": ({"records": [{"benchmark": "niah"}]}, [], "records.jsonl, row 1: a record of 'niah': only LongBench's"),
+    "kvpress": ({"records": [{"benchmark": "longbench_kvpress"}]}, [], "predictions (longbench, longbench_e) can be"),
     "record": ({"records": [{"benchmark": "longbench"}]}, [], "records.jsonl, row 1: field 'setting' is missing"),
     "e records": ({"records": records({})}, ["--e"], "--e is for TASK.jsonl files; "),
     "no records": ({"records": []}, [], "records.jsonl holds no rows"),
