@@ -284,3 +284,8 @@ def test_a_mistake_in_an_experiment_is_reported(changes, message):
 def test_an_unknown_experiment_is_reported_with_the_nearest():
     with pytest.raises(UserError, match=r"unknown experiment 'spindle_table1'. Did you mean 'spindlekv_table1'"):
         load("spindle_table1")
+
+
+def test_longbench_v2_has_no_tasks_to_choose():
+    """An experiment's table of its records was a TypeError."""
+    assert requested_tasks({"_target_": "kvbench.benchmarks.LongBenchV2", "lengths": ["short"]}) == []
