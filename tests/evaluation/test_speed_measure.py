@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from kvbench.cache.batch_layer import Part
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.evaluation.record import decode_figures
@@ -15,6 +16,7 @@ from kvbench.evaluation.speed import rounds
 from kvbench.evaluation.speed.measure import measure
 from kvbench.methods import DecodeCompression, Eviction, FullKV, KNorm
 from kvbench.prefill import FullPrefill
+from tests.support.living import Living
 from tests.support.replay import Recorded
 from tests.support.speed_runs import setting
 from tests.support.tiny import prompt
@@ -88,9 +90,19 @@ def test_bytes_are_those_of_the_caches(model):
     assert snap.prefilled == snap.kept == 2 * layer
     assert snap.peak == 2 * layer + layer  # the last layer, uncompressed, beside all compressed ones
     assert snap.peak_of(1) == max(snap.peak, snap.decoded)
-    assert replace(snap, decoded=0).peak_of(5) == 4 * 2 * layer + 3 * layer
-    assert snap.peak_of(1000) == 1000 * snap.decoded  # decoded tokens outgrow one prompt's peak
+    assert replace(snap, decoded=0, joining=0).peak_of(5) == 4 * 2 * layer + 3 * layer
+    # joined and decoded tokens outgrow one prompt's peak
+    assert snap.peak_of(1000) == 1000 * snap.joining > 1000 * snap.decoded
     assert measure(model, prompt(100), setting("minicache"), 2, 6).memory == "shared"
+
+
+@pytest.mark.parametrize("name", ["full", "snapkv", "pyramidkv"])
+def test_the_peak_of_a_batch_is_what_lived_when_its_caches_were_joined(name, model, monkeypatch):
+    """Each layer exists twice for a moment, the layers below it with room and those above it without."""
+    footprint, living = measure(model, prompt(100), setting(name, 50), 1, 6).footprint, Living(monkeypatch)
+    living.look_before(monkeypatch, Part, "__init__")
+    lived = living.most_while(lambda: measure(model, prompt(100), setting(name, 50), 4, 6))
+    assert footprint.peak_of(4) == lived > 4 * footprint.decoded
 
 
 def test_a_cache_that_waits_for_the_first_decoded_token_is_compressed_before_others_come(model):
@@ -167,7 +179,8 @@ def test_bytes_while_decoding_are_those_of_an_answer_alone_with_a_pass_before_th
     token = 4 * 2 * 2 * 32 * 4
     assert measured.figures.decode_bytes_peak == 101 * token == measured.footprint.peak_of(1)
     # the other two were compressed before
-    assert measured.footprint.peak_of(3) == 101 * token + 2 * measured.footprint.prefilled
+    apart = replace(measured.footprint, joining=0)
+    assert apart.peak_of(3) == 101 * token + 2 * apart.prefilled
 
 
 @pytest.mark.parametrize("frozen", [0, 5])

@@ -33,8 +33,8 @@ class Living:
         for owner in READING:
             for name in ("attend", "reread"):
                 if name in vars(owner):
-                    self._look_before(monkeypatch, owner, name)
-        self._look_before(monkeypatch, Stream, "count")
+                    self.look_before(monkeypatch, owner, name)
+        self.look_before(monkeypatch, Stream, "count")
         replace = Held.replace
 
         def counted(held: Held, old: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:
@@ -43,7 +43,8 @@ class Living:
 
         monkeypatch.setattr(Held, "replace", counted)
 
-    def _look_before(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+    def look_before(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        """Look whenever this method begins, too."""
         method: Callable[..., Any] = vars(owner)[name]
 
         def looked(*arguments: Any) -> Any:

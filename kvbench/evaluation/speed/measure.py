@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvbench.cache.base import storage_bytes
+from kvbench.cache.base import LayerCache, StoredLayer, storage_bytes
 from kvbench.cache.beside import Beside
 from kvbench.cache.decode_bytes import DecodeBytes, DecodeFigures
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.cache.rows import RowsLayer
 from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.prefill_passes import Compressed, SharedPass, StreamedPass, num_layers, stored
 from kvbench.evaluation.record import decode_figures
@@ -40,10 +41,12 @@ class Footprint:
     windows: int = 0  # of the prompt, in layers that no method compresses: part of `full` and `kept`
     # most held while the batch decodes, room for further tokens apart: a cache may be cut before its end
     decode_peak: int = 0
+    joining: int = 0  # most held while a batch joins its caches: the layer that is joined exists twice
 
     def peak_of(self, batch: int) -> int:
-        """Peak bytes of a batch: its last prompt is compressed beside the others, or all are decoded."""
-        return max((batch - 1) * self.prefilled + self.peak, batch * max(self.decoded, self.decode_peak))
+        """Peak bytes of a batch: its last prompt is compressed beside the others, or all are joined, or decode."""
+        decoding = max(self.decoded, self.decode_peak, self.joining if batch > 1 else 0)
+        return max((batch - 1) * self.prefilled + self.peak, batch * decoding)
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,8 @@ def measure(
     held = stored(compressed.caches)
     prefilled, on_gpus = storage_bytes(held), by_gpu(held)
     del held
+    layer_bytes = [cache.nbytes for cache in compressed.caches]
+    given_bytes = [before_joining(cache) for cache in compressed.caches]
     copies = list(compressed.copies(batch))
     cache = batched(copies)
     wait_for(model)  # decoding does not take the time of the copies
@@ -130,6 +135,7 @@ def measure(
             compressed.state_bytes,
             compressed.window_bytes,
             batch_peak,
+            most_joining(layer_bytes, given_bytes, [storage_bytes(layer.tensors()) // batch for layer in cache.layers]),
         ),
         "stream" if method.streams else "shared",
         decode_figures(compressed, copies[0], decode_bytes, len(ids)),
@@ -181,6 +187,25 @@ def first_decode(model: PreTrainedModel, compressed: Compressed) -> FirstPass:
     wait_for(model)
     compressed.compress_seconds += time.perf_counter() - started
     return FirstPass(int(token), cache.sequences[0])
+
+
+def before_joining(cache: StoredLayer) -> int:
+    """Bytes of a cache and of what it gives to a batch, each storage once; 0 if a batch does not join it."""
+    given = cache.for_batch() if isinstance(cache, LayerCache) else cache
+    joins = isinstance(given, RowsLayer) and given.joins(given)
+    return storage_bytes([*cache.tensors(), *given.tensors()]) if joins else 0
+
+
+def most_joining(before: Sequence[int], given: Sequence[int], after: Sequence[int]) -> int:
+    """The most bytes of a sequence while its layers, of `before` bytes each, are joined one after the other.
+
+    A joined layer is made beside what it is made of. given: see `before_joining`; after: a layer's bytes with room.
+    """
+    held, most = sum(before), 0
+    for old, made_of, new in zip(before, given, after, strict=True):
+        most = max(most, held - old + made_of + new if made_of else 0)
+        held += new - old
+    return most
 
 
 def allocation_seconds(method: Method, budget: int | float, n: int, num_layers: int) -> float | None:
