@@ -26,6 +26,7 @@ class Recorded:
     question: str | None  # None: unknown
     first_token: str
     memory: str
+    distance: object
     shard: int
     shards: int
 
@@ -43,6 +44,7 @@ class Recorded:
             question=config.get("question"),
             first_token=config.get("first_token", "full"),
             memory=config.get("memory", "shared"),
+            distance=config.get("distance", "auto"),
             shard=config.get("shard", 0),
             shards=config.get("shards", 1),
         )

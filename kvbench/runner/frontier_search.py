@@ -141,6 +141,10 @@ def chosen(measure: str | None, records: pd.DataFrame, distances: Sequence[str])
     """The measure that decides, of which more is better. Raises UserError for a measure that no record has."""
     names = list(dict.fromkeys(name for scores in records["scores"] for name in scores))
     better = [name for name in names if name not in SMALLER_IS_BETTER | {"answer_loglik"}]
+    if measure in DISTANCES and measure not in names:
+        raise UserError(
+            f"measure={measure}: the records were made without distance=true; another output_dir measures it"
+        )
     if measure is not None and measure not in better:
         raise unknown("measure", measure, better)
     return better[0] if measure is None else measure

@@ -30,6 +30,7 @@ from kvbench.runner.shards import first_of_each_task, requested_keys
 from kvbench.runner.starting_note import begun
 from kvbench.runner.torchrun import Group, Outcome
 from kvbench.runner.tracking import Tracker
+from kvbench.runner.unmeasured import warn_of_unmeasured
 from kvbench.utils.console import status, warn
 from kvbench.utils.environment import now
 from kvbench.utils.hashing import digest
@@ -82,6 +83,7 @@ def make_records(
         with on_disk(f"write to {folder}"):
             write_samples(folder, samples)
         warn_of_changes(run, folder)
+        warn_of_unmeasured(run, folder)
         manifest = opening(cfg, run, identity, own_samples, store, request.kind.made_by(run))
         tracker = Tracker(cfg.wandb, f"{name} {request.shard.name}".strip(), folder, warn)
         with tracker, manifest_of(folder, manifest, store, started) as manifest_path:

@@ -14,7 +14,7 @@ from kvbench.methods import FullKV
 from kvbench.records import load
 from kvbench.report.page.frontier_data import read_frontier
 from kvbench.runner.frontier import main
-from kvbench.runner.frontier_search import placed, score
+from kvbench.runner.frontier_search import chosen, placed, score
 from kvbench.utils.console import out
 from tests.support.config import method_configs
 
@@ -161,6 +161,12 @@ def test_mistakes_are_one_line(arguments, message):
     with pytest.raises(UserError) as error:
         main(arguments)
     assert str(error.value).startswith(message)
+
+
+def test_a_distance_that_no_record_has_is_said_to_be_unmeasured():
+    """It was unknown: frontier's own first run of the folder, by the score, had measured none."""
+    with pytest.raises(UserError, match="measure=top1: the records were made without distance=true"):
+        chosen("top1", pd.DataFrame({"scores": [{"score": 1.0}]}), [])
 
 
 def test_a_measure_must_be_one_of_which_more_is_better(command):
