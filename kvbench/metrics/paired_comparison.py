@@ -14,7 +14,7 @@ _AT_ONCE = 500  # assignments in memory together
 POWER = 0.8
 
 
-def sign_flip(sums: np.ndarray, seed: int = 0) -> np.ndarray:
+def sign_flip(sums: np.ndarray) -> np.ndarray:
     """Two-sided p-values of the hypothesis that each unit's difference is as likely with the other sign.
 
     sums [units, comparisons]: each unit's contribution to the difference; 0 for a unit that a comparison lacks. The
@@ -26,7 +26,7 @@ def sign_flip(sums: np.ndarray, seed: int = 0) -> np.ndarray:
     if units <= EXACT:
         signs = 1.0 - 2 * (np.arange(2**units)[:, None] >> np.arange(units) & 1)
         return (np.abs(signs @ sums) >= reached).mean(axis=0)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     extreme = np.ones(sums.shape[1])  # assignments with a sum at least as large, the observed one among them
     for start in range(0, FLIPS, _AT_ONCE):
         signs = 2.0 * rng.integers(2, size=(min(_AT_ONCE, FLIPS - start), units)) - 1

@@ -21,6 +21,8 @@ SETTING = ["setting", "parameters"]
 CELL = ["benchmark", "model", "question", "sample", *SETTING]
 TABLE = CELL[:3]
 
+VALUES = 4  # of a column that a finding names
+
 # Columns in which two rows of a cell may differ.
 DIFFER = ["memory", *PROVENANCE]
 
@@ -214,13 +216,13 @@ def _described(rows: pd.DataFrame, names: Sequence[str]) -> str:
     return "; ".join(f"{name} {_values(rows[name])}" for name in names)
 
 
-def _values(column: pd.Series, limit: int = 4) -> str:
+def _values(column: pd.Series) -> str:
     """The distinct values of a column with hashes cut short; of `parameters` only the values that differ."""
     values = list(column.unique())
     if column.name == "parameters" and all(isinstance(value, str) for value in values):
         return _parameters([json.loads(value) for value in values])
     texts = ["unknown" if pd.isna(value) else short_hashes(str(value)) for value in values]
-    return " | ".join(texts[:limit]) + (f" and {len(texts) - limit} more" if len(texts) > limit else "")
+    return " | ".join(texts[:VALUES]) + (f" and {len(texts) - VALUES} more" if len(texts) > VALUES else "")
 
 
 def _parameters(nested: list[dict[str, Any]]) -> str:

@@ -52,7 +52,7 @@ def check_resolvable(node: object, where: str = "") -> None:
             )
 
 
-def check_resolved(node: object, where: str = "") -> None:
+def check_resolved(node: object) -> None:
     """Raise UserError for the first text of a configuration that still has `${`, in one line."""
     for path, text in marked(node):
-        raise UserError(f"{where}{path}={text[:SHOWN]!r} has '{MARK}', which no value of a configuration may have")
+        raise UserError(f"{path}={text[:SHOWN]!r} has '{MARK}', which no value of a configuration may have")

@@ -4,10 +4,9 @@ It has no time per output token that includes the first token.
 """
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 
-from kvbench.engines.serving.figures import STATISTICS, Load, Measured
+from kvbench.engines.serving.figures import STATISTICS, Load, Measured, number_at
 
 # kvbench's name -> AIPerf's name, and the factor from AIPerf's unit to kvbench's.
 DISTRIBUTIONS = {
@@ -34,9 +33,9 @@ def measured(node: Mapping[str, Any]) -> list[Measured]:
     figures: dict[str, float | None] = {}
     for figure, (metric, factor) in DISTRIBUTIONS.items():
         for name in STATISTICS:
-            value = _number(node, metric, "avg" if name == "mean" else name)
+            value = number_at(node, metric, "avg" if name == "mean" else name)
             figures[f"{figure}_{name}"] = None if value is None else value * factor
-    figures |= {figure: _number(node, metric, "avg") for figure, metric in MEANS.items()}
+    figures |= {figure: number_at(node, metric, "avg") for figure, metric in MEANS.items()}
     errors = node.get("error_summary") or []
     failed = sum(int(error["count"]) for error in errors)
     words = str(errors[0]["error_details"].get("message") or "") if errors else ""
@@ -53,9 +52,3 @@ def _load(node: Mapping[str, Any]) -> Load | None:
     if isinstance(rate, int | float):
         return Load(str(options.get("request_rate_mode") or "poisson"), float(rate))
     return Load("concurrent", float(concurrency)) if isinstance(concurrency, int | float) else None
-
-
-def _number(node: Any, *path: str) -> float | None:
-    for key in path:
-        node = node.get(key) if isinstance(node, dict) else None
-    return float(node) if isinstance(node, int | float) and isfinite(node) else None

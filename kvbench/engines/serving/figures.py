@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from math import isfinite
+from typing import Any, NamedTuple
 
 # Distributions over the answers of a load; each has STATISTICS. The name ends in the unit.
 LATENCIES = {
@@ -45,3 +46,10 @@ class Measured:
     failed: int
     unfinished: int  # requests that were open when the load ended
     error: str = ""  # the first failure, in the server's or the tool's words
+
+
+def number_at(report: Any, *path: str) -> float | None:
+    """The number at these keys of a tool's report; None where there is none."""
+    for key in path:
+        report = report.get(key) if isinstance(report, dict) else None
+    return float(report) if isinstance(report, int | float) and isfinite(report) else None

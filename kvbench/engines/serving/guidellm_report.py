@@ -1,11 +1,10 @@
 """GuideLLM's JSON report (0.8): https://github.com/vllm-project/guidellm."""
 
 from collections.abc import Mapping
-from math import isfinite
 from statistics import fmean
 from typing import Any
 
-from kvbench.engines.serving.figures import Load, Measured
+from kvbench.engines.serving.figures import Load, Measured, number_at
 
 # Our name -> GuideLLM's name, for completed answers.
 DISTRIBUTIONS = {
@@ -39,12 +38,12 @@ def measured(node: Mapping[str, Any]) -> list[Measured]:
 def _measured(node: Mapping[str, Any], tool: str) -> Measured:
     metrics, totals = node["metrics"], node["metrics"]["request_totals"]
     figures = {
-        f"{figure}_{name}": _number(metrics, metric, "successful", *path)
+        f"{figure}_{name}": number_at(metrics, metric, "successful", *path)
         for figure, metric in DISTRIBUTIONS.items()
         for name, path in STATISTICS.items()
     }
-    figures |= {figure: _number(metrics, metric, "successful", "mean") for figure, metric in MEANS.items()}
-    figures["good_share"] = _number(metrics, "slo_attainment")
+    figures |= {figure: number_at(metrics, metric, "successful", "mean") for figure, metric in MEANS.items()}
+    figures["good_share"] = number_at(metrics, "slo_attainment")
     requests = node["requests"]
     each = [
         request["output_tokens_per_second"] for request in requests["successful"] if request["output_tokens_per_second"]
@@ -65,9 +64,3 @@ def _measured(node: Mapping[str, Any], tool: str) -> Measured:
 def _load(strategy: Mapping[str, Any]) -> Load:
     rate = strategy.get("streams") if strategy["type_"] == "concurrent" else strategy.get("rate")
     return Load(str(strategy["type_"]), None if rate is None else float(rate))
-
-
-def _number(node: Any, *path: str) -> float | None:
-    for key in path:
-        node = node.get(key) if isinstance(node, dict) else None
-    return float(node) if isinstance(node, int | float) and isfinite(node) else None

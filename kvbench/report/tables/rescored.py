@@ -10,6 +10,7 @@ from kvbench.evaluation.rescore import Scored, official_means, row_name
 from kvbench.metrics.aggregate import breakdown
 
 PUBLISHED = "published"
+SHOWN = 5  # scores that differ from the stored ones
 
 
 def by_setting(scored: Sequence[Scored]) -> dict[str, list[Scored]]:
@@ -63,8 +64,8 @@ def compare_published(frame: pd.DataFrame, known: Mapping[str, float], source: s
     return frame.assign(task=marked, difference=difference), notes
 
 
-def compare_records(scored: Sequence[Scored], shown: int = 5) -> list[str]:
-    """In words whether every prediction scores as its record says; the first `shown` that do not."""
+def compare_records(scored: Sequence[Scored]) -> list[str]:
+    """In words whether every prediction scores as its record says; the first SHOWN that do not."""
     away = []
     for prediction in scored:
         where, stored = f"{prediction.sample} under {prediction.setting}", prediction.stored or {}
@@ -75,5 +76,5 @@ def compare_records(scored: Sequence[Scored], shown: int = 5) -> list[str]:
         ]
     if not away:
         return [f"all {len(scored)} records score as stored"]
-    rest = [f"  and {len(away) - shown} more"] if len(away) > shown else []
-    return [f"scores that differ from the stored ones: {len(away)}", *away[:shown], *rest]
+    rest = [f"  and {len(away) - SHOWN} more"] if len(away) > SHOWN else []
+    return [f"scores that differ from the stored ones: {len(away)}", *away[:SHOWN], *rest]

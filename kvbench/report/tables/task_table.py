@@ -9,7 +9,7 @@ from rich.console import Group
 from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import SCORES
 from kvbench.report.tables.task_latex import task_latex
-from kvbench.report.tables.text_table import MISSING, TextTable, write_table
+from kvbench.report.tables.text_table import TextTable, number, write_table
 from kvbench.utils.files import write_atomically
 
 TITLE = "scores by task, 0 to 1; means and averages are those of the printed scores"
@@ -37,15 +37,11 @@ def task_table(frame: pd.DataFrame, digits: int = 4) -> TextTable:
         [
             row["task"],
             str(row["samples"]),
-            *(_cell(row[name], digits if row["kind"] in SCORES else 2) for name in settings),
+            *(number(row[name], digits if row["kind"] in SCORES else 2) for name in settings),
         ]
         for _, row in frame.iterrows()
     ]
     return TextTable(["task", "samples", *map(titled, settings)], rows, sections=list(frame["kind"]), lead=2)
-
-
-def _cell(value: float, digits: int) -> str:
-    return MISSING if pd.isna(value) else f"{value:.{digits}f}"
 
 
 def rich_task_table(frame: pd.DataFrame, title: str = TITLE, digits: int = 4) -> Group:
