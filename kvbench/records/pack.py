@@ -1,4 +1,4 @@
-"""A pack for others: a run's records, manifests and samples' hashes, without paths and names of machines."""
+"""A pack for others: a run's records, manifests and samples' hashes, without paths and the machine's name."""
 
 import hashlib
 import json
@@ -93,7 +93,7 @@ def records_to_pack(folder: Path) -> list[dict[str, Any]]:
 
 
 def without_places(manifest: Mapping[str, Any], left_out: dict[str, None]) -> dict[str, Any]:
-    """A manifest without paths and names of machines and users; `left_out` gets the names of removed values."""
+    """A manifest without paths and the names of machine and user; `left_out` gets the names of removed values."""
     kept = {name: value for name, value in manifest.items() if name in KEPT}
     left_out.update(dict.fromkeys(sorted(manifest.keys() - KEPT)))
     private = {str(manifest["host"])} if manifest.get("host") else set()

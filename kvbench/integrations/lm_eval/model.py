@@ -20,8 +20,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.context_frame import NO_TEMPLATE
 from kvbench.evaluation.decode import batched, generate, read_all
 from kvbench.evaluation.prefill_passes import Compressed, SharedPass, num_layers
-from kvbench.evaluation.settings import Setting, settings_of
-from kvbench.methods import Dense, FullKV
+from kvbench.evaluation.settings import Setting, is_full, settings_of
 from kvbench.models import load
 from kvbench.prefill import ContextFrame
 from kvbench.utils.text import first_line
@@ -106,8 +105,7 @@ class KVBenchLM(HFLM):
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
         """Refused unless nothing is compressed: each token of a text would be scored before it could be compressed."""
-        method = self.setting.method
-        if not (isinstance(method, FullKV) and isinstance(method.storage, Dense)):
+        if not is_full(self.setting):
             raise UserError(
                 f"{self.setting.label} cannot run tasks with rolling log-likelihood (perplexity), "
                 "which have no context to compress: only method=full can"
