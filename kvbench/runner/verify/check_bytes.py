@@ -174,12 +174,16 @@ def _kept(record: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
 
 
 def fixed_budget(record: Mapping[str, Any]) -> bool:
-    """Whether layers keep the budget on average: an eviction whose allocation uses all of it."""
+    """Whether layers keep the budget on average: an eviction whose allocation uses all of it, as kvbench's heads do.
+
+    Budgets of heads of a plug-in may leave some of it.
+    """
     parameters = json.loads(record["parameters"])
-    allocation = (parameters.get("allocation") or {}).get("_target_")
+    allocation, heads = ((parameters.get(part) or {}).get("_target_") for part in ("allocation", "heads"))
     return (
         parameters["_target_"] == "kvbench.methods.Eviction"
         and allocation == "kvbench.methods.Uniform"
+        and (heads is None or heads.startswith("kvbench."))
         and not parameters.get("decode_compression")
         and record["compress_at"] == "prefill_end"
     )

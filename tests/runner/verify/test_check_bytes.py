@@ -1,8 +1,10 @@
 """Bytes that a record claims, beside the least that its storage can take."""
 
+import json
+
 import pytest
 
-from kvbench.runner.verify.check_bytes import bytes_fit
+from kvbench.runner.verify.check_bytes import bytes_fit, fixed_budget
 from kvbench.runner.verify.folder import read
 from kvbench.runner.verify.verdict import Verdict
 from tests.support.forged import Forged
@@ -51,3 +53,10 @@ def test_a_histogram_that_shows_other_numbers_of_tokens_than_a_layer_kept_is_wro
             record["r1"] += change / record["prompt_tokens"]
     checked = bytes_fit(read(forged.seal()))
     assert any("its histogram shows about" in note for note in checked.notes)
+
+
+def test_budgets_of_heads_of_a_plug_in_may_leave_some_of_the_budget():
+    of_layers = {"_target_": "kvbench.methods.Eviction", "allocation": {"_target_": "kvbench.methods.Uniform"}}
+    for heads, fixed in ((None, True), ("kvbench.methods.AdaKV", True), ("my_package.heads.Thrifty", False)):
+        parameters = of_layers | ({"heads": {"_target_": heads}} if heads else {})
+        assert fixed_budget({"parameters": json.dumps(parameters), "compress_at": "prefill_end"}) == fixed
