@@ -77,6 +77,14 @@ class SqueezeAttention(Method):
         return self.policy.least_share(element_bytes, layer)
 
     @property
+    def unfolds(self) -> bool:
+        return self.policy.unfolds
+
+    @property
+    def counts_groups(self) -> bool:
+        return self.policy.counts_groups
+
+    @property
     def batches(self) -> bool:
         return self.policy.batches
 

@@ -121,6 +121,10 @@ class SimLayerKV(Method):
         return min(part.least_share(element_bytes, layer) for part in (self.storage, self.others))
 
     @property
+    def unfolds(self) -> bool:
+        return self.storage.unfolds and self.others.unfolds
+
+    @property
     def layerwise(self) -> bool:
         return self.delta is not None
 

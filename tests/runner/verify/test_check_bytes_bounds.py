@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from kvbench.configuration.conf import CONF, choices
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, build_settings
-from kvbench.methods import Dense, Eviction, FullKV, Kivi, SimLayerKV, Storage
+from kvbench.methods import Dense, Eviction, FullKV, Kivi, SimLayerKV, SqueezeAttention, Storage
 from kvbench.prefill import PrefillState
 from kvbench.runner.verify.check_bytes import least_stored
 from tests.support.every_method import HEAD_DIM, LAYERS, PRUNED, pass_of, setting, state
@@ -65,6 +65,12 @@ def test_the_layers_that_a_method_leaves_to_another_may_have_the_other_ones_stor
     for others in (FullKV(storage=Kivi()), Eviction(storage=Kivi())):
         method = SimLayerKV(delta=0.123, window=24, others=others)
         claimed(Setting("simlayerkv", method, "{}", ratio=0.5), state(300, torch.float32), 4)
+
+
+def test_query_heads_of_an_inner_eviction_may_share_what_they_keep():
+    inner = Eviction(granularity="query_head", storage=Dense("union"))
+    for method in (SqueezeAttention(policy=inner), SimLayerKV(delta=0.9, window=24, others=inner)):
+        claimed(Setting("outer", method, "{}", ratio=0.3), state(300, torch.float32), 4)
 
 
 def of_four(made: PrefillState) -> PrefillState:
