@@ -40,7 +40,9 @@ def scores_fit(folder: Folder) -> Check:
         for record in predictions:
             if (of_run := scorers.get(record["run"])) is not None:
                 findings.collect(named(record), _scored, record, *of_run)
-    if len(predictions) < len(folder.records):
+    if not folder.records:
+        findings.missing.append("there are no predictions")
+    elif len(predictions) < len(folder.records):
         findings.missing.append(f"{len(folder.records) - len(predictions)} record(s) have no prediction")
     if distances := sum(record.get("distance") is not None for record in folder.records):
         findings.missing.append(f"the distances of {distances} record(s) are not computed again")
