@@ -9,7 +9,7 @@ from PIL import Image
 from kvbench.report.figures.needle_heatmap import draw_heatmaps
 from kvbench.report.figures.style import SCALE
 from kvbench.report.tables.run_table import FLOORED, MISSED, OFF, run_table, summarise, write_run_table
-from kvbench.report.tables.text_table import column_groups, widths
+from kvbench.report.tables.text_table import MISSING, column_groups, widths
 
 DRAWN = "95 % interval: bootstrap over 6 texts or problems drawn independently"
 
@@ -103,6 +103,19 @@ def test_a_table_says_what_its_intervals_draw():
     two = "95 % interval: bootstrap over 2 texts or problems drawn independently with 6 samples"
     assert note(unit=[*"aaabbb"] * 2) == note(context_id=[*"aaabbb"] * 2) == two
     assert note(unit="a").startswith("no interval: all samples with a score are about one text")
+
+
+@pytest.mark.parametrize("task", [None, "a"])
+def test_samples_of_which_no_answer_is_known_have_no_part_in_the_interval(task):
+    """There was none, and it was said to be over all samples."""
+    frame = records().assign(**{"task": task} if task else {})
+    known = frame[frame["length"] == frame["length"].min()].index
+    few = frame.assign(scores=frame["scores"].where(frame.index.isin(known), pd.Series([{}] * len(frame))))
+    of_few, alone = (summarise(rows, ["digits"]) for rows in (few, frame.loc[known]))
+    assert of_few[["digits", "low", "high", "units"]].equals(alone[["digits", "low", "high", "units"]])
+    table = run_table(of_few, ["digits"], "")
+    assert MISSING not in {row[5] for row in table.rows}
+    assert table.notes[-1] == DRAWN.replace("6", "3")
 
 
 def header_of(frame):
