@@ -72,7 +72,8 @@ def is_full_record(record: Mapping[str, Any]) -> bool:
 def classes_of(parameters: str) -> Classes:
     """The classes that a method's parameters (JSON) name; neither is imported."""
     node = json.loads(parameters)
-    return Classes(node.get("_target_"), (node.get("storage") or {}).get("_target_"))
+    storage = node.get("storage")
+    return Classes(node.get("_target_"), storage.get("_target_") if isinstance(storage, Mapping) else None)
 
 
 def prefill_of(record: Mapping[str, Any]) -> float | None:

@@ -85,3 +85,4 @@ def test_fullkv_is_known_by_its_record_as_by_its_setting():
         node = {"_target_": "kvbench.methods.FullKV", "storage": {"_target_": f"kvbench.methods.{storage}"}}
         (setting,) = build_settings({"full": node}, None, None)
         assert is_full(setting) == is_full_record({"parameters": setting.parameters}) == full
+    assert not is_full_record({"parameters": '{"_target_": "kvbench.methods.FullKV", "storage": "a word"}'})
