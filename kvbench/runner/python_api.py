@@ -9,6 +9,7 @@ import pandas as pd
 
 from kvbench.configuration import configured
 from kvbench.configuration.conf import choices, flat
+from kvbench.configuration.configuration import GROUPS
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.aggregate import with_distances
 from kvbench.ops.operator import use_kernels
@@ -22,9 +23,7 @@ from kvbench.utils.console import quietly
 from kvbench.utils.override_text import override_text
 from kvbench.utils.signals import stoppable
 
-# Keys whose values name files in conf/; those of LISTS take several names.
-LISTS = ("method", "probe")
-GROUPS = (*LISTS, "benchmark", "model", "engine", "experiment")
+LISTS = ("method", "probe")  # of GROUPS, those that take several names
 
 
 def run(

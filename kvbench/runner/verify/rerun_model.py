@@ -7,7 +7,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 import transformers
 
+from kvbench.configuration.configuration import check_some
 from kvbench.configuration.model_spec import model_spec
+from kvbench.errors import UserError
 from kvbench.evaluation.record import MethodRun
 from kvbench.evaluation.settings import Setting
 from kvbench.models import ModelSpec, load
@@ -30,8 +32,6 @@ DTYPES: dict[str, Literal["float32", "float16", "bfloat16"]] = {
     "torch.float16": "float16",
     "torch.bfloat16": "bfloat16",
 }
-
-PROTOCOLS = ("visible", "hidden"), ("full", "compressed"), ("shared", "stream")
 
 
 class How(NamedTuple):
@@ -102,13 +102,12 @@ def the_run(
         raise NotHere("; ".join(materials.missing))
     config = recorded(manifest)
     chunk, batch, engine, kernels = how_of(manifest)
-    if not (chunk is None or (isinstance(chunk, int) and chunk > 0)) or not (batch in ("auto", "all") or _count(batch)):
-        raise NotHere(f"prefill.chunk={chunk!r} or decode.batch={batch!r} is none that runs have")
-    protocol = config.question, config.first_token, config.memory
-    if not all(value in known for value, known in zip(protocol, PROTOCOLS, strict=True)):
-        raise NotHere(f"question, first_token or memory is none that runs have: {protocol}")
-    if engine not in ("auto", "graph", "fused", "eager") or kernels not in ("auto", "torch", "triton"):
-        raise NotHere(f"decode.engine={engine!r} or kernels={kernels!r} is none that runs have")
+    order = {"prefill.chunk": chunk, "decode.batch": batch, "decode.engine": engine, "kernels": kernels}
+    protocol = {"question": config.question, "first_token": config.first_token, "memory": config.memory}
+    try:
+        check_some(order | protocol)
+    except UserError as error:
+        raise NotHere(_line(error)) from error
     try:
         with offline():
             spec = _spec(manifest, places)
@@ -158,10 +157,6 @@ def _spec(manifest: Mapping[str, Any], places: Places) -> ModelSpec:
         raise NotHere("the weights are not identified: neither files nor a commit of the hub")
     dtype, device = DTYPES[str(manifest["dtype"])], manifest["device"]
     return replace(model_spec(node), path=str(folder), dtype=dtype, device=device, device_map=None)
-
-
-def _count(value: object) -> bool:
-    return str(value).isdecimal() and int(str(value)) > 0
 
 
 def _line(error: Exception) -> str:

@@ -145,6 +145,7 @@ def test_edited_numbers_are_found(edit, forged, here, places):
         (lambda one: one["config"]["model"].update(random={"model_type": "llama"}), "random"),
         (lambda one: one["config"]["decode"].update(batch="many"), "decode.batch"),
         (lambda one: one["config"].update(memory="none"), "memory"),
+        (lambda one: one["config"].update(prefill={"chunk": True}), "prefill.chunk=True must be an integer"),
         (lambda one: one["versions"]["benchmark"].update(needle=7), "versions"),
         (lambda one: one["config"].update(decode="x"), "AttributeError"),
         (lambda one: one["config"]["method"]["snapkv"].update(_target_="os.system"), "os.system"),
