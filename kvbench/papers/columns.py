@@ -14,7 +14,7 @@ from kvbench.benchmarks.ruler import tasks as ruler
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.aggregate import tokens_per_s, units
 from kvbench.records.served_bytes import served_bytes
-from kvbench.utils.targets import class_of
+from kvbench.utils.targets import TARGET, class_of
 
 ALL = "*"  # the records of every task: a needle's score is the mean over its grid
 
@@ -119,7 +119,8 @@ def requested_tasks(benchmark: Mapping[str, Any]) -> list[str]:
     """The tasks that a benchmark's configuration selects; [] for a benchmark without a selection of tasks."""
     if (names := benchmark.get("tasks")) is None:
         return []
-    kind: type[Benchmark] = class_of(benchmark, "benchmark", Benchmark)
+    # of the class alone: a manifest's place of the data may name another one
+    kind: type[Benchmark] = class_of({TARGET: benchmark[TARGET]}, "benchmark", Benchmark)
     return kind.tasks_of([names] if isinstance(names, str) else names)
 
 

@@ -22,6 +22,11 @@ def test_a_column_of_rulers_needles_has_every_task_of_this_kind():
     assert len(needles.tasks) == 8 and questions.tasks == ("qa_1", "qa_2")
 
 
+def test_nothing_that_a_place_of_the_data_names_is_imported():
+    node = configured(["benchmark=ruler"]).benchmark | {"data_dir": {"_target_": "a_strangers_module.Class"}}
+    assert len(columns(["average"], node, node)[0].parts) == 13
+
+
 def test_a_run_of_none_of_the_columns_tasks_is_one_line():
     cfg = config("simlayerkv_table11")
     with pytest.raises(
