@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kvbench.errors import UserError
-from kvbench.methods.allocation.base import Allocation, with_one_each
+from kvbench.methods.allocation.base import Allocation, with_at_least
 from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.allocation.weighted import WeightedAllocation
 from kvbench.methods.heads.base import HeadBudgets, HeadCounts, LayerBudget
@@ -100,13 +100,13 @@ class Budgets:
 
     def of_layer(self, layer: LayerState, index: int, num_layers: int, budget: int) -> int:
         """Tokens per head of one layer, the mean over heads, window included."""
-        least = self.scoring.window_of(budget) + self.scoring.least(layer)
-        return max(self.of_layers(budget, layer.n, num_layers)[index], least)
+        least = max(self.scoring.window_of(budget) + self.scoring.least(layer), 1)
+        return max(self.of_layers(budget, layer.n, num_layers, least)[index], least)
 
-    def _of_layers(self, budget: int, n: int, num_layers: int) -> Sequence[int]:
-        """Tokens per head of each layer for a text of n > budget tokens, the window included.
+    def _of_layers(self, budget: int, n: int, num_layers: int, least: int = 1) -> Sequence[int]:
+        """Tokens per head of each layer for a text of n > budget tokens, the window included; at least `least`.
 
-        Raises UserError where a layer gets fewer than the scoring always keeps.
+        Raises UserError where the allocation gives a layer fewer than the window.
         """
         if self.means is not None:
             return self.means
@@ -122,4 +122,4 @@ class Budgets:
                 f"a budget of {budget} leaves {min(tokens)} tokens to a layer, but {type(self.scoring).__name__} "
                 f"always keeps the last {window}: the smallest budget is {self.scoring.minimum_budget}"
             )
-        return with_one_each(tokens)
+        return with_at_least(least, tokens, n)

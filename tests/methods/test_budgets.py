@@ -14,9 +14,10 @@ from kvbench.methods import (
     PooledHeads,
     Preference,
     Pyramid,
+    SkipLayers,
     WindowAttention,
 )
-from tests.support.tiny import random_state
+from tests.support.tiny import random_layer, random_state
 
 SCORING = WindowAttention(8, 5)
 
@@ -55,6 +56,25 @@ def test_budgets_of_heads_are_one_function():
 def test_the_largest_layers_give_a_layer_without_a_token_one_each(allocation):
     assert allocation.tokens(2, 60, 0, 6) == [4, 3, 2, 2, 1, 0]
     assert Eviction(allocation, KNorm()).budgets.of_layers(2, 60, 6) == [3, 3, 2, 2, 1, 1]
+
+
+class Around(KNorm):
+    """The first and the last tokens of a prompt always stay, 32 of them."""
+
+    def least(self, layer):
+        return 32
+
+
+@pytest.mark.parametrize("budget", [33, 40, 60])
+def test_what_always_stays_in_a_layer_comes_from_the_others(budget):
+    caches = Eviction(Pyramid(), Around()).compress(random_state(5, n=100), budget)
+    kept = [cache.k.length for cache in caches]
+    assert sum(kept) == 5 * budget and min(kept) == 32 and kept == sorted(kept, reverse=True)
+
+
+def test_layers_that_are_to_stay_whole_give_nothing():
+    budgets = Eviction(SkipLayers([0]), Around()).budgets
+    assert [budgets.of_layer(random_layer(n=100), index, 3, 20) for index in range(3)] == [100, 32, 32]
 
 
 def test_shares_rounded_down_to_nothing_are_a_token():

@@ -18,8 +18,8 @@ class Allocation(Stated, ABC):
         """Tokens per head in each layer, lowest layer first, for a mean of `budget` and a prompt of n tokens.
 
         Called with window < budget < n, where `window` is the number of last tokens that the scoring always keeps. A
-        layer's tokens include the window: at least `window` and at most n for each layer. Where that is 0, a layer gets
-        one token from the largest layers.
+        layer's tokens include the window: at least `window` and at most n for each layer. Layers below
+        one token, or below what the scoring always keeps of the prompt, get it from the largest layers.
         """
 
 
@@ -50,14 +50,18 @@ def largest_remainder(shares: Sequence[float], total: int) -> list[int]:
     return floors
 
 
-def with_one_each(tokens: Sequence[int]) -> list[int]:
-    """`tokens` with at least one in each layer: the largest layers, the last of equals first, give them while they can.
+def with_at_least(least: int, tokens: Sequence[int], n: int) -> list[int]:
+    """`tokens` with at least `least` in each layer; the largest layers give them while they have more.
 
-    So the sum stays the same unless it is below the number of layers, and a non-increasing sequence stays one.
+    Layers with all n tokens give nothing: they are to stay whole. Of equals the last one gives first, so that a
+    non-increasing sequence stays one.
     """
-    result = [max(layer, 1) for layer in tokens]
-    for _ in range(sum(layer < 1 for layer in tokens)):
-        largest = max(range(len(result)), key=lambda i: (result[i], i))
-        if result[largest] >= 2:
+    result = [max(layer, least) for layer in tokens]
+    givers = [i for i, layer in enumerate(tokens) if least < layer < n]
+    if min(tokens) >= least or not givers:
+        return result
+    for _ in range(sum(result) - sum(tokens)):
+        largest = max(givers, key=lambda i: (result[i], i))
+        if result[largest] > least:
             result[largest] -= 1
     return result

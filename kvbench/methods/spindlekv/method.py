@@ -167,7 +167,10 @@ class SpindleKV(Method):
 
         def keys(kept: int) -> list[Key]:
             everything = kept >= state.n
-            tokens = [state.n] * count if everything else self.eviction.budgets.of_layers(kept, state.n, count)
+            tokens = [
+                state.n if everything else self.eviction.budgets.of_layer(layer, index, count, kept)
+                for index, layer in enumerate(state.layers)
+            ]
             protected = state.n if everything else self.eviction.scoring.window_of(kept)
             return [Key(index, k, protected) for index, k in enumerate(tokens)]
 
