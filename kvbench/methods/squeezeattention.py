@@ -89,7 +89,8 @@ class SqueezeAttention(Method):
         return self.policy.batches
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
-        budgets = self.budgets([_similarity(layer) for layer in state.layers], budget, state.n)
+        least = max(self.policy.least(layer, len(state.layers)) for layer in state.layers)
+        budgets = self.budgets([_similarity(layer) for layer in state.layers], budget, state.n, least)
         return [
             self.layer_cache(layer, index, len(budgets), budgets[index]) for index, layer in enumerate(state.layers)
         ]
@@ -98,8 +99,11 @@ class SqueezeAttention(Method):
         """The cache of one layer. `budget` is this layer's budget, which depends on all layers, not the mean."""
         return self.policy.compress_layer(layer, index, num_layers, budget)
 
-    def budgets(self, similarities: Sequence[float], budget: int, n: int) -> list[int]:
-        """Tokens per layer at a mean of `budget` for a prompt of n tokens; more than n only with surplus=waste."""
+    def budgets(self, similarities: Sequence[float], budget: int, n: int, least: int = 0) -> list[int]:
+        """Tokens per layer at a mean of `budget` for a prompt of n tokens; more than n only with surplus=waste.
+
+        least: tokens that the policy keeps of this prompt in any layer.
+        """
         m = len(similarities)
         labels = cluster(similarities, CLUSTERS)
         squeezed = [label == max(labels) for label in labels]
@@ -107,11 +111,11 @@ class SqueezeAttention(Method):
         if budget >= n or unsqueezed == 0:
             return [budget] * m
         requested = budget * self.squeeze if self.p3 is None else math.floor(self.p3 * n + 1e-9)
-        least = min(max(requested, self.policy.floor(n, m)), budget)
+        smaller = min(max(requested, self.policy.floor(n, m), least), budget)
         if self.surplus == "return":
-            least = max(least, (m * budget - unsqueezed * n) / (m - unsqueezed))
-        larger = (m * budget - (m - unsqueezed) * least) / unsqueezed
-        return largest_remainder([least if s else larger for s in squeezed], m * budget)
+            smaller = max(smaller, (m * budget - unsqueezed * n) / (m - unsqueezed))
+        larger = (m * budget - (m - unsqueezed) * smaller) / unsqueezed
+        return largest_remainder([smaller if s else larger for s in squeezed], m * budget)
 
 
 def cluster(values: Sequence[float], k: int) -> list[int]:

@@ -18,6 +18,7 @@ from kvbench.methods import (
     Eviction,
     FullKV,
     Kivi,
+    KNorm,
     LagKV,
     MiniCache,
     Pyramid,
@@ -156,6 +157,20 @@ def test_squeezed_layers_get_what_the_policy_keeps_of_any_prompt_and_the_others_
         caches = method.compress(state_with(similarities, n=n), budget)
         assert sum(cache.k.length for cache in caches) == 5 * budget
         assert min(cache.k.length for cache in caches) == floor
+
+
+class Around(KNorm):
+    """The first and the last tokens of a prompt always stay, 32 of them."""
+
+    def least(self, layer):
+        return 32
+
+
+@pytest.mark.parametrize("budget", [33, 40, 60])
+def test_squeezed_layers_get_the_tokens_around_the_context_and_the_others_pay_for_them(budget):
+    state = state_with([0.2, 0.9, 0.6, 0.95, 0.1], n=100)
+    caches = SqueezeAttention(policy=Eviction(scoring=Around())).compress(state, budget)
+    assert sum(cache.k.length for cache in caches) == 5 * budget
 
 
 def test_the_budgets_of_the_codes_llama_setting():

@@ -75,6 +75,10 @@ class Method(Stated, ABC):
         """The smallest budget of a prompt of n tokens; a smaller budget is raised to it."""
         return self.minimum_budget
 
+    def least(self, layer: LayerState, num_layers: int) -> int:
+        """The tokens per head that this layer keeps of its prompt whatever the budget, or the smallest budget."""
+        return self.floor(layer.n, num_layers)
+
     def missed(self, ratio: ReserveRatio, target: float) -> bool:
         """Whether a method that searches for the ratio `target` missed it; False for methods that do not search."""
         return False

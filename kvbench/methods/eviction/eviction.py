@@ -83,6 +83,10 @@ class Eviction(Method):
     def minimum_budget(self) -> int:
         return self.scoring.minimum_budget
 
+    def least(self, layer: LayerState, num_layers: int) -> int:
+        window = self.scoring.window_of(self.minimum_budget)
+        return max(super().least(layer, num_layers), window + self.scoring.least(layer))
+
     @property
     def layerwise(self) -> bool:
         return self.budgets.layerwise
