@@ -112,7 +112,7 @@ def test_samples_without_a_task_among_others_count():
         for task in ("a", None)
         for i in range(5)
     )
-    (point,) = score(records, nodes["full"], {"snapkv": settings["snapkv"]}, None, 0.9).frontiers["snapkv"].points
+    (point,) = score(records, *settings["full"], {"snapkv": settings["snapkv"]}, None, 0.9).frontiers["snapkv"].points
     assert point.difference == -0.5 and point.low < -0.5 < point.high
 
 
