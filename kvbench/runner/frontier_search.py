@@ -141,7 +141,7 @@ def chosen(measure: str | None, records: pd.DataFrame, distances: Sequence[str])
     """The measure that decides, of which more is better. Raises UserError for a measure that no record has."""
     names = list(dict.fromkeys(name for scores in records["scores"] for name in scores))
     better = [name for name in names if name not in SMALLER_IS_BETTER | {"answer_loglik"}]
-    if measure in DISTANCES and measure not in names:
+    if measure in AGREEMENT and not distances:
         raise UserError(
             f"measure={measure}: the records were made without distance=true; another output_dir measures it"
         )

@@ -169,6 +169,13 @@ def test_a_distance_that_no_record_has_is_said_to_be_unmeasured():
         chosen("top1", pd.DataFrame({"scores": [{"score": 1.0}]}), [])
 
 
+@pytest.mark.parametrize("measure, distances", [("bits_per_byte", {"top1": 1.0, "kl": 0.0}), ("kl", {})])
+def test_a_distance_that_another_folder_would_not_have_either_is_unknown(measure, distances):
+    """The line sent one to another output_dir, which would have said that the measure is unknown."""
+    with pytest.raises(UserError, match=f"unknown measure '{measure}'"):
+        chosen(measure, pd.DataFrame({"scores": [{"score": 1.0, **distances}]}), list(distances))
+
+
 def test_a_measure_must_be_one_of_which_more_is_better(command):
     with pytest.raises(UserError, match=r"unknown measure 'kl'\. Allowed: agreed, score, top1"):
         main([*command, "method=knorm", "passes=0", "measure=kl"])
