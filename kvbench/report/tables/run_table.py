@@ -207,7 +207,8 @@ def _unended(summary: pd.DataFrame) -> str:
 
 def _drawn(summary: pd.DataFrame) -> str:
     """The units that the intervals draw."""
-    fewest, most = summary["units"].min(), summary["units"].max()
+    counts = summary["units"][summary["scored"] > 0]
+    fewest, most = counts.min(), counts.max()
     if most == 1:
         return "no interval: all samples with a score are about one text, so nothing was drawn independently"
     drawn = f"{fewest}" if fewest == most else f"{fewest} to {most}"

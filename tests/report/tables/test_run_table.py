@@ -118,6 +118,13 @@ def test_samples_of_which_no_answer_is_known_have_no_part_in_the_interval(task):
     assert table.notes[-1] == DRAWN.replace("6", "3")
 
 
+def test_a_setting_without_any_score_is_none_of_those_whose_units_a_table_counts():
+    """The intervals were said to be over 0 to 6 texts."""
+    frame = records()
+    frame = frame.assign(scores=frame["scores"].where(frame["method"] != "full", pd.Series([{}] * len(frame))))
+    assert run_table(summarise(frame, ["digits"]), ["digits"], "").notes[-1].startswith(DRAWN)
+
+
 def header_of(frame):
     return run_table(summarise(frame, ["digits"]), ["digits"], "").header[2:]
 
