@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from numbers import Real
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 
 from kvbench.errors import UserError
@@ -168,7 +169,7 @@ class Benchmark(Versioned, ABC):
         who = f"{type(self).__name__}.score returned"
         if not isinstance(given, Mapping):
             raise UserError(f"{who} {given!r}: a number for each name of its metrics is needed")
-        scores = {name: float(value) if isinstance(value, Real) else value for name, value in given.items()}
+        scores = {name: float(value) if isinstance(value, Real | np.bool_) else value for name, value in given.items()}
         for name, value in scores.items():
             if isinstance(value, float) and math.isfinite(value) and not 0 <= value <= 1:
                 raise UserError(f"{who} {name}={value:g}: a number from 0 to 1 is needed")

@@ -10,6 +10,8 @@ from functools import cache
 from numbers import Real
 from typing import NamedTuple
 
+import numpy as np
+
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.backends import google_rouge
 from kvbench.metrics.longbench import english_words, f1
@@ -123,7 +125,7 @@ def score(name: str, prediction: str, answers: Sequence[str]) -> float:
     if not is_function(name):
         return max(METRICS[name](prediction, answer) for answer in answers)
     value = function(name)(prediction, list(answers))
-    if isinstance(value, Real) and 0 <= float(value) <= 1:  # NumPy's numbers are Real, too
+    if isinstance(value, Real | np.bool_) and 0 <= float(value) <= 1:  # NumPy's other numbers are Real, too
         return float(value)
     raise UserError(f"metric={name} returned {value!r}: a number from 0 to 1 is needed")
 

@@ -146,7 +146,7 @@ def test_a_function_must_return_a_share():
         score("tests.support.metric.two", "a", ["b"])
 
 
-@pytest.mark.parametrize("value", [np.float32(0.5), np.int64(1), True])
+@pytest.mark.parametrize("value", [np.float32(0.5), np.int64(1), True, np.bool_(True)])
 def test_a_function_may_return_a_number_of_numpy(value, monkeypatch):
     monkeypatch.setattr(metric, "two", lambda prediction, answers: value)
     assert score("tests.support.metric.two", "a", ["b"]) == float(value)
