@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.aggregate import breakdown
+from kvbench.metrics.aggregate import breakdown, tasks_of
 from kvbench.report.tables.differences import against, alone_note, baseline_alone, notes, pairs
 from kvbench.report.tables.run_table import REMARKS, summarise
 from kvbench.utils.ratios import RATIOS
 
 # Properties by which scores are averaged too, where several samples of a task share a value.
 BESIDE_TASK = ("length", "bucket", "depth")
+UNNAMED = "without a task"  # the row of samples without one, where others have one
 
 
 def settings(frame: pd.DataFrame, metrics: Sequence[str]) -> list[dict[str, Any]]:
@@ -76,13 +77,13 @@ def differences(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
 def tasks(frame: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
     """Scores by task, and by task and each of BESIDE_TASK, a column per setting; empty for a single task.
 
-    Samples without the score, such as those without a known answer, are left out.
+    Samples without the score, such as those without a known answer, are left out; those without a task are one more.
     """
     if "task" not in frame:
         return []
     labels = list(frame["label"].unique())
     frame = frame[[metric in scores for scores in frame["scores"]]]
-    frame = frame.assign(setting=frame["label"])
+    frame = frame.assign(setting=frame["label"], task=tasks_of(frame).replace("", UNNAMED))
     tables = [{"by": "task", "rows": _rows(frame, metric, labels)}] if frame["task"].nunique() > 1 else []
     for name in BESIDE_TASK:
         if name in frame and frame[name].nunique() > 1 and _shared(frame, name):

@@ -126,23 +126,6 @@ def test_a_property_may_have_the_name_of_a_column_that_tables_add(tmp_path):
     assert [row["label"] for row in made["settings"]] == ["FullKV"]
 
 
-def test_samples_without_an_answer_are_in_no_tasks_score(tmp_path):
-    """The page of several tasks, some of whose samples had no known answer, was a KeyError."""
-    rows = [record("qa-2", "h2o 0.2", 0.0, task="qa") | {"scores": {}}]  # a setting that has no other sample
-    rows += [
-        record(f"{task}-{i}", setting, float(i), task=task) | ({} if i < 2 else {"scores": {}})
-        for task in ("qa", "code")
-        for i in range(3)
-        for setting in ("full", "snapkv 0.2")
-    ]
-    (by_task,) = read_run(write_run(tmp_path / "run", rows))[0]["tasks"]
-    assert [(row["task"], row["samples"], row["scores"]) for row in by_task["rows"]] == [
-        ("qa", 2, [None, 0.5, 0.5]),
-        ("code", 2, [None, 0.5, 0.5]),
-        ("mean", 4, [None, 0.5, 0.5]),
-    ]
-
-
 def test_parameters_distinguish_settings_of_one_name(tmp_path):
     window = '{"scoring": {"window": %d}, "sinks": 4}'
     rows = [record(s, "snapkv 0.2", 1.0, parameters=window % w) for w in (8, 32) for s in "ab"]
