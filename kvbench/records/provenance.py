@@ -39,7 +39,7 @@ def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
     values = {
         "weights": weights(manifest.get("model") or {}),
         **{name: json.dumps(manifest.get(name) or {}, sort_keys=True) for name in (*IDENTIFYING, "plugins")},
-        "versions": json.dumps(raised((manifest.get("versions") or {}).get("benchmark") or {}), sort_keys=True),
+        "versions": _versions(manifest) if manifest else None,
         "dtype": dtype(manifest),
         "processor": processor(manifest.get("device"), manifest.get("hardware") or {}),
         "first_token": manifest.get("first_token", "full") if manifest else None,
@@ -48,6 +48,10 @@ def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
     }
     beside = {name: manifest.get(name) for name in ("started", "checkpoint_dtype")}
     return beside | {name: values.get(name, manifest.get(name)) for name in PROVENANCE}
+
+
+def _versions(manifest: dict[str, Any]) -> str:
+    return json.dumps(raised((manifest.get("versions") or {}).get("benchmark") or {}), sort_keys=True)
 
 
 def weights(model: dict[str, Any]) -> str | None:

@@ -65,9 +65,9 @@ def _check_same_samples(records: pd.DataFrame) -> None:
 
 def _check_same_versions(runs: Sequence[Run]) -> None:
     """Warn of runs with other versions of the benchmark or its metrics: their scores may differ for that alone."""
-    first, *others = runs
-    for run in others:
-        one, other = (_versions(each) for each in (first, run))
+    known = [run for run in runs if run.records["versions"].iloc[0] is not None]  # None: without a manifest
+    for run in known[1:]:
+        first, one, other = known[0], _versions(known[0]), _versions(run)
         if differ := [name for name in sorted({*one, *other}) if one.get(name, 1) != other.get(name, 1)]:
             pairs = ", ".join(f"{name} {one.get(name, 1)} and {other.get(name, 1)}" for name in differ)
             where = f"{first.folder} and {run.folder} were scored by other versions"

@@ -291,3 +291,6 @@ def test_scores_of_other_versions_of_a_metric_are_a_warning(capsys, tmp_path):
     assert kvbench("compare", one, other, "--baseline", "one: full") == 0
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "other versions (needle 1 and 2): equal answers may have other scores" in said
+    (other / "manifests" / "0.json").unlink()
+    assert kvbench("compare", one, other, "--baseline", "one: full") == 0
+    assert "other versions" not in capsys.readouterr().err, "nothing is known without a manifest"
