@@ -12,6 +12,7 @@ import pytest
 
 from kvbench.records import load
 from kvbench.records.load import read_file
+from kvbench.records.manifest import read_manifests
 from kvbench.records.pack import DROPPED, is_path
 from kvbench.records.parquet_records import write_records
 from kvbench.records.store import PACK, RECORDS, read_records
@@ -104,6 +105,19 @@ def test_a_pack_does_not_replace_anything(tmp_path, capsys):
     (tmp_path / "run.pack").mkdir()
     assert kvbench("pack", str(tmp_path / "run")) == 2
     assert "exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("run", ["../../../outside", "{top}/outside", "r" * 300, "a\0b", "r/1", ".."])
+def test_the_manifest_of_a_run_with_any_id_is_in_the_pack_and_nowhere_else(run, tmp_path):
+    run = run.format(top=tmp_path)
+    write(tmp_path / "run", [record(0, run=run)], manifest())
+    (path,) = (tmp_path / "run" / "manifests").iterdir()
+    path.write_text(json.dumps(manifest() | {"run": run}))
+    before = {*tmp_path.rglob("*")}
+    assert kvbench("pack", str(tmp_path / "run")) in (0, None)
+    pack = tmp_path / "run.pack"
+    assert all(new == pack or new.is_relative_to(pack) for new in {*tmp_path.rglob("*")} - before)
+    assert [*read_manifests(pack)[0]] == ["left out" if is_path(run) else run]
 
 
 @pytest.mark.parametrize("text", ["/a", "~/a", "../a", "C:\\a", "D:/a", "file:///a", "\\\\server\\a"])
