@@ -37,6 +37,7 @@ class Table(NamedTuple):
 
     about: dict[bytes, bytes]
     rows: Iterator[dict[str, Any]]
+    most_values: int  # of all rows, those inside texts of JSON included, which the metadata does not count
 
 
 def read_table(path: Path) -> Table:
@@ -55,7 +56,7 @@ def read_table(path: Path) -> Table:
     if unknown := [field.name for field in schema if not _known(field.type)]:
         raise UserError(f"{path}: column {unknown[0]!r} has type {schema.field(unknown[0]).type}, which no pack has")
     _check_size(path, file.metadata, size)
-    return Table(dict(schema.metadata or {}), _rows(path, file, size))
+    return Table(dict(schema.metadata or {}), _rows(path, file, size), most_values(file.metadata, size))
 
 
 def _known(kind: pa.DataType) -> bool:
@@ -76,7 +77,7 @@ def _check_size(path: Path, about: pq.FileMetaData, size: int) -> None:
     unpacked = sum(group.total_byte_size for group in groups)
     for what, amount, most in (
         ("rows", about.num_rows, size // ROW_ON_DISK),
-        ("values", values, max(MOST_VALUES, VALUES_A_ROW * about.num_rows, VALUES_A_BYTE * size)),
+        ("values", values, most_values(about, size)),
         ("bytes, decompressed", unpacked, most_bytes(about, size)),
     ):
         if not 0 <= amount <= most:
@@ -86,6 +87,11 @@ def _check_size(path: Path, about: pq.FileMetaData, size: int) -> None:
 def most_bytes(about: pq.FileMetaData, size: int) -> int:
     """Of a file of so many bytes on disk, decompressed."""
     return max(MOST_BYTES, BYTES_A_ROW * about.num_rows, BYTES_A_BYTE * size)
+
+
+def most_values(about: pq.FileMetaData, size: int) -> int:
+    """Of a file of so many bytes on disk, in all columns."""
+    return max(MOST_VALUES, VALUES_A_ROW * about.num_rows, VALUES_A_BYTE * size)
 
 
 def _rows(path: Path, file: pq.ParquetFile, size: int) -> Iterator[dict[str, Any]]:

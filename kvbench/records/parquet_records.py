@@ -66,11 +66,15 @@ def read_records(path: Path) -> Read:
 
 def stored(path: Path) -> Iterator[dict[str, Any]]:
     """The records with their checksums, as the file has them."""
-    about, rows = read_table(path)
+    about, rows, most = read_table(path)
+    inside = 0  # values of JSON texts, each of which takes more memory than its letters
     try:
         layouts, texts = layouts_of(path, about)
         for row in rows:
             names = layouts[row[FIELDS]]
+            inside += sum(row[name].count(mark) for name in names if name in texts for mark in "[{,")
+            if inside > most:
+                raise UserError(f"{path} has more than {most:,} values in texts of JSON, which no pack of its size has")
             yield {name: json.loads(row[name]) if name in texts else row[name] for name in names}
     except UserError:
         raise
@@ -92,6 +96,8 @@ def layouts_of(path: Path, about: Mapping[bytes, bytes]) -> Layouts:
     node = json.loads(about[META])
     if node["version"] != VERSION:
         raise UserError(f"{path} has version {node['version']!r} of packs; this kvbench reads {VERSION}")
+    if any(len({*layout}) < len(layout) for layout in node["layouts"]):  # each row would be made of all these names
+        raise ValueError("a layout has a field twice")
     return Layouts(node["layouts"], frozenset(node["json"]))
 
 

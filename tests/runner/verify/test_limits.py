@@ -11,7 +11,7 @@ from kvbench.benchmarks import Sample
 from kvbench.benchmarks.base import at_most
 from kvbench.benchmarks.niah.ranges import numbers
 from kvbench.errors import UserError
-from kvbench.records import bounded_parquet
+from kvbench.records import bounded_parquet, parquet_records
 from kvbench.records.bounded_parquet import read_table
 from kvbench.records.manifest import LARGEST, read_manifests
 from kvbench.records.parquet_records import read_records, write_records
@@ -72,7 +72,10 @@ def test_columns_of_types_that_no_pack_has_are_refused(column, tmp_path):
 
 @pytest.mark.parametrize(
     "about",
-    [[], {}, {"version": 1}, {"version": 1, "layouts": 3, "json": []}, {"version": 1, "layouts": [3], "json": 4}],
+    [
+        *([], {}, {"version": 1}, {"version": 1, "layouts": 3, "json": []}, {"version": 1, "layouts": [3], "json": 4}),
+        {"version": 1, "layouts": [["key"] * 9], "json": []},
+    ],
 )
 def test_broken_metadata_is_one_line(about, tmp_path, capsys):
     pack(tmp_path / "pack", pa.table({"_fields": pa.array([0], pa.int32()), "key": ["0123456789abcdef"]}), about)
@@ -85,6 +88,15 @@ def test_a_json_column_that_is_no_json_is_one_line(tmp_path):
     about = {"version": 1, "layouts": [["key"]], "json": ["key"]}
     path = pack(tmp_path / "pack", pa.table({"_fields": pa.array([0], pa.int32()), "key": ["[" * 5000]}), about)
     with pytest.raises(UserError, match="is not a file of"):
+        read_records(path)
+
+
+def test_values_in_texts_of_json_are_counted_before_they_are_made(tmp_path, monkeypatch):
+    about = {"version": 1, "layouts": [["key"]], "json": ["key"]}
+    text = "[" + "[]," * (bounded_parquet.MOST_VALUES // 2) + "0]"
+    path = pack(tmp_path / "pack", pa.table({"_fields": pa.array([0], pa.int32()), "key": [text]}), about)
+    monkeypatch.setattr(parquet_records.json, "loads", lambda given: pytest.fail("made") if given == text else about)
+    with pytest.raises(UserError, match="more than 4,194,304 values in texts of JSON"):
         read_records(path)
 
 
