@@ -21,6 +21,14 @@ SETTING = ("kind", "setting", "method", "parameters", "ratio", "budget")
 FAILED = {"failed", "finished"}  # states of shards in which a setting without a record cannot be made
 
 
+class Request(NamedTuple):
+    """What the processes of one command divide between them."""
+
+    settings: frozenset[str]  # their hashes
+    limit: int | None
+    shards: int
+
+
 class Share(NamedTuple):
     """One shard of the records that were requested of a run folder."""
 
@@ -131,18 +139,19 @@ def requests(attempts: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
     A request whose records a later one includes is left out: they are counted there.
     """
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    groups: dict[Request, list[dict[str, Any]]] = {}
     for attempt in attempts:
         config = recorded(attempt)
-        key = (frozenset(attempt["requested"]), config.limit, config.shards)
+        key = Request(frozenset(attempt["requested"]), config.limit, config.shards)
         groups[key] = [*groups.pop(key, []), attempt]  # to the end: requests are in the order of their last attempts
     order = list(groups)
     return [groups[key] for i, key in enumerate(order) if not any(covers(later, key) for later in order[i + 1 :])]
 
 
-def covers(later: tuple[Any, ...], earlier: tuple[Any, ...]) -> bool:
-    (settings, limit, _), (earlier_settings, earlier_limit, _) = later, earlier
-    return settings >= earlier_settings and (limit is None or (earlier_limit is not None and limit >= earlier_limit))
+def covers(other: Request, request: Request) -> bool:
+    """Whether a request includes all settings and samples of another, however both were split."""
+    most, limit = other.limit, request.limit
+    return other.settings >= request.settings and (most is None or (limit is not None and most >= limit))
 
 
 def _share(

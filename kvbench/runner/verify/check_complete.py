@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvbench.records.identity import setting_hash
+from kvbench.records.progress import Request, covers
 from kvbench.records.recorded_configuration import recorded
 from kvbench.runner.verify.folder import Folder
 from kvbench.runner.verify.verdict import Check, judged
@@ -20,11 +21,13 @@ def complete(folder: Folder) -> Check:
     samples = defaultdict(set)
     for record in folder.records:
         samples[setting_hash(record)].add(record["sample"])
-    wrong, missing, shards = [], [], defaultdict(set)
+    wrong, missing = [], []
+    shards: defaultdict[Request, set[int]] = defaultdict(set)  # of each request, those that have begun
     for run, manifest in folder.manifests.items():
         requested, wanted = manifest.get("requested") or [], manifest.get("wanted")
         config = recorded(manifest)
-        shards[config.shards].add(config.shard)
+        if config.shard < config.shards:
+            shards[Request(frozenset(requested), config.limit, config.shards)].add(config.shard)
         if not requested or not isinstance(wanted, int):
             missing.append(f"run {run} does not say what it requested")
             continue
@@ -43,9 +46,10 @@ def complete(folder: Folder) -> Check:
         if config.limit is not None:
             missing += [] if folder.samples else [f"run {run} took the first {config.limit} samples of each task"]
     covered = {record["sample"] for record in folder.records}
-    for count, present in shards.items():
-        if left := count - len({shard for shard in present if 0 <= shard < count}):
-            missing.append(f"{left:,} of {count:,} shards are not there")
+    whole = [request for request, begun in shards.items() if len(begun) == request.shards]
+    for request, begun in shards.items():
+        if len(begun) < request.shards and not any(covers(other, request) for other in whole):
+            missing.append(f"{request.shards - len(begun):,} of {request.shards:,} shards are not there")
     if folder.samples:
         wrong += [
             f"sample {name!r} has records, but is not among the run's samples" for name in covered - {*folder.samples}

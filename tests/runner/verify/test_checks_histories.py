@@ -1,0 +1,29 @@
+"""Folders that several runs made, or one that was disturbed: honest ones have nothing wrong, and all of it counts."""
+
+from pathlib import Path
+
+from kvbench.runner.verify.check_complete import complete
+from kvbench.runner.verify.folder import read
+from kvbench.runner.verify.verdict import Verdict
+from tests.support.runs import arguments, run
+
+FEW = ("method=[full,snapkv]", "ratio=0.2")
+
+
+def made(tiny_folder: Path, out: Path, *runs: tuple[str, ...]) -> Path:
+    """The folder of several runs, one after the other."""
+    (folder,) = {run(*arguments(tiny_folder, out, *FEW, *more)) for more in runs}
+    return folder
+
+
+def test_shards_that_another_run_has_taken_over_are_not_missed(tiny_folder, tmp_path):
+    folder = made(tiny_folder, tmp_path, ("shards=2", "shard=0"), ())
+    assert complete(read(folder)).verdict is Verdict.PLAUSIBLE
+
+
+def test_a_shard_of_one_method_is_missed_where_another_method_has_it(tiny_folder, tmp_path):
+    shards = [("shards=2", f"shard={shard}") for shard in range(2)]
+    made(tiny_folder, tmp_path, *(("method=full", *shard) for shard in shards))
+    folder = made(tiny_folder, tmp_path, ("method=snapkv", *shards[0]))
+    check = complete(read(folder))
+    assert check.verdict is Verdict.UNPROVEN and "1 of 2 shards are not there" in check.notes
