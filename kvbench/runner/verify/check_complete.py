@@ -26,8 +26,9 @@ def complete(folder: Folder) -> Check:
     for run, manifest in folder.manifests.items():
         requested, wanted = manifest.get("requested") or [], manifest.get("wanted")
         config = recorded(manifest)
+        begun = shards[request_of(manifest)]
         if config.shard < config.shards:
-            shards[Request(frozenset(requested), config.limit, config.shards)].add(config.shard)
+            begun.add(config.shard)
         if not requested or not isinstance(wanted, int):
             missing.append(f"run {run} does not say what it requested")
             continue
@@ -47,7 +48,7 @@ def complete(folder: Folder) -> Check:
             missing += [] if folder.samples else [f"run {run} took the first {config.limit} samples of each task"]
     covered = {record["sample"] for record in folder.records}
     whole = [request for request, begun in shards.items() if len(begun) == request.shards]
-    for request, begun in shards.items():
+    for request, begun in shards.items():  # a request that a whole one includes need not be whole itself
         if len(begun) < request.shards and not any(covers(other, request) for other in whole):
             missing.append(f"{request.shards - len(begun):,} of {request.shards:,} shards are not there")
     if folder.samples:
@@ -62,12 +63,22 @@ def complete(folder: Folder) -> Check:
     return judged(NAME, "records against requested settings and samples", wrong, missing)
 
 
+def request_of(manifest: Mapping[str, Any]) -> Request:
+    config = recorded(manifest)
+    return Request(frozenset(manifest.get("requested") or []), config.limit, config.shards)
+
+
 def _went_on(manifest: Mapping[str, Any], folder: Folder) -> bool:
-    """Whether another run finished this one's request."""
-    fields = ("requested", "wanted")
+    """Whether another run finished what this one requested, or more: in one piece, or the same shard."""
+    config, request = recorded(manifest), request_of(manifest)
+    finished = [other for other in folder.manifests.values() if other.get("status") == "finished"]
     return any(
-        other.get("status") == "finished" and all(other.get(name) == manifest.get(name) for name in fields)
-        for other in folder.manifests.values()
+        covers(request_of(other), request)
+        and (
+            recorded(other).shards == 1
+            or (recorded(other).shards, recorded(other).shard) == (config.shards, config.shard)
+        )
+        for other in finished
     )
 
 

@@ -27,3 +27,13 @@ def test_a_shard_of_one_method_is_missed_where_another_method_has_it(tiny_folder
     folder = made(tiny_folder, tmp_path, ("method=snapkv", *shards[0]))
     check = complete(read(folder))
     assert check.verdict is Verdict.UNPROVEN and "1 of 2 shards are not there" in check.notes
+
+
+def test_a_run_that_was_stopped_is_complete_once_a_larger_one_has_finished(tiny_folder, tmp_path):
+    folder = made(tiny_folder, tmp_path, ("limit=1",))
+    (path,) = (folder / "manifests").iterdir()
+    path.write_text(path.read_text().replace('"finished"', '"stopped by SIGINT"'))
+    check = complete(read(folder))
+    assert check.verdict is Verdict.UNPROVEN and "did not finish (stopped by SIGINT)" in check.notes[0]
+    made(tiny_folder, tmp_path, ("method=[full,snapkv,h2o]",))
+    assert complete(read(folder)).verdict is Verdict.PLAUSIBLE
