@@ -1,8 +1,11 @@
 """Folders that several runs made, or one that was disturbed: honest ones have nothing wrong, and all of it counts."""
 
+import json
 from pathlib import Path
 
+from kvbench.records.store import RECORDS
 from kvbench.runner.verify.check_complete import complete
+from kvbench.runner.verify.check_runs import runs_agree
 from kvbench.runner.verify.folder import read
 from kvbench.runner.verify.verdict import Verdict
 from tests.support.runs import arguments, run
@@ -37,3 +40,26 @@ def test_a_run_that_was_stopped_is_complete_once_a_larger_one_has_finished(tiny_
     assert check.verdict is Verdict.UNPROVEN and "did not finish (stopped by SIGINT)" in check.notes[0]
     made(tiny_folder, tmp_path, ("method=[full,snapkv,h2o]",))
     assert complete(read(folder)).verdict is Verdict.PLAUSIBLE
+
+
+def test_records_that_were_damaged_and_made_again_are_unproven_and_not_wrong(tiny_folder, tmp_path):
+    folder = made(tiny_folder, tmp_path, ())
+    lines = (folder / RECORDS).read_bytes().splitlines(keepends=True)
+    (folder / RECORDS).write_bytes(b"".join([*lines[:-1], lines[-1][:-50]]))
+    made(tiny_folder, tmp_path, ())
+    check = runs_agree(read(folder))
+    assert check.verdict is Verdict.UNPROVEN
+    assert "made 6 records, of which 5 are there: the others were set aside or removed" in check.notes[0]
+
+
+def test_more_records_than_a_run_made_are_wrong(tiny_folder, tmp_path):
+    folder = made(tiny_folder, tmp_path, ())
+    changed(folder, records=5, there=1)
+    check = runs_agree(read(folder))
+    assert check.verdict is Verdict.WRONG and "made 5 records, but 6 name it" in check.notes[0]
+
+
+def changed(folder: Path, **entries: object) -> None:
+    """Other entries in the manifest of a folder's only run."""
+    (path,) = (folder / "manifests").iterdir()
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | entries), encoding="utf-8")
