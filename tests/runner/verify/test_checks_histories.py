@@ -1,7 +1,9 @@
 """Folders that several runs made, or one that was disturbed: honest ones have nothing wrong, and all of it counts."""
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from kvbench.records.store import RECORDS
 from kvbench.runner.verify.check_complete import complete
@@ -63,3 +65,29 @@ def changed(folder: Path, **entries: object) -> None:
     """Other entries in the manifest of a folder's only run."""
     (path,) = (folder / "manifests").iterdir()
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | entries), encoding="utf-8")
+
+
+def later(text: str, seconds: float) -> str:
+    return (datetime.fromisoformat(text) + timedelta(seconds=seconds)).isoformat()
+
+
+def of_manifest(folder: Path, name: str) -> Any:
+    (manifest,) = read(folder).manifests.values()
+    return manifest[name]
+
+
+def test_a_machine_that_slept_during_a_run_makes_it_unproven_and_not_wrong(tiny_folder, tmp_path):
+    folder = made(tiny_folder, tmp_path, ())
+    changed(folder, ended=later(of_manifest(folder, "ended"), 3600))
+    check = runs_agree(read(folder))
+    assert check.verdict is Verdict.UNPROVEN and "the clock was set, or the machine slept" in check.notes[0]
+
+
+def test_a_run_is_named_before_its_samples_are_checked_however_long_that_takes(tiny_folder, tmp_path):
+    folder = made(tiny_folder, tmp_path, ())
+    assert runs_agree(read(folder)).verdict is Verdict.PLAUSIBLE
+    moved = {name: later(of_manifest(folder, name), 300) for name in ("started", "ended")}
+    changed(folder, **moved, wall_seconds=310.0)
+    assert runs_agree(read(folder)).verdict is Verdict.PLAUSIBLE
+    changed(folder, wall_seconds=100.0)  # it was named before its command began
+    assert runs_agree(read(folder)).verdict is Verdict.WRONG
