@@ -57,6 +57,7 @@ def bytes_fit(folder: Folder, places: Places | None = None) -> Check:
         findings.collect(about, _shape, record, manifest, shapes[record["run"]])
         findings.collect(about, _windows, record)
         findings.collect(about, _sums, record)
+        findings.collect(about, _factors, record, manifest, setting)
         findings.collect(about, _kept, record, setting)
         findings.collect(about, _stored, record, manifest, setting)
     if len(per_token) > 1:
@@ -139,6 +140,22 @@ def _sums(record: Mapping[str, Any]) -> Iterator[Note]:
         yield wrong("a factor of r is outside its range")
     if record["peak_cache_bytes"] < stored - windows:
         yield wrong(f"its caches had {record['peak_cache_bytes']} bytes at most, but store {stored}")
+
+
+def _factors(record: Mapping[str, Any], manifest: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
+    """r2 and r3 make nothing smaller where each kept token takes at least the bytes that it had."""
+    element = ELEMENT.get(str(manifest.get("dtype")))
+    if setting is None or element is None or setting.method.least_share(element) < 1:
+        return
+    r1, r = record["r1"], record.get("r_full", record["r"])
+    for name, value, least in (
+        ("r2", record["r2"], 1.0),
+        ("r3", record["r3"], 1.0),
+        ("r", r, r1),
+        ("r_corrected", record["r_corrected"], r1),
+    ):
+        if value < least - EQUAL:
+            yield wrong(f"{name} is {value:.6g}, but its storage makes no vector smaller: at least {least:.6g}")
 
 
 def _kept(record: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
