@@ -28,7 +28,7 @@ from kvbench.runner.progress import with_progress
 from kvbench.runner.request import Request, build_request, check_longest
 from kvbench.runner.shards import first_of_each_task, requested_keys
 from kvbench.runner.starting_note import begun
-from kvbench.runner.torchrun import Group, Outcome
+from kvbench.runner.torchrun import Group, HandedOver, Outcome
 from kvbench.runner.tracking import Tracker
 from kvbench.runner.unmeasured import warn_of_unmeasured
 from kvbench.utils.console import status, warn
@@ -99,6 +99,8 @@ def make_records(
             failed, stopped = {failure.key: str(failure) for failure in failures}, []
             if group and not group.first:
                 group.hand_over(Outcome(failures=failed))
+                if failed:
+                    raise HandedOver(failures_line(failed))
                 return folder
             if group:
                 stopped = join(group, failed)
@@ -106,11 +108,14 @@ def make_records(
             if report_if_complete(request, run, samples, store, tracker, {*failed}):
                 print_next(next_commands(cfg, folder, request.kind.goes_on, sys.argv))
             if failed:
-                first = next(iter(failed.values()))
-                raise Incomplete(f"{count(len(failed), 'record')} could not be made; the first: {first}")
+                raise Incomplete(failures_line(failed))
             if stopped:
                 raise Incomplete(stopped[0])
     return folder
+
+
+def failures_line(failed: dict[str, str]) -> str:
+    return f"{count(len(failed), 'record')} could not be made; the first: {next(iter(failed.values()))}"
 
 
 def join(group: Group, failed: dict[str, str]) -> list[str]:

@@ -80,7 +80,7 @@ class Group:
         try:
             yield
         except Exception as error:
-            if not self.first and not isinstance(error, Alone):
+            if not self.first and not isinstance(error, Alone | HandedOver):
                 with suppress(Alone):  # the error itself is the one to report
                     self.hand_over(Outcome(error=in_one_line(error)))
             raise
@@ -124,6 +124,10 @@ class Group:
 
 class Alone(Incomplete):
     """torchrun, whose store the processes share, is gone."""
+
+
+class HandedOver(Incomplete):
+    """Records that a process other than the first could not make: the first one has its report, and tells of them."""
 
 
 @contextmanager

@@ -1,13 +1,19 @@
 """Processes that torchrun starts share a run: a shard each, one folder, one table, one that speaks."""
 
+import json
+import math
+
 import pytest
 from torch import distributed
 
+from kvbench.benchmarks import NeedleInAHaystack
 from kvbench.errors import Incomplete, UserError
 from kvbench.runner import torchrun
-from kvbench.runner.torchrun import Group, group_of_environment, one_speaks
+from kvbench.runner.run import run
+from kvbench.runner.status import run_rows
+from kvbench.runner.torchrun import Group, HandedOver, group_of_environment, one_speaks
 from kvbench.utils.console import err, out
-from tests.support.runs import compose
+from tests.support.runs import arguments, compose
 
 
 def test_only_torchruns_variables_with_several_processes_make_a_group(monkeypatch):
@@ -86,3 +92,29 @@ def test_an_error_is_told_where_torchrun_is_gone_too():
     group.store = Gone()
     with pytest.raises(KeyError), group.job():
         raise KeyError
+
+
+class Heard(dict):
+    """The store of a torchrun, in this process."""
+
+    set = dict.__setitem__
+
+    def add(self, _, records):
+        return records
+
+
+@pytest.mark.heavy
+def test_a_shard_whose_records_could_not_be_made_has_failed_and_the_first_process_gets_each(
+    tiny_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(NeedleInAHaystack, "score", lambda *_: {"digits": math.nan})
+    group = Group(1, 2, 1)
+    group.store = Heard()
+    cfg = group.shard_of(compose(*arguments(tiny_folder, tmp_path, "method=full")))
+    with pytest.raises(HandedOver, match="1 record could not be made; the first: no record of sample"), group.job():
+        run(cfg, group)
+    (outcome,) = map(json.loads, group.store.values())
+    assert outcome["error"] is None and len(outcome["failures"]) == 1
+    (folder,) = tmp_path.iterdir()
+    (first, second) = run_rows(folder)
+    assert (first.state, second.state) == ("not begun", "failed") and "could not be made" in second.error
