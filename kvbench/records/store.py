@@ -154,6 +154,7 @@ class Store:
         self.path = folder / records_name(shard)
         self.torn = self.path.with_suffix(".torn")
         self.done: set[str] = set()
+        self.samples: set[str] = set()  # ids of all samples that had a record when the store was opened
         self.made = 0  # records appended since
         with on_disk(f"write records to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -183,6 +184,7 @@ class Store:
             for number, (_, record) in enumerate(read_lines(path)):
                 if record is not None:
                     self.done.add(record["key"])
+                    self.samples.add(record["sample"])
                 elif path == self.path:
                     damaged.add(number)
         if damaged:

@@ -80,8 +80,9 @@ def make_records(
     with Store(folder, request.shard.name) as store:
         if store.set_aside:
             warn(f"{store.set_aside} torn record(s) set aside in {store.torn}; they are computed again")
+        listed = {sample.id for sample in samples} | store.samples  # of a pack's records, too, which has no rows
         with on_disk(f"write to {folder}"):
-            write_samples(folder, samples)
+            write_samples(folder, [sample for sample in every_sample if sample.id in listed])
         warn_of_changes(run, folder)
         warn_of_unmeasured(run, folder)
         manifest = opening(cfg, run, identity, own_samples, store, request.kind.made_by(run))

@@ -8,8 +8,11 @@ from kvbench.records.load import read_file
 from kvbench.records.manifest import read_manifests
 from kvbench.records.pack import DROPPED
 from kvbench.records.parquet_records import write_records
+from kvbench.records.samples import read_samples
 from kvbench.records.store import PACK, RECORDS, read_records
+from kvbench.runner.verify.check_complete import complete
 from kvbench.runner.verify.checks import verify
+from kvbench.runner.verify.folder import read
 from kvbench.runner.verify.verdict import Verdict
 from tests.support.command import kvbench
 from tests.support.loaded_records import manifest, record, write
@@ -48,6 +51,14 @@ def test_a_run_goes_on_from_a_pack_to_the_records_of_an_undisturbed_one(
     checks = {check.name: check.verdict for check in verify(folder, {"model.path": str(tiny_folder)})}
     assert Verdict.WRONG not in checks.values()
     assert {checks[name] for name in ("keys", "samples", "scores", "answers")} == {Verdict.PROVEN}
+
+
+def test_a_smaller_run_lists_the_samples_of_all_records_that_a_pack_brought(undisturbed, tiny_folder, tmp_path):
+    assert kvbench("pack", str(undisturbed), "--out", str(tmp_path / "pack")) in (0, None)
+    assert kvbench("unpack", str(tmp_path / "pack"), "--out", str(tmp_path / "runs")) in (0, None)
+    folder = run(*arguments(tiny_folder, tmp_path / "runs", "method=knorm", "limit=1"))
+    assert read_samples(folder) == read_samples(undisturbed)
+    assert complete(read(folder)).verdict is Verdict.PLAUSIBLE
 
 
 def test_nothing_is_overwritten(packed, tmp_path, capsys):
