@@ -38,6 +38,8 @@ HARDWARE = frozenset({"system"})
 # Values of environment variables that name nobody: numbers, lists of numbers, and switches.
 SWITCHES = re.compile(r"[\d.,:{} ]+|true|false|yes|no|on|off", re.IGNORECASE)
 
+BETWEEN_OPTIONS = re.compile(r"[\s=:,'\"]+")
+
 
 def write_pack(folder: Path, target: Path) -> list[str]:
     """Write the pack of a run's folder to the new folder `target`; Returns the names of left out files and fields.
@@ -83,8 +85,8 @@ def records_to_pack(folder: Path) -> list[dict[str, Any]]:
             packed[record["key"]] = {name: value for name, value in record.items() if name not in DROPPED}
             if path_in := next(paths(json.loads(record["parameters"])), None):
                 raise UserError(
-                    f"the parameters of {record['setting']!r} name {path_in!r}, which a pack must not: name the file "
-                    "under a key that ends in _file, of which records have the hash"
+                    f"the parameters of {record['setting']!r} name {path_in!r}, which a pack must not: a key that "
+                    "ends in _file takes a file, of which records have the hash"
                 )
     if not packed:
         raise UserError(f"{folder} holds no records")
@@ -126,22 +128,27 @@ def _cleaned(value: object, where: str, drop: frozenset[str], private: set[str],
         return cleaned
     if isinstance(value, list):
         return [_cleaned(inner, where, drop, private, left_out) for inner in value]
-    if isinstance(value, str) and (is_path(value) or value in private):
+    if isinstance(value, str) and (value in private or any(paths(value))):
         left_out[where] = None
         return LEFT_OUT
     return value
 
 
 def paths(node: object) -> Iterator[str]:
-    """The texts of a configuration that are absolute paths, or begin at home."""
+    """The texts of a configuration that are absolute paths, or begin at home, and options that have one."""
     if isinstance(node, Mapping):
         for value in node.values():
             yield from paths(value)
     elif isinstance(node, list):
         for value in node:
             yield from paths(value)
-    elif isinstance(node, str) and is_path(node):
+    elif isinstance(node, str) and (is_path(node) or any(map(is_path, words_of_options(node)))):
         yield node
+
+
+def words_of_options(text: str) -> list[str]:
+    """The words of a command's options, such as an engine's flags; none of another text."""
+    return BETWEEN_OPTIONS.split(text) if text.startswith("-") else []
 
 
 def is_path(text: str) -> bool:

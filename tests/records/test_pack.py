@@ -90,6 +90,22 @@ def test_a_path_in_a_setting_cannot_be_packed(tmp_path, capsys):
     assert not (tmp_path / "run.pack").exists()
 
 
+@pytest.mark.parametrize(
+    "flags", ["--model /home/joe/x", "-m=~/x -n 4", "--lora a='/home/joe/x'", "--lora a:/home/joe"]
+)
+def test_a_path_among_an_engines_flags_cannot_be_packed(flags, tmp_path, capsys):
+    write(tmp_path / "run", [record(0, parameters=json.dumps({"engine": "openai", "flags": flags}))], manifest())
+    assert kvbench("pack", str(tmp_path / "run")) == 2
+    assert "which a pack must not" in capsys.readouterr().err
+
+
+def test_flags_without_a_path_stay(tmp_path):
+    flags = "--kv-cache-dtype fp8 --quantization=fp8 --ratio 1/2"
+    write(tmp_path / "run", [record(0, parameters=json.dumps({"flags": flags}))], manifest())
+    assert kvbench("pack", str(tmp_path / "run")) in (0, None)
+    assert flags in load(tmp_path / "run.pack")["parameters"][0]
+
+
 def test_of_equal_copies_a_pack_has_the_first_and_of_others_none(tmp_path, capsys):
     write(tmp_path / "run", [record(0), record(1)], manifest(), shard=".0-of-2")
     write(tmp_path / "run", [record(1, decode_seconds=9.0)], manifest("r2"), shard=".1-of-2")
