@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 from kvbench.errors import UserError, on_disk
 from kvbench.records.schema import check_record, kind_of
 from kvbench.utils.files import replacing
+from kvbench.utils.links import held as held_in
 from kvbench.utils.locks import held, holder, open_lock, take
 from kvbench.utils.regular_files import open_regular
 
 RECORDS = "records.jsonl"
 PATTERN = "records*.jsonl"
 PACK = "records.parquet"  # of `kvbench pack`
+WRITTEN = (".lock*", "records*", "manifests*")  # of a run's folder: opened by name and written in place
 SHARD = re.compile(r"\d+-of-\d+")
 SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -149,7 +151,7 @@ class Store:
         """Take the shard's lock, set its damaged lines aside, and read the keys of all shards.
 
         Raises UserError when another process writes there or splits the samples into another number of shards, or the
-        folder cannot be read and written.
+        folder cannot be read and written, or has a link to another place where a run writes.
         """
         self.path = folder / records_name(shard)
         self.torn = self.path.with_suffix(".torn")
@@ -158,6 +160,7 @@ class Store:
         self.made = 0  # records appended since
         with on_disk(f"write records to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
+            check_written(folder)
             self._lock = open_lock(lock_path(folder, shard))
             try:
                 take(self._lock)
@@ -235,6 +238,13 @@ class Store:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def check_written(folder: Path) -> None:
+    """Raise UserError for a link out of a folder that somebody else may have made, through which a run would write."""
+    for path in (path for pattern in WRITTEN for path in folder.glob(pattern)):
+        if path.is_symlink():
+            held_in(path, folder)
 
 
 def set_aside(path: Path, torn: Path, numbers: Collection[int]) -> None:

@@ -200,3 +200,32 @@ def test_a_tail_of_nul_as_after_a_power_cut_costs_only_what_it_replaced(lost, tm
     assert frame["key"].tolist() == [f"k{i}" for i in range(kept)]
     assert torn.kind == "torn" and torn.wrong and "1 line of" in torn.message
     assert write(tmp_path, 4).read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "name", [".lock", ".lock.samples", RECORDS, "records.torn", "records.0-of-2.torn", "manifests"]
+)
+def test_a_link_out_of_the_folder_is_refused_and_what_it_leads_to_unchanged(name, tmp_path):
+    """A folder of somebody else's: a torn line would become a line of the file that a link names."""
+    private = tmp_path / "private"
+    private.write_bytes(b"mine")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    if name != RECORDS:
+        (folder / RECORDS).write_bytes(b"not a record\n")
+    (folder / name).symlink_to("../private")
+    with pytest.raises(UserError, match=f"{name} is a link to a file outside of"):
+        Store(folder)
+    assert private.read_bytes() == b"mine"
+    (folder / name).unlink()
+    (folder / name).symlink_to(tmp_path / "missing")
+    with pytest.raises(UserError, match="outside of"):
+        Store(folder)
+    assert not (tmp_path / "missing").exists()
+
+
+def test_the_folder_itself_may_be_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to("disk")
+    with Store(tmp_path / "run") as store:
+        assert store.path.exists()
