@@ -13,10 +13,10 @@ from kvbench.configuration.kinds import (
     NODE,
     NULL,
     WORD,
-    Count,
     CountOrNull,
     Node,
     NodeOrNull,
+    Shards,
     Single,
     Text,
     TextOrNull,
@@ -71,7 +71,7 @@ class Configuration:
     prefill: Annotated[Prefill, section(Prefill, "prefill.")]
     decode: Annotated[Decode, section(Decode, "decode.")]
     wandb: Annotated[Wandb, section(Wandb, "wandb.")]
-    shards: Count
+    shards: Shards
     shard: Annotated[Single, "integer from 0 to shards − 1"]
     experiment: Annotated[Experiment | None, PlainValidator(_experiment)]
     engine: NodeOrNull

@@ -25,14 +25,16 @@ def _kind(value: object) -> str:
     return NULL if value is None else next((kind for type_, kind in kinds if isinstance(value, type_)), SINGLE)
 
 
-def at_least(least: int, null: bool = False) -> Callable[[object], int | None]:
-    """A function that returns integers of at least `least`, and None if `null`."""
+def at_least(least: int, null: bool = False, most: int | None = None) -> Callable[[object], int | None]:
+    """A function that returns integers of at least `least` and at most `most`, and None if `null`."""
+    allowed = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
 
     def number(value: object) -> int | None:
         if value is None and null:
             return None
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ValueError(f"an integer of at least {least}")
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or value < least or (most is not None and value > most):
+            raise ValueError(allowed)
         return value
 
     return number
@@ -57,5 +59,7 @@ TextOrNull = Annotated[str | None, PlainValidator(of_kind(TEXT, NULL))]
 NameOrNull = Annotated[str | None, PlainValidator(_text_or_null)]
 CountOrNull = Annotated[int | None, PlainValidator(at_least(1, null=True)), "integer of at least 1 or `null`"]
 Count = Annotated[int, PlainValidator(at_least(1)), "integer of at least 1"]
+MOST_SHARDS = 4096  # of a run: `kvbench status` has a row for each, and each leaves a manifest
+Shards = Annotated[int, PlainValidator(at_least(1, most=MOST_SHARDS)), f"integer from 1 to {MOST_SHARDS}"]
 Single = Annotated[int, PlainValidator(of_kind(SINGLE))]
 WORD = BeforeValidator(_word)

@@ -8,7 +8,7 @@ import pytest
 
 from kvbench.records import progress
 from kvbench.records.identity import setting_hash
-from kvbench.records.progress import unfinished
+from kvbench.records.progress import shares_of, unfinished
 from tests.support.loaded_records import manifest, record, write_manifests
 from tests.support.loaded_records import write as write_run
 
@@ -93,3 +93,9 @@ def test_settings_of_which_a_run_can_still_make_records_count(write, monkeypatch
     monkeypatch.setattr(progress, "held", lambda path: alive)
     said = unfinished(write(status=status, wanted=2 * MADE, requested=[*ATTEMPT["requested"], "coming"]))
     assert said == f"unfinished: {MADE} of {2 * MADE} records, {why}"
+
+
+def test_a_manifest_of_more_shards_than_a_run_can_have_is_damaged_and_not_counted_out(write):
+    folder = write({"shards": 10**12}, status="finished", wanted=MADE)
+    shares, damaged = shares_of(folder)
+    assert not shares and [path.name for path in damaged] == ["r1.json"]

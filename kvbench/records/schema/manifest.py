@@ -2,6 +2,9 @@
 
 from typing import Annotated, Any
 
+from pydantic import Field
+
+from kvbench.configuration.kinds import MOST_SHARDS
 from kvbench.records.schema.fields import Count, Number, Plain, Settled, Strict, Text, field
 
 
@@ -35,7 +38,7 @@ class Config(Strict):
     benchmark: dict[str, Any] = field("the benchmark")
     limit: Count | None = field("samples of each task; null for all", "samples", optional=True)
     shard: Count = field("index of the shard", optional=True)
-    shards: Count = field("number of shards", optional=True)
+    shards: Annotated[int, Field(ge=0, le=MOST_SHARDS)] = field("number of shards", optional=True)
 
 
 class Slurm(Strict):
