@@ -11,6 +11,7 @@ from kvbench.utils.files import replacing
 from kvbench.utils.regular_files import read_bytes
 from kvbench.utils.text import in_one_line
 
+LAST = 2**63 - 1  # the largest `number` that is read again
 LARGEST = 2**20  # bytes of a manifest: real ones have some ten thousand
 
 
@@ -45,9 +46,9 @@ def read_manifests(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[Path, 
 
 
 def next_number(folder: Path) -> int:
-    """The `number` of a run that starts in a folder."""
+    """The `number` of a run that starts in a folder: the next one, and the largest again behind that."""
     manifests = read_manifests(folder)[0].values()
-    return 1 + max([len(manifests), *(int(manifest.get("number", 0)) for manifest in manifests)])
+    return min(1 + max([len(manifests), *(int(manifest.get("number", 0)) for manifest in manifests)]), LAST)
 
 
 def read_note(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from kvbench.records import progress
 from kvbench.records.identity import setting_hash
+from kvbench.records.manifest import next_number, read_manifests
 from kvbench.records.progress import shares_of, unfinished
 from tests.support.loaded_records import manifest, record, write_manifests
 from tests.support.loaded_records import write as write_run
@@ -99,3 +100,10 @@ def test_a_manifest_of_more_shards_than_a_run_can_have_is_damaged_and_not_counte
     folder = write({"shards": 10**12}, status="finished", wanted=MADE)
     shares, damaged = shares_of(folder)
     assert not shares and [path.name for path in damaged] == ["r1.json"]
+
+
+def test_a_run_behind_the_largest_number_has_a_manifest_that_is_read_again(write):
+    assert next_number(write(number=4)) == 5
+    folder = write(number=2**63 - 1)
+    write_manifests(folder, manifest("r2", number=next_number(folder)))
+    assert {*read_manifests(folder)[0]} == {"r1", "r2"}
