@@ -4,7 +4,7 @@ import re
 import string
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby, islice, pairwise
 
 import torch
 import torch.nn.functional as F
@@ -104,10 +104,9 @@ def encode(shares: Sequence[float]) -> str:
 
 
 def decode(text: str) -> list[float]:
-    """The shares in a text of `kept_positions`."""
-    return [
-        LEVELS.index(letter) / (len(LEVELS) - 1) for letter, count in _RUN.findall(text) for _ in range(int(count or 1))
-    ]
+    """The shares in a text of `kept_positions`; of one that anybody may have written at most BINS + 1."""
+    runs = ((LEVELS.index(letter) / (len(LEVELS) - 1), int(count[:9] or 1)) for letter, count in _RUN.findall(text))
+    return [*islice((share for share, count in runs for _ in range(count)), BINS + 1)]
 
 
 def _level(share: float) -> int:

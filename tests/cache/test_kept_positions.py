@@ -135,3 +135,8 @@ def test_a_pruned_prefill_tells_positions_of_the_whole_prompt():
         exact = slowly([layer.positions.tolist()], N)
         assert [share > 0 for share in decode(cache.kept.positions.text)] == [share > 0 for share in exact]
     assert caches[0].kept.positions.text == f"Z{BINS}" and "a" in caches[-1].kept.positions.text
+
+
+@pytest.mark.parametrize("text", ["a99999999999", f"a{'9' * 5000}", "Z40" * 9])
+def test_a_text_of_more_stretches_than_a_prompt_has_is_read_no_further(text):
+    assert len(decode(text)) == BINS + 1
