@@ -32,8 +32,11 @@ def at_least(least: int, null: bool = False, most: int | None = None) -> Callabl
     def number(value: object) -> int | None:
         if value is None and null:
             return None
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole or value < least or (most is not None and value > most):
+        if (
+            not isinstance(value, int)
+            or isinstance(value, bool)
+            or not least <= value <= (value if most is None else most)
+        ):
             raise ValueError(allowed)
         return value
 

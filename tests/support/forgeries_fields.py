@@ -132,7 +132,10 @@ FOUND: dict[str, dict[str, Change]] = {
         "a_name_that_changes_the_direction_of_the_line": every(setting=f"\u202e{SETTING}"),
         "a_name_of_a_million_letters": every(method="m" * 10**6),
     },
-    "files": {"a_manifest_of_some_megabytes": manifest(config__ratio=[1 / (2 + number) for number in range(10**5)])},
+    "files": {
+        "a_manifest_of_some_megabytes": manifest(config__ratio=[1 / (2 + number) for number in range(10**5)]),
+        "a_trillion_shards": manifest(config__shards=10**12),
+    },
 }
 FORGERIES |= {name: Forgery(change, check) for check, changes in FOUND.items() for name, change in changes.items()}
 
@@ -173,7 +176,7 @@ UNPROVEN: dict[str, dict[str, Change]] = {
             parameters=of("parameters", lambda text: json.dumps({**json.loads(text), "storage": "x"}))
         )
     },
-    "completeness": {"a_trillion_shards": manifest(config__shards=10**12)},
+    "completeness": {"all_other_shards_left_out": manifest(config__shards=4096)},
     "samples": {
         "a_billion_lengths": benchmark(lengths="1 to 1000000000 by 1"),
         "a_billion_seeds": benchmark(seeds=10**9),
