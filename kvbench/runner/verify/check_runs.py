@@ -14,9 +14,8 @@ from kvbench.runner.verify.verdict import Check, Findings, Note, Verdict, missin
 from kvbench.utils.hashing import digest
 from kvbench.utils.versions import versions
 
-CLOCK = (
-    60.0  # seconds of the calendar's clock beside those that a run counts: more, and it was set, or the machine slept
-)
+# Seconds by which the calendar's clock and a run's own count may differ: by more if it was set, or the machine slept.
+CLOCK = 60.0
 
 
 def keys_fit(folder: Folder) -> Check:
