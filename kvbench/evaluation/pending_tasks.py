@@ -22,7 +22,8 @@ from kvbench.records.store import Store
 
 @dataclass(frozen=True)
 class Task:
-    """One setting on one context: the prompts that begin with this context and have no record under this setting."""
+    """One setting on one context with one budget: prompts that begin with this context and have no record under this
+    setting."""
 
     setting: Setting
     budget: int | float  # tokens per layer and head, at this context
@@ -96,18 +97,26 @@ class Compression:
 
 
 def missing_work(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[list[Task]]:
-    """For every context that lacks records: a task for each setting that lacks some."""
+    """For every context that lacks records: the tasks of each setting that lacks some."""
     for prompts in missing_contexts(run, samples, store):
         tasks = []
         for setting in run.settings:
             left = [prompt for prompt in prompts if run.key(prompt.sample, setting) not in store.done]
-            if left:
-                new_tokens = max(prompt.new_tokens for prompt in left)
-                n = len(left[0].context)
-                layers = num_layers(run.loaded.model, n)
-                budget = setting.budget_at(n, layers, new_tokens)
-                tasks.append(Task(setting, budget, left, layers))
+            tasks += by_budget(setting, left, num_layers(run.loaded.model, len(prompts[0].context)))
         yield tasks
+
+
+def by_budget(setting: Setting, prompts: Sequence[Prompt], num_layers: int) -> list[Task]:
+    """The tasks of one setting on one context: prompts share a compression if their budgets are equal.
+
+    They differ where a ratio counts the tokens after the context. Each prompt counts its own: a record must not depend
+    on which other questions lack theirs.
+    """
+    groups: dict[int | float, list[Prompt]] = {}
+    for prompt in prompts:
+        budget = setting.budget_at(len(prompt.context), num_layers, prompt.new_tokens)
+        groups.setdefault(budget, []).append(prompt)
+    return [Task(setting, budget, alike, num_layers) for budget, alike in groups.items()]
 
 
 def missing_contexts(run: AnyRun, samples: Sequence[Sample], store: Store) -> Iterator[list[Prompt]]:

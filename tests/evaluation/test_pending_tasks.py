@@ -4,11 +4,15 @@ from weakref import WeakValueDictionary
 
 import pytest
 
+from kvbench.benchmarks import Sample
 from kvbench.evaluation import evaluate
 from kvbench.evaluation.prefill_passes import SharedPass
+from kvbench.evaluation.settings import build_settings
 from kvbench.methods.storage.fp8 import Fp8
 from kvbench.records import load
+from tests.support.config import method_configs
 from tests.support.every_method import N, pass_of, setting
+from tests.support.given import made
 from tests.support.representatives import REPRESENTATIVES
 from tests.support.runs import arguments, run
 
@@ -79,3 +83,23 @@ def test_one_by_one_settings_decode_in_the_order_of_the_command(decoded, tiny_fo
     assert [names for names, *_ in decoded] == [
         [name] for name in ("full", "snapkv 0.2", "snapkv 0.5", "fp8_token", "spindle 0.2", "spindle 0.5")
     ]
+
+
+QUESTIONS = [("Where does the harbour lie?", 4), ("When does the market open?", 40)]
+
+
+def test_a_share_of_prompt_and_answer_is_each_questions_own_whichever_records_are_left(tiny, tmp_path):
+    """Questions about one context share a compression only where their budgets are equal."""
+    settings = build_settings(method_configs("knorm"), 0.5, None, {"every": 4, "of": "total"})
+    context = "The harbour lies in the north. The market opens at eight, the ferry leaves at nine."
+    samples = [
+        Sample(question, context + question, ("x",), limit, question=question, chat=False)
+        for question, limit in QUESTIONS
+    ]
+    together = made(tmp_path / "together", tiny, samples, settings=settings)
+    for sample in samples:
+        ((key, record),) = made(tmp_path / sample.question, tiny, [sample], settings=settings).items()
+        assert together[key]["kept_per_layer"] == record["kept_per_layer"]
+        assert together[key]["tokens"] == record["tokens"]
+    first, second = together.values()
+    assert first["kept_per_layer"] < second["kept_per_layer"]
