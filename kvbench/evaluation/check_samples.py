@@ -15,12 +15,18 @@ OURS = frozenset(MethodRecord.model_fields) | ADDED
 
 
 def check_samples(
-    loaded: AnyModel, benchmark: Benchmark, samples: Sequence[Sample], question: str, columns: Collection[str] = OURS
+    loaded: AnyModel,
+    benchmark: Benchmark,
+    samples: Sequence[Sample],
+    question: str,
+    columns: Collection[str] = OURS,
+    first_token: str = "full",
 ) -> None:
     """Raise UserError for a sample with a column that every record has (`columns`), or one that cannot be grouped by.
 
     With question=hidden also for a sample without its own question. If the benchmark does not know its longest
-    prompt, also for a sample that does not fit the model or, with question=hidden, has no context before its question.
+    prompt, also for a sample that does not fit the model or has no context to compress under `question` and
+    `first_token`.
     The error begins with the sample's place, where the benchmark knows it. An id that is no text, and two samples with
     one id, are refused, too: records are kept by it.
     """
@@ -32,13 +38,18 @@ def check_samples(
             raise UserError(f"{number} samples of {benchmark.name} have the id {name!r}: each needs one of its own")
     for sample in samples:
         try:
-            _check_sample(loaded, benchmark, sample, question, columns)
+            _check_sample(loaded, benchmark, sample, question, columns, first_token)
         except UserError as error:
             raise UserError(f"{place}: {error}" if (place := benchmark.place_of(sample)) else str(error)) from error
 
 
 def _check_sample(
-    loaded: AnyModel, benchmark: Benchmark, sample: Sample, question: str, columns: Collection[str]
+    loaded: AnyModel,
+    benchmark: Benchmark,
+    sample: Sample,
+    question: str,
+    columns: Collection[str],
+    first_token: str,
 ) -> None:
     if clashes := sample.meta.keys() & columns:
         raise UserError(f"sample {sample.id!r}: meta cannot have {min(clashes)!r}, a column of every record")
@@ -46,7 +57,7 @@ def _check_sample(
         if isinstance(value := sample.meta.get(name), list | dict):
             raise UserError(f"sample {sample.id!r}: {name}={value!r} of its meta must be one text or number")
     if benchmark.longest is None or (question == "hidden" and not sample.question):
-        tokenise(loaded, sample, question)
+        tokenise(loaded, sample, question, first_token)
 
 
 def check_turns(samples: Sequence[Sample], settings: Sequence[Any], distance: bool) -> None:

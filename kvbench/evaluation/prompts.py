@@ -45,7 +45,8 @@ def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str =
     The prefill's logits choose the first generated token after full attention to the prompt. With
     first_token=compressed they do not: the prompt's last token is read through the compressed cache.
 
-    Raises UserError if the tokens do not fit the model, or if the question cannot be separated from the context.
+    Raises UserError if the tokens do not fit the model, if no token is left to compress, or if the question cannot be
+    separated from the context.
     """
     text = loaded.render(sample.prompt, sample.chat, sample.prefix, sample.history)
     if question == "visible":
@@ -57,6 +58,8 @@ def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str =
             raise UserError(f"question=hidden needs a fast tokenizer, which {loaded.spec.name} does not have")
         tokens_of = encoded(loaded, sample, text, offsets=True)
         split = tokens_of.apart or sum(end <= before for _, end in tokens_of.offsets)
+    if not split:
+        raise UserError(_nothing_left(sample, len(tokens_of.ids), first_token))
     ids, later = torch.tensor(tokens_of.ids), later_turns(loaded, sample)
     tokens, answers = len(ids) + sum(map(len, later)), answer_tokens(sample)
     assert loaded.spec.max_length is not None, "a loaded model's limit is known"
@@ -96,6 +99,16 @@ def later_turns(loaded: AnyModel, sample: Sample) -> list[Tensor]:
 def answer_tokens(sample: Sample) -> int:
     """The most tokens that are generated for the sample: for its answer, and for the model's own earlier ones."""
     return sample.max_new_tokens + sample.own_answers * sum(turn.max_new_tokens for turn in sample.turns)
+
+
+def _nothing_left(sample: Sample, tokens: int, first_token: str) -> str:
+    """Why a sample of `tokens` tokens, all of which are read after compression, has no context."""
+    if tokens and first_token == "compressed":
+        return (
+            f"sample {sample.id!r} has a prompt of one token, which first_token=compressed reads after compression: "
+            "use a longer prompt or first_token=full"
+        )
+    return f"sample {sample.id!r} has no token before its question or answer: there is nothing to compress"
 
 
 def _check_growth(loaded: AnyModel, prompt: Prompt) -> None:

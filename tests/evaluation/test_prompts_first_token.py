@@ -5,15 +5,24 @@ import json
 import pytest
 import torch
 
+from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
+from kvbench.evaluation.check_samples import check_samples
 from kvbench.evaluation.decode import batched, read
 from kvbench.evaluation.prompts import tokenise
 from kvbench.prefill import prefill
 from kvbench.records import load
 from tests.evaluation.test_prompts import sample
 from tests.support.config import method
+from tests.support.given import Given
 from tests.support.runs import arguments, compose, reported
 from tests.support.tiny import prompt, tiny_model
+
+
+class Unlimited(Given):
+    """A benchmark that does not know its longest prompt, as the user's own prompts."""
+
+    longest = None
 
 
 @pytest.mark.parametrize("chat", [True, False])
@@ -22,6 +31,18 @@ def test_the_last_token_is_parted_from_the_same_prompt(embedded, chat):
     compressed = tokenise(embedded, sample(chat=chat), "visible", "compressed")
     assert len(full.question) == 0 and len(compressed.question) == 1
     assert torch.equal(full.context, torch.cat([compressed.context, compressed.question]))
+
+
+def test_a_prompt_of_one_token_leaves_nothing_to_compress_and_is_refused_before_the_first_sample(embedded):
+    one = Sample("a", "a", ("x",), 2, chat=False)
+    assert len(tokenise(embedded, one, "visible").context) == 1
+    with pytest.raises(UserError, match="sample 'a' has a prompt of one token, which first_token=compressed reads"):
+        check_samples(embedded, Unlimited([one]), [one], "visible", first_token="compressed")
+
+
+def test_a_text_without_tokens_is_refused(embedded):
+    with pytest.raises(UserError, match="sample 'a' has no token before its question or answer"):
+        tokenise(embedded, Sample("a", "", ("x",), 2, chat=False), "visible")
 
 
 def test_the_last_token_reads_what_the_method_kept():
