@@ -99,10 +99,10 @@ class Compression:
 def missing_work(run: MethodRun, samples: Sequence[Sample], store: Store) -> Iterator[list[Task]]:
     """For every context that lacks records: the tasks of each setting that lacks some."""
     for prompts in missing_contexts(run, samples, store):
-        tasks = []
+        tasks, layers = [], num_layers(run.loaded.model, len(prompts[0].context))
         for setting in run.settings:
             left = [prompt for prompt in prompts if run.key(prompt.sample, setting) not in store.done]
-            tasks += by_budget(setting, left, num_layers(run.loaded.model, len(prompts[0].context)))
+            tasks += by_budget(setting, left, layers)
         yield tasks
 
 

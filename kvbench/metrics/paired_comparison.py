@@ -12,6 +12,7 @@ EXACT = 14  # units up to which every assignment of signs is tried
 FLIPS = 9_999  # random assignments of signs for more units
 _AT_ONCE = 500  # assignments in memory together
 POWER = 0.8
+MOST_ERRORS = 1e9  # standard errors in the size to show: no run has as many units as that takes
 
 
 def sign_flip(sums: np.ndarray) -> np.ndarray:
@@ -70,12 +71,13 @@ def units_needed(error: float, units: int, size: float, alpha: float = 0.05) -> 
     """The number of units that show a difference of `size` with probability POWER at level `alpha`, two-sided.
 
     By the normal approximation, from the standard error `error` of the difference over `units` units. None where that
-    is unknown or 0.
+    is unknown or 0, and for more units than anybody has.
     """
     if not (error > 0 and size):
         return None
     quantiles = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(POWER)
-    return max(2, ceil(units * (quantiles * error / abs(size)) ** 2))
+    errors = quantiles * error / abs(size)
+    return max(2, ceil(units * errors**2)) if errors < MOST_ERRORS else None
 
 
 def units_for_margin(error: float, units: int, margin: float, bounds: Interval, alpha: float = 0.05) -> int | None:

@@ -63,6 +63,7 @@ def test_the_units_needed_are_those_of_the_normal_approximation():
     # (1.96 + 0.84)² × 0.5² / 0.1² = 196.2
     assert units_needed(0.5 / np.sqrt(20), 20, 0.1) == 197
     assert units_needed(0.0, 20, 0.1) is None and units_needed(NAN, 20, 0.1) is None
+    assert units_needed(1e308, 20, 0.1) is None, "a forged score ended kvbench compare with an OverflowError"
     assert units_needed(0.1, 20, 0.0) is None
 
 
