@@ -22,6 +22,7 @@ from kvbench.evaluation.pending_tasks import (
 )
 from kvbench.evaluation.prefill_passes import prefill_pass
 from kvbench.evaluation.record import Failure, MethodRun, Row, record
+from kvbench.evaluation.shared_state import unwritten
 from kvbench.evaluation.spans import marks_of
 from kvbench.evaluation.turns import converse
 from kvbench.prefill import PrefillPlan, in_chunks
@@ -87,7 +88,7 @@ def records_of_pass(
             yield from answers(run, batch, distances)  # FullKV's, before the next caches are made
             batch = []
         run.stage.text = f"{first.sample.id} · compressing with {task.setting.label}"
-        with in_a_batch(len(batch) + 1, run.sequences):
+        with in_a_batch(len(batch) + 1, run.sequences), unwritten(prefilled, task.method):
             compressed = prefilled.compress(task.method, task.budget)
         compression = Compression(task, compressed, run.distance, always)
         if not left:

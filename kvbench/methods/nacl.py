@@ -33,7 +33,7 @@ class NACL(Window):
     while_decoding = False  # one eviction, at the end of the prompt
 
     def votes(self, layer: LayerState) -> Tensor:
-        return self.keep_sinks(layer.window_votes(self.window).clone())
+        return self.keep_sinks(layer.window_votes(self.window))
 
     def queries(self, layer: LayerState) -> int:
         return min(self.window, layer.n)

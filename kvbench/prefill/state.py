@@ -182,16 +182,20 @@ class LayerState:
     def window_votes(self, window: int) -> Tensor:
         """Attention summed over the last `window` queries, float32 [num_attention_heads, n].
 
-        Computed from exactly these queries, even if the run observed more; once for all settings.
+        Computed from exactly these queries, even if the run observed more; once for all settings, each of which gets
+        a copy: a scorer that writes its votes, as `Scoring.keep_sinks` does, changes no other setting's.
         """
         queries = self.last_queries(window)  # not once: a setting that has not requested them is refused
         first = self.n - queries.shape[1]
-        return self.once(("window votes", window), lambda: column_sums(queries, self.keys, self.scaling, first).sums)
+        votes = self.once(("window votes", window), lambda: column_sums(queries, self.keys, self.scaling, first).sums)
+        return votes.clone()
 
     def window_moments(self, window: int) -> WindowMoments:
-        """Mean, variance and entropy of the attention of the last `window` queries; once for all settings."""
+        """Mean, variance and entropy of the attention of the last `window` queries; once for all settings, each of
+        which gets copies."""
         queries = self.last_queries(window)
-        return self.once(("window moments", window), lambda: window_moments(queries, self.keys, self.scaling))
+        moments = self.once(("window moments", window), lambda: window_moments(queries, self.keys, self.scaling))
+        return WindowMoments(*(moment.clone() for moment in moments))
 
 
 def listed(made: Mapping[Observed, Value], names: Container[Observed]) -> dict[Observed, Value]:

@@ -33,6 +33,16 @@ def parts(*objects: object) -> Iterator[Versioned]:
             todo += part
 
 
+def outside_classes(*objects: object) -> list[str]:
+    """The names of the classes of `objects` and their parts that are not kvbench's own, or derive from such a class."""
+    kinds = {type(part).__name__: type(part).__mro__ for part in parts(*objects)}
+    return sorted(name for name, bases in kinds.items() if any(map(_is_outside, bases)))
+
+
+def _is_outside(kind: type) -> bool:
+    return issubclass(kind, Versioned) and kind.__module__.partition(".")[0] != __package__.partition(".")[0]
+
+
 def raised(versions: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """The versions above 1 as an entry of a record's key. Without any there is none, as before there were versions."""
     above = {name: version for name, version in versions.items() if version != 1}

@@ -44,7 +44,15 @@ def test_a_changed_copy_of_a_layer_remembers_nothing():
     head = one_head(layer, 3, 4)
     assert torch.equal(head.window_votes(8), replace(head).window_votes(8))
     assert len(head.window_moments(8).mean) == len(head.window_votes(8)) == 1
-    assert layer.window_votes(8) is votes[0] and layer.window_moments(8) is votes[1]
+    assert torch.equal(layer.window_votes(8), votes[0]) and torch.equal(layer.window_moments(8).mean, votes[1].mean)
+
+
+def test_votes_that_a_scorer_writes_are_its_own():
+    layer = random_layer(4, 2, 20, 8)
+    votes, mean = layer.window_votes(8).clone(), layer.window_moments(8).mean.clone()
+    layer.window_votes(8)[:, :4] = float("inf")
+    layer.window_moments(8).mean.zero_()
+    assert torch.equal(layer.window_votes(8), votes) and torch.equal(layer.window_moments(8).mean, mean)
 
 
 def test_redundancy_is_computed_once_for_all_ratios(monkeypatch):

@@ -38,7 +38,7 @@ class ReferenceAttention(Scoring):
 
     def votes(self, layer: LayerState) -> Tensor:
         name = "reference attention", self.references, self.window, self.sinks
-        return self.keep_sinks(layer.once(name, lambda: self._squares(layer)).clone())
+        return self.keep_sinks(layer.once(name, lambda: self._squares(layer)))
 
     def _squares(self, layer: LayerState) -> Tensor:
         """The mean square of each query head's attention, float32 [num_attention_heads, n]; 0 outside."""

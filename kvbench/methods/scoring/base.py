@@ -111,7 +111,11 @@ class Scoring(Stated, ABC):
         return False
 
     def keep_sinks(self, votes: Tensor) -> Tensor:
-        """Rank the first `sinks` tokens before all others, in place in votes [heads, n]."""
+        """A copy of votes [heads, n] that ranks the first `sinks` tokens before all others.
+
+        A copy, because votes may be an observation that all settings read.
+        """
+        votes = votes.clone()
         votes[:, : self.sinks] = float("inf")
         return votes
 
