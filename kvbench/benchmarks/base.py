@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -107,6 +107,7 @@ class Sample:
             if not remaining:
                 raise UserError("the benchmark makes more samples than may be made here")
             _remaining.set(remaining - 1)
+        self._check_types()
         if not self.prompt.endswith(self.question):
             raise ValueError(f"sample {self.id!r}: the prompt does not end with its question")
         if self.prefix and self.turns:
@@ -117,6 +118,21 @@ class Sample:
             raise ValueError(f"sample {self.id!r}: answers that stay in the caches cannot be sampled")
         if self.own_answers and any(turn.max_new_tokens < 1 for turn in self.turns):
             raise ValueError(f"sample {self.id!r}: the model's own answer before a turn needs its max_new_tokens")
+
+    def _check_types(self) -> None:
+        """Raise ValueError for values of other types, of which some would be scored: a text in the place of `answers` is
+        a list of its characters."""
+        for name in ("prompt", "question", "prefix", "continuation"):
+            if not isinstance(value := getattr(self, name), str):
+                raise ValueError(f"sample {self.id!r}: {name}={value!r} must be a text")
+        answers: object = self.answers
+        if not isinstance(answers, tuple | list) or not all(isinstance(answer, str) for answer in answers):
+            raise ValueError(f"sample {self.id!r}: answers={answers!r} must be a tuple of texts, of one as (text,)")
+        most, least = self.max_new_tokens, 0 if self.continuation else 1
+        if not isinstance(most, Integral) or most < least:
+            raise ValueError(f"sample {self.id!r}: max_new_tokens={most!r} must be an integer of at least {least}")
+        if not isinstance(self.meta, Mapping):
+            raise ValueError(f"sample {self.id!r}: meta={self.meta!r} must be a dict")
 
 
 @dataclass(frozen=True)

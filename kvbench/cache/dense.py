@@ -5,6 +5,7 @@ from torch import Tensor
 from kvbench.cache.base import DenseRows, Growing, LayerCache, unfolded
 from kvbench.cache.packed import Packed
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.errors import UserError
 from kvbench.ops.attention import dense_attention
 from kvbench.ops.softmax import Scaling
 
@@ -20,6 +21,11 @@ class DenseLayer(LayerCache):
     batches = True
 
     def __init__(self, keys: Tensor, values: Tensor, seen: int, kept: Kept):
+        if keys.dim() != 3 or keys.shape[:2] != values.shape[:2]:
+            raise UserError(
+                f"DenseLayer was given keys {[*keys.shape]} and values {[*values.shape]}: both must be "
+                "[heads, len, width], with equal heads and len"
+            )
         super().__init__(seen, kept)
         self.k, self.v = Growing(keys[None]), Growing(values[None])
 

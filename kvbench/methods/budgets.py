@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kvbench.errors import UserError
-from kvbench.methods.allocation.base import Allocation, with_at_least
+from kvbench.methods.allocation.base import Allocation, checked_tokens, with_at_least
 from kvbench.methods.allocation.uniform import Uniform
 from kvbench.methods.allocation.weighted import WeightedAllocation
 from kvbench.methods.heads.base import HeadBudgets, HeadCounts, LayerBudget
@@ -93,7 +93,7 @@ class Budgets:
         window, least = self.scoring.window_of(budget), self.scoring.least(layer)
         if self.counts is not None:
             return HeadCounts(self.counts[index].to(ranked.device, non_blocking=True), tokens, layer.n)
-        shared = self.heads.share(ranked, LayerBudget(tokens, window, least, budget), layer)
+        shared = self.heads.shared(ranked, LayerBudget(tokens, window, least, budget), layer)
         if not self.spare or isinstance(shared.counts, int):
             return shared
         return shared._replace(counts=shared.counts + self.spare)
@@ -114,9 +114,11 @@ class Budgets:
         if budget < window:
             tokens: Sequence[int] = [budget]
         elif self.weights is not None and self.weighted is not None:
-            tokens = self.weighted.divide(self.weights, budget, n, window)
+            divided = self.weighted.divide(self.weights, budget, n, window)
+            tokens = checked_tokens(self.weighted, divided, budget, num_layers)
         else:
-            tokens = self.allocation.tokens(budget, n, window, num_layers)
+            given = self.allocation.tokens(budget, n, window, num_layers)
+            tokens = checked_tokens(self.allocation, given, budget, num_layers)
         if min(tokens) < window:
             raise UserError(
                 f"a budget of {budget} leaves {min(tokens)} tokens to a layer, but {type(self.scoring).__name__} "

@@ -38,7 +38,7 @@ class Chunks(OverScoring):
         super().__post_init__()
 
     def smooth(self, votes: Tensor) -> Tensor:
-        scores = self.base.smooth(votes)
+        scores = self.base.smoothed(votes)
         n = scores.shape[1]
         means = F.avg_pool1d(scores[None], self.length, stride=self.length, ceil_mode=True)[0]
         return means.repeat_interleave(self.length, dim=1)[:, :n]

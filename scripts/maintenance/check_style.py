@@ -82,6 +82,7 @@ SUBJECTS = {
     "scripts/test_results.py": "the commands that made results/",
     "methods/test_composition.py": "allocation, scoring, granularity and storage put together",
     "methods/test_composition_parts.py": "every part in every method that takes it",
+    "methods/test_composition_returned.py": "what parts of a user's own return",
     "methods/test_decoding_launches.py": "what the layer caches of methods launch for a token",
 }
 # Where the modules lie that the tests of a folder are about, if not in the room of the same name.

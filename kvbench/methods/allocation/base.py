@@ -2,7 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from numbers import Integral, Real
 
+import numpy as np
+
+from kvbench.errors import UserError
 from kvbench.methods.facts import Stated
 
 
@@ -21,6 +25,19 @@ class Allocation(Stated, ABC):
         layer's tokens include the window: at least `window` and at most n for each layer. Layers below
         one token, or below what the scoring always keeps of the prompt, get it from the largest layers.
         """
+
+
+def checked_tokens(allocation: Allocation, tokens: object, budget: float, num_layers: int) -> Sequence[int]:
+    """What an allocation returned. Raises UserError unless it is a number of tokens for each layer: a whole one, except
+    where heads take fractions of a token, so that the budget is one, too."""
+    layers = list(tokens) if isinstance(tokens, Sequence | np.ndarray) else []
+    kind = Integral if isinstance(budget, Integral) else Real
+    if len(layers) == num_layers and all(isinstance(layer, kind) for layer in layers):
+        return [layer.item() if isinstance(layer, np.generic) else layer for layer in layers]
+    raise UserError(
+        f"{type(allocation).__name__} gave {tokens!r}: it must give a whole number of tokens per head to each of "
+        f"{num_layers} layers"
+    )
 
 
 def water_filled(shares: Sequence[float], most: float) -> list[float]:

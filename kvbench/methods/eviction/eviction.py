@@ -218,7 +218,7 @@ class Eviction(Method):
         if layer.scores is not None:
             return layer.scores
         votes = self.scoring.votes_of(layer)[:, : layer.n - window]
-        return self.scoring.smooth(self.per_head(votes, layer))
+        return self.scoring.smoothed(self.per_head(votes, layer))
 
     def per_head(self, votes: Tensor, layer: LayerState) -> Tensor:
         """Votes of the heads that select, from votes of query heads [num_attention_heads, len] or of KV heads."""

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from kvbench.errors import UserError
 from kvbench.methods.facts import Stated
 from kvbench.prefill import LayerState
 
@@ -67,6 +68,21 @@ class HeadBudgets(Stated, ABC):
         """`counts`, with the bounds that are known without waiting for the device."""
         counts = self.counts(ranked, budget.tokens, budget.window, layer)
         return HeadCounts(counts, budget.tokens, layer.n)
+
+    def shared(self, ranked: Tensor, budget: LayerBudget, layer: LayerState) -> HeadCounts:
+        """`share`. Raises UserError for counts that are not whole numbers of heads, without a wait for the device."""
+        made = self.share(ranked, budget, layer)
+        counts: object = made.counts
+        if isinstance(counts, int):
+            return made
+        of_heads = isinstance(counts, Tensor) and counts.dtype == torch.int64 and counts.shape == ranked.shape[:1]
+        if of_heads:
+            return made
+        returned = f"{counts.dtype} {[*counts.shape]}" if isinstance(counts, Tensor) else repr(counts)
+        raise UserError(
+            f"{type(self).__name__}.counts returned {returned}: it must be one number for all heads, or int64 "
+            f"[{len(ranked)}], a number for each head"
+        )
 
     def pooled(self, ranked: Sequence[Tensor], budget: float, window: int, n: int) -> Tensor:
         """`counts` for all layers at once, int64 [layers, heads], if the class has `pools_layers`."""

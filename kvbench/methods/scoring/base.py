@@ -73,11 +73,10 @@ class Scoring(Stated, ABC):
         )
         if isinstance(votes, Tensor) and votes.is_floating_point() and votes.shape == (number, layer.n):
             return votes
-        returned = f"{votes.dtype} {[*votes.shape]}" if isinstance(votes, Tensor) else repr(votes)
         hint = "; an observation that `needs` does not list is None" if votes is None else ""
         raise UserError(
-            f"{type(self).__name__}.votes returned {returned}: with per_query_head = {self.per_query_head} it must be "
-            f"a floating-point tensor [{heads}, n], here {[number, layer.n]}{hint}"
+            f"{type(self).__name__}.votes returned {_described(votes)}: with per_query_head = {self.per_query_head} it "
+            f"must be a floating-point tensor [{heads}, n], here {[number, layer.n]}{hint}"
         )
 
     def least(self, layer: LayerState) -> int:
@@ -91,6 +90,17 @@ class Scoring(Stated, ABC):
     def smooth(self, votes: Tensor) -> Tensor:
         """Smooth votes [heads, n - protected], for example by pooling, after each group was reduced to one head."""
         return votes
+
+    def smoothed(self, votes: Tensor) -> Tensor:
+        """`smooth`. Raises UserError for anything but a score of each token, without a wait for the device: scores of
+        fewer or more tokens, as pooling without padding gives, would be those of other tokens."""
+        scores: object = self.smooth(votes)
+        if isinstance(scores, Tensor) and scores.is_floating_point() and scores.shape == votes.shape:
+            return scores
+        raise UserError(
+            f"{type(self).__name__}.smooth returned {_described(scores)} for votes {[*votes.shape]}: it must be a "
+            "floating-point tensor of the same shape"
+        )
 
     def order(
         self, order: Tensor, scores: Tensor, counts: int | Tensor, window: int, sure: int, layer: LayerState
@@ -128,3 +138,8 @@ class Scoring(Stated, ABC):
                 raise UserError(f"{type(self).__name__} protects every token of any budget, so none is left to choose")
             budget = protected + 1
         return budget
+
+
+def _described(value: object) -> str:
+    """What a scoring returned, for an error: of a tensor dtype and shape."""
+    return f"{value.dtype} {[*value.shape]}" if isinstance(value, Tensor) else repr(value)

@@ -40,4 +40,4 @@ class OverScoring(Scoring):
         return self.base.queries(layer)
 
     def smooth(self, votes: Tensor) -> Tensor:
-        return self.base.smooth(votes)
+        return self.base.smoothed(votes)
