@@ -120,8 +120,8 @@ class Sample:
             raise ValueError(f"sample {self.id!r}: the model's own answer before a turn needs its max_new_tokens")
 
     def _check_types(self) -> None:
-        """Raise ValueError for values of other types, of which some would be scored: a text in the place of `answers` is
-        a list of its characters."""
+        """Raise ValueError for values of other types, of which some would be scored: a text as `answers` would be
+        read as a list of its characters."""
         for name in ("prompt", "question", "prefix", "continuation"):
             if not isinstance(value := getattr(self, name), str):
                 raise ValueError(f"sample {self.id!r}: {name}={value!r} must be a text")

@@ -1,5 +1,7 @@
 """What a benchmark of one's own returns, as the records of a run have it."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -49,3 +51,25 @@ def test_scores_that_no_table_could_show_are_one_line(value, said):
 
 def test_a_sample_without_answers_has_no_scores():
     assert scores({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("answers", "1234", "answers='1234' must be a tuple of texts, of one as (text,)"),
+        ("answers", None, "answers=None must be a tuple of texts"),
+        ("answers", (1234,), "answers=(1234,) must be a tuple of texts"),
+        ("max_new_tokens", 0, "max_new_tokens=0 must be an integer of at least 1"),
+        ("max_new_tokens", -3, "max_new_tokens=-3 must be an integer of at least 1"),
+        ("max_new_tokens", 4.5, "max_new_tokens=4.5 must be an integer of at least 1"),
+        ("max_new_tokens", "8", "max_new_tokens='8' must be an integer of at least 1"),
+        ("prompt", None, "prompt=None must be a text"),
+        ("question", None, "question=None must be a text"),
+        ("prefix", None, "prefix=None must be a text"),
+        ("meta", None, "meta=None must be a dict"),
+    ],
+)
+def test_a_field_of_another_type_is_refused_where_the_sample_is_made(field, value, said):
+    given = {"id": "a", "prompt": "What is the code?", "answers": ("1234",), "max_new_tokens": 8}
+    with pytest.raises(ValueError, match=f"^sample 'a': {re.escape(said)}"):
+        Sample(**{**given, field: value})
