@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 
 from kvbench.benchmarks import Sample
 from kvbench.engines.base import ROUNDING, CannotAnswer, Completion, Message, Question, Scored, Session
+from kvbench.errors import UserError
 from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.prompts import tokenise
 from kvbench.models import TextModel
@@ -43,10 +45,22 @@ def messages_of(sample: Sample) -> list[Message]:
 
 def check_answer(question: Question, completion: Completion, reader: TextModel, chats: bool) -> None:
     """Raise CannotAnswer for an answer that is not whole, or one to other tokens than kvbench sent; chats: a chat's
-    template is the server's, so its tokens differ."""
+    template is the server's, so its tokens differ. Raises UserError for another object than a completion."""
+    check_form(completion)
     if not chats:
         check_count(question, completion)
     check_whole(question, completion, reader)
+
+
+def check_form(completion: object) -> None:
+    """Raise UserError for anything but a completion with a text, and token ids if it has tokens."""
+    if not isinstance(completion, Completion):
+        raise UserError(f"Session.complete returned {completion!r}: it must be a Completion")
+    text, tokens = cast(object, completion.text), completion.tokens
+    if not isinstance(text, str):
+        raise UserError(f"Session.complete returned a Completion with text={text!r}: it must be a text")
+    if tokens is not None and not (isinstance(tokens, list | tuple) and all(type(token) is int for token in tokens)):
+        raise UserError(f"Session.complete returned a Completion with tokens={tokens!r}: a list of integers is needed")
 
 
 def asked_again(session: Session, question: Question, reader: TextModel, chats: bool) -> str:

@@ -64,6 +64,9 @@ def engine_settings(node: Mapping[str, Any], find: Find = imported) -> list[Engi
         EngineSetting(build({**combination, "label": name}, "engine", Engine, find))
         for combination, name in zip(combinations, names, strict=True)
     ]
+    for engine in (setting.engine for setting in settings):
+        if engine.label is None:
+            raise UserError(f"{type(engine).__name__} has no label when it is built: it must give itself a name")
     seen: set[str] = set()
     for setting in settings:
         if (method := setting.label.partition(" ")[0]) in choices("method"):

@@ -20,7 +20,7 @@ from kvbench.evaluation.record import ModelRun, Run
 from kvbench.methods.full import FullKV
 from kvbench.models import LoadedModel
 from kvbench.prefill import FullPrefill, LayerState, Needs, prefill
-from kvbench.probes.base import Observation
+from kvbench.probes.base import Observation, Probe
 from kvbench.records.schema import build
 from kvbench.records.store import Store
 from kvbench.utils.signals import unbroken
@@ -98,12 +98,20 @@ def observe(model: PreTrainedModel, ids: Tensor, prompt: int, observations: Sequ
         for observation, layers, by_layer in zip(observations, layers_observed, values, strict=True):
             if number in layers:
                 probe = observation.probe
-                by_layer[number] = rounded(probe.observe(layer.requested(probe.needs), prompt))
+                by_layer[number] = rounded(checked_values(probe, probe.observe(layer.requested(probe.needs), prompt)))
         number += 1
 
     needs = reduce(or_, (observation.probe.needs for observation in observations), Needs())
     prefill(model, ids, needs, observe_layer)
     return [[by_layer[layer] for layer in layers] for layers, by_layer in zip(layers_observed, values, strict=True)]
+
+
+def checked_values(probe: Probe, values: object) -> Tensor:
+    """What a probe observed. Raises UserError for anything but a tensor with an axis."""
+    if isinstance(values, Tensor) and values.dim():
+        return values
+    returned = f"a number, {values.item():g}" if isinstance(values, Tensor) else repr(values)
+    raise UserError(f"{type(probe).__name__}.observe returned {returned}: it must be a tensor with axes {probe.axes!r}")
 
 
 def layers_of(observation: Observation, count: int) -> list[int]:

@@ -1,10 +1,22 @@
 """Where kvbench's rules end an engine's answer."""
 
+import re
+
 import pytest
 
 from kvbench.benchmarks import Sample, Turn
 from kvbench.engines.base import CannotAnswer, Completion, Question, Scored
-from kvbench.engines.questions import check_count, check_scored, check_whole, ended, ended_text, question, until_stop
+from kvbench.engines.questions import (
+    check_count,
+    check_form,
+    check_scored,
+    check_whole,
+    ended,
+    ended_text,
+    question,
+    until_stop,
+)
+from kvbench.errors import UserError
 from kvbench.evaluation.prompts import tokenise
 
 
@@ -81,3 +93,17 @@ def test_a_question_has_the_tokens_of_the_prompt_and_later_turns(embedded):
     assert made.ids == [*prompt.context.tolist(), *prompt.question.tolist()]
     assert embedded.tokenizer(made.text, add_special_tokens=False)["input_ids"] == made.ids
     assert made.stops == embedded.stop_tokens and made.max_new_tokens == 6 and not made.newline
+
+
+@pytest.mark.parametrize(
+    ("completion", "said"),
+    [
+        (None, "None: it must be a Completion"),
+        ("Paris", "'Paris': it must be a Completion"),
+        (Completion(b"Paris"), "a Completion with text=b'Paris': it must be a text"),
+        (Completion("Paris", tokens=["1"]), "a Completion with tokens=['1']: a list of integers is needed"),
+    ],
+)
+def test_what_a_session_of_a_users_returns_is_one_line(completion, said):
+    with pytest.raises(UserError, match=re.escape(f"Session.complete returned {said}")):
+        check_form(completion)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from kvbench import probes
 from kvbench.benchmarks.base import Sample
 from kvbench.errors import UserError
 from kvbench.evaluation import probes as evaluation
-from kvbench.evaluation.probes import greedy_answer, observe, rounded
+from kvbench.evaluation.probes import checked_values, greedy_answer, observe, rounded
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import Run
 from kvbench.models import LoadedModel, ModelSpec
@@ -227,3 +228,12 @@ def test_a_changed_probe_is_told_in_the_caption():
     assert "SimLayerKV Figure 4" in told and "smollm2-135m in place of llama3-8b" in told
     assert "lazy_tokens.window 128" in told
     assert "changed" not in title(load("simlayerkv_fig4"))
+
+
+@pytest.mark.parametrize(("values", "said"), [(None, "None"), (1.5, "1.5"), (torch.tensor(2.0), "a number, 2")])
+def test_a_probe_without_a_tensor_of_values_is_one_line(values, said):
+    probe = SimpleNamespace(axes="heads")
+    with pytest.raises(
+        UserError, match=f"^SimpleNamespace.observe returned {said}: it must be a tensor with axes 'heads'"
+    ):
+        checked_values(probe, values)

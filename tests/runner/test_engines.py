@@ -4,10 +4,12 @@ import pytest
 
 from kvbench.benchmarks import Sample, Sampling, Turn
 from kvbench.engines import LlamaCpp, OpenAI
-from kvbench.engines.settings import EngineSetting
+from kvbench.engines.settings import EngineSetting, engine_settings
 from kvbench.errors import UserError
 from kvbench.runner.engines import check_conversations
 from kvbench.runner.request import build_request
+from kvbench.utils.checked import checked
+from tests.plugin_example.kvbench_example.parrot import Parrot
 from tests.support.command import kvbench
 from tests.support.runs import compose
 
@@ -47,3 +49,16 @@ def test_samples_that_an_engine_does_not_answer_are_refused():
 def test_a_frontier_has_no_engines(capsys):
     assert kvbench("frontier", "engine=llama_cpp") == 2
     assert "leave out engine=" in capsys.readouterr().err
+
+
+@checked(prefix="engine.")
+class Nameless(Parrot):
+    """An engine of a user's that does not name itself."""
+
+    def __post_init__(self):
+        pass
+
+
+def test_an_engine_without_a_label_is_one_line():
+    with pytest.raises(UserError, match=r"^Nameless has no label when it is built: it must give itself a name"):
+        engine_settings({"_target_": f"{__name__}.Nameless", "characters": 4})
