@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from kvbench.ops.window_moments import window_moments
+from kvbench.prefill import state
 from tests.reference.dense_probabilities import dense_probabilities
 from tests.support.tiny import random_layer
 
@@ -22,10 +23,13 @@ def test_the_moments_are_those_of_the_dense_weights(dtype, w):
     assert_close(moments.entropy.double(), -(earlier * (earlier + 1e-300).log()).sum((1, 2)), atol=1e-5, rtol=1e-5)
 
 
-def test_a_layer_computes_them_from_exactly_the_last_queries_and_once():
-    layer = random_layer(n=40, window=16)
+def test_a_layer_computes_them_from_exactly_the_last_queries_and_once(monkeypatch):
+    layer, computed = random_layer(n=40, window=16), []
+    monkeypatch.setattr(state, "window_moments", lambda *given: computed.append(given) or window_moments(*given))
     moments = layer.window_moments(8)
     expected = window_moments(layer.queries[:, -8:], layer.keys, layer.scaling)
     assert all(torch.equal(a, b) for a, b in zip(moments, expected, strict=True))
-    assert layer.window_moments(8) is moments and layer.window_moments(4) is not moments
     assert_close(moments.mean * 8, layer.window_votes(8), atol=1e-6, rtol=1e-5)
+    moments.mean.zero_()  # a copy
+    assert torch.equal(layer.window_moments(8).mean, expected.mean) and len(computed) == 1
+    assert not torch.equal(layer.window_moments(4).mean, expected.mean) and len(computed) == 2
