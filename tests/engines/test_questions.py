@@ -7,6 +7,7 @@ import pytest
 from kvbench.benchmarks import Sample, Turn
 from kvbench.engines.base import CannotAnswer, Completion, Question, Scored
 from kvbench.engines.questions import (
+    check_answer,
     check_count,
     check_form,
     check_scored,
@@ -104,6 +105,9 @@ def test_a_question_has_the_tokens_of_the_prompt_and_later_turns(embedded):
         (Completion("Paris", tokens=["1"]), "a Completion with tokens=['1']: a list of integers is needed"),
     ],
 )
-def test_what_a_session_of_a_users_returns_is_one_line(completion, said):
-    with pytest.raises(UserError, match=re.escape(f"Session.complete returned {said}")):
+def test_what_a_session_of_a_users_returns_is_one_line(completion, said, embedded):
+    line = re.escape(f"Session.complete returned {said}")
+    with pytest.raises(UserError, match=line):
         check_form(completion)
+    with pytest.raises(UserError, match=line):
+        check_answer(asked(), completion, embedded, chats=False)

@@ -237,3 +237,13 @@ def test_a_probe_without_a_tensor_of_values_is_one_line(values, said):
         UserError, match=f"^SimpleNamespace.observe returned {said}: it must be a tensor with axes 'heads'"
     ):
         checked_values(probe, values)
+
+
+class NoValues(probes.AttentionMap):
+    def observe(self, layer, prompt):
+        return None
+
+
+def test_a_pass_of_a_probe_without_values_is_one_line():
+    with pytest.raises(UserError, match=r"^NoValues.observe returned None"):
+        observe(tiny_model(), prompt(N), N, [Observation("p", NoValues(), "{}")])

@@ -15,7 +15,7 @@ from kvbench.records import load
 from tests.evaluation.test_prompts import sample
 from tests.support.config import method
 from tests.support.given import Given
-from tests.support.runs import arguments, compose, reported
+from tests.support.runs import arguments, compose, reported, run
 from tests.support.tiny import prompt, tiny_model
 
 
@@ -38,6 +38,16 @@ def test_a_prompt_of_one_token_leaves_nothing_to_compress_and_is_refused_before_
     assert len(tokenise(embedded, one, "visible").context) == 1
     with pytest.raises(UserError, match="sample 'a' has a prompt of one token, which first_token=compressed reads"):
         check_samples(embedded, Unlimited([one]), [one], "visible", first_token="compressed")
+
+
+@pytest.mark.heavy
+def test_a_run_refuses_it_before_it_makes_records(tiny_folder, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"context": "a", "answers": ["x"]}\n')
+    rows = ["benchmark=jsonl", f"benchmark.path={tmp_path}/rows.jsonl", "benchmark.chat=false", "method=full"]
+    given = [f"model.path={tiny_folder}", "model.shape=null", "model.max_length=400", f"output_dir={tmp_path}/runs"]
+    with pytest.raises(UserError, match=r"rows.jsonl, row 1: sample '1' has a prompt of one token"):
+        run(*given, *rows, "first_token=compressed")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_text_without_tokens_is_refused(embedded):
