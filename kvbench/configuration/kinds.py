@@ -32,11 +32,9 @@ def at_least(least: int, null: bool = False, most: int | None = None) -> Callabl
     def number(value: object) -> int | None:
         if value is None and null:
             return None
-        if (
-            not isinstance(value, int)
-            or isinstance(value, bool)
-            or not least <= value <= (value if most is None else most)
-        ):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(allowed)
+        if most is not None and value > most:
             raise ValueError(allowed)
         return value
 

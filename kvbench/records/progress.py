@@ -141,11 +141,16 @@ def requests(attempts: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """
     groups: dict[Request, list[dict[str, Any]]] = {}
     for attempt in attempts:
-        config = recorded(attempt)
-        key = Request(frozenset(attempt["requested"]), config.limit, config.shards)
+        key = request_of(attempt)
         groups[key] = [*groups.pop(key, []), attempt]  # to the end: requests are in the order of their last attempts
     order = list(groups)
     return [groups[key] for i, key in enumerate(order) if not any(covers(later, key) for later in order[i + 1 :])]
+
+
+def request_of(manifest: Mapping[str, Any]) -> Request:
+    """The request of a run, of no settings where its manifest does not say them."""
+    config = recorded(manifest)
+    return Request(frozenset(manifest.get("requested") or []), config.limit, config.shards)
 
 
 def covers(other: Request, request: Request) -> bool:

@@ -9,7 +9,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.prefill_passes import SharedPass
 from kvbench.methods import RKV, Eviction, Scoring, WindowAttention
 from kvbench.methods.storage.by_head import one_head
-from kvbench.prefill import Blocks, FullPrefill, LayerState, Needs, Reconstruction
+from kvbench.prefill import Blocks, FullPrefill, LayerState, Needs, Reconstruction, state
 from tests.support.tiny import prompt, random_layer, tiny_model
 
 MODEL = tiny_model()
@@ -47,12 +47,16 @@ def test_a_changed_copy_of_a_layer_remembers_nothing():
     assert torch.equal(layer.window_votes(8), votes[0]) and torch.equal(layer.window_moments(8).mean, votes[1].mean)
 
 
-def test_votes_that_a_scorer_writes_are_its_own():
-    layer = random_layer(4, 2, 20, 8)
+def test_votes_that_a_scorer_writes_are_its_own_and_computed_once_for_all(monkeypatch):
+    layer, computed = random_layer(4, 2, 20, 8), []
+    for name in ("column_sums", "window_moments"):
+        compute = getattr(state, name)
+        monkeypatch.setattr(state, name, lambda *given, f=compute: computed.append(given) or f(*given))
     votes, mean = layer.window_votes(8).clone(), layer.window_moments(8).mean.clone()
     layer.window_votes(8)[:, :4] = float("inf")
     layer.window_moments(8).mean.zero_()
     assert torch.equal(layer.window_votes(8), votes) and torch.equal(layer.window_moments(8).mean, mean)
+    assert len(computed) == 2
 
 
 def test_redundancy_is_computed_once_for_all_ratios(monkeypatch):

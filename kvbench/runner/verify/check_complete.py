@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvbench.records.identity import setting_hash
-from kvbench.records.progress import Request, covers
+from kvbench.records.progress import Request, covers, request_of
 from kvbench.records.recorded_configuration import recorded
 from kvbench.runner.verify.folder import Folder
 from kvbench.runner.verify.verdict import Check, judged
@@ -63,23 +63,15 @@ def complete(folder: Folder) -> Check:
     return judged(NAME, "records against requested settings and samples", wrong, missing)
 
 
-def request_of(manifest: Mapping[str, Any]) -> Request:
-    config = recorded(manifest)
-    return Request(frozenset(manifest.get("requested") or []), config.limit, config.shards)
-
-
 def _went_on(manifest: Mapping[str, Any], folder: Folder) -> bool:
     """Whether another run finished what this one requested, or more: in one piece, or the same shard."""
-    config, request = recorded(manifest), request_of(manifest)
-    finished = [other for other in folder.manifests.values() if other.get("status") == "finished"]
-    return any(
-        covers(request_of(other), request)
-        and (
-            recorded(other).shards == 1
-            or (recorded(other).shards, recorded(other).shard) == (config.shards, config.shard)
-        )
-        for other in finished
-    )
+    shard, request = recorded(manifest).shard, request_of(manifest)
+    for other in folder.manifests.values():
+        if other.get("status") == "finished" and covers(larger := request_of(other), request):
+            same_shard = larger.shards == request.shards and recorded(other).shard == shard
+            if larger.shards == 1 or same_shard:
+                return True
+    return False
 
 
 def _uneven(folder: Folder, samples: dict[str, set[str]], stopped: bool) -> list[str]:
