@@ -22,7 +22,7 @@ from kvbench.prefill import FullPrefill
 from tests.support.every_method import HEAD_DIM, LAYERS, setting
 from tests.support.hybrids import hybrid_model
 from tests.support.replay import Allocations, Recorded
-from tests.support.representatives import KINDS
+from tests.support.representatives import KINDS, every_third
 from tests.support.tiny import prompt, tiny_model
 
 pytestmark = pytest.mark.heavy
@@ -107,7 +107,7 @@ def test_repeated_steps_decode_the_tokens_of_eager_ones_and_read_nothing(names, 
     ]
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", every_third(KINDS))
 def test_each_cache_is_repeated_or_launched_by_python_and_decodes_the_same_tokens(name, monkeypatch):
     """Of what a step allocates nothing outlives it, unless Python makes tables or room in it.
 

@@ -23,7 +23,7 @@ from kvbench.probes import build_probes
 from tests.support.config import NAMES, method_configs
 from tests.support.every_method import HEAD_DIM, LAYERS, small
 from tests.support.fake_devices import FakeDevices, device_of, layer_devices, place
-from tests.support.representatives import KINDS, REPRESENTATIVES
+from tests.support.representatives import KINDS, REPRESENTATIVES, nightly
 from tests.support.tiny import prompt, tiny_model
 
 pytestmark = pytest.mark.heavy
@@ -99,9 +99,9 @@ def outcome(name: str, gpus: int) -> tuple[list, list]:
 @pytest.mark.parametrize(
     ("name", "gpus"),
     [
-        *((name, 2) for name in (*KINDS, *VARIANTS)),
+        *((name, 2) for name in (*KINDS[::3], *VARIANTS)),
         *((name, 1) for name in KINDS[::4]),
-        *(pytest.param(name, 2, marks=pytest.mark.slow) for name in REPRESENTATIVES if name not in KINDS),
+        *(nightly((name, 2)) for name in REPRESENTATIVES if name not in KINDS[::3]),
     ],
 )
 def test_a_method_decodes_on_gpus_what_it_decodes_on_a_cpu(name, gpus):

@@ -15,7 +15,7 @@ from tests.support import launch_counts as count
 from tests.support.every_method import setting
 from tests.support.fake_devices import FakeDevices
 from tests.support.launches import Counts
-from tests.support.representatives import KINDS, REPRESENTATIVES
+from tests.support.representatives import KINDS, REPRESENTATIVES, by_kind
 
 N, BATCH_N, RATIO = 160, 512, 0.3
 TOKENS = 1  # counted, after two that may set things up
@@ -55,7 +55,7 @@ def test_decoding_waits_once_in_eight_tokens_and_uploads_nothing(stop):
     assert (steps.waits, steps.uploads) == (2, 0), steps.names
 
 
-@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("name", by_kind(COUNTED))
 def test_compression_waits_at_most_once_a_layer(name):
     one = setting(name, ratio=RATIO)
     counts = count.per_layer(lambda model: count.compression_counts(one, model, N), name)

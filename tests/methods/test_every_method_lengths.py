@@ -21,7 +21,7 @@ from tests.support.every_method import (
     state,
     steps,
 )
-from tests.support.representatives import REPRESENTATIVES, by_kind
+from tests.support.representatives import REPRESENTATIVES, every_third
 
 pytestmark = pytest.mark.heavy
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.heavy
 EDGES = [1, 2, 4, 5, 8, 9, 24, 25, 28, 29, 32, 33, 40, 41, 65, 73]
 
 
-@pytest.mark.parametrize("name", REPRESENTATIVES)
+@pytest.mark.parametrize("name", every_third(REPRESENTATIVES))
 def test_no_length_of_a_prompt_is_too_short_or_odd(name):
     one = setting(name, budget=40)
     for n in EDGES:
@@ -52,7 +52,7 @@ def test_a_pruned_pass_takes_every_length_too(name):
         assert len(generate(model(), compressed.caches, compressed.logits, 4, frozenset()).tokens) == 4
 
 
-@pytest.mark.parametrize("name", by_kind())
+@pytest.mark.parametrize("name", every_third(REPRESENTATIVES))
 def test_as_shipped_around_published_windows(name):
     """1024 recent tokens, with and without 4 sinks and the decoded token."""
     one = setting(name, 0.2, shipped=True)

@@ -41,6 +41,7 @@ from kvbench.methods.base.method import Method
 from kvbench.methods.selection import Selection
 from tests.support.config import NAMES, quantising
 from tests.support.every_method import LAYERS, N, model, pass_of, setting, state, steps
+from tests.support.representatives import nightly
 from tests.support.tiny import prompt
 
 pytestmark = pytest.mark.heavy
@@ -124,10 +125,18 @@ def copies(one: Setting) -> Iterable[list[LayerCache]]:
     return source.compress(one.method, budget).copies(3)
 
 
-def pairs() -> list[tuple[str, str]]:
-    """An eviction and a format: each format with an eviction of each layout, each eviction with each kind of format."""
-    every = [(names[number % 2], form) for names in LAYOUTS for number, form in enumerate(FORMATS)]
-    return list(dict.fromkeys(every + [(name, form) for name in evictions() for form in KINDS]))
+def pairs() -> list:
+    """An eviction and a format, as parameters: each format with an eviction of each layout, each eviction with each
+    kind of format; daily each format with one layout and each eviction with one kind, the others nightly."""
+    every = {
+        (names[number % 2], form): (number + place) % 2 == 0
+        for place, names in enumerate(LAYOUTS)
+        for number, form in enumerate(FORMATS)
+    }
+    for number, name in enumerate(evictions()):
+        for place, form in enumerate(KINDS):
+            every.setdefault((name, form), (number + place) % 2 == 0)
+    return [pair if daily else nightly(pair) for pair, daily in every.items()]
 
 
 def assert_near(found: Tensor, expected: Tensor) -> None:

@@ -32,7 +32,16 @@ def by_kind(names: Iterable[str] = REPRESENTATIVES) -> list:
 
     What each method computes is held daily by tests/test_golden.py and by its own tests.
     """
-    return [name if name in KINDS else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    return [name if name in KINDS else nightly(name) for name in names]
+
+
+def every_third(cases: Iterable) -> list:
+    """A third of a test's cases daily, the others nightly: for tests in which those run no line that no other runs."""
+    return [case if place % 3 == 0 else nightly(case) for place, case in enumerate(cases)]
+
+
+def nightly(case):
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
 
 
 def caches_of(name: str) -> tuple[str, ...]:
