@@ -1,12 +1,13 @@
 """Whether the samples are the benchmark's, none that was requested is missing, and records repeat them exactly."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from kvbench.benchmarks import Sample
 from kvbench.records.pack import sample_hashes, sha256_of
+from kvbench.records.progress import Request, request_of
 from kvbench.records.recorded_configuration import recorded
 from kvbench.records.samples import row_of
 from kvbench.runner.shards import first_of_each_task
@@ -97,13 +98,19 @@ def _against_rows(folder: Folder) -> list[str]:
 
 def _chosen(folder: Folder, samples: Sequence[Sample]) -> list[str]:
     """Samples that are not among the first `limit` of each task, or are missing from them."""
-    runs = [recorded(manifest) for manifest in folder.manifests.values()]
-    requested = {sample.id for limit in {run.limit for run in runs} for sample in first_of_each_task(samples, limit)}
+    finished: defaultdict[Request, set[int]] = defaultdict(set)  # shards of each request
+    for manifest in folder.manifests.values():
+        shards = finished[request_of(manifest)]
+        if manifest.get("status") == "finished":
+            shards.add(recorded(manifest).shard)
+    requested = _first(samples, finished)
+    due = _first(samples, (request for request, shards in finished.items() if len(shards) == request.shards))
     covered = {record["sample"] for record in folder.records}
-    finished = any(manifest.get("status") == "finished" for manifest in folder.manifests.values())
-    splits = Counter(shards for shards, _ in {(run.shards, run.shard) for run in runs})
-    all_shards = all(present == shards for shards, present in splits.items())
     wrong = [f"sample {name!r} is not among the first that the run requested" for name in sorted(covered - requested)]
-    if finished and all_shards:
-        wrong += [f"sample {name!r} of the benchmark was left out" for name in sorted(requested - covered)]
-    return wrong
+    return wrong + [f"sample {name!r} of the benchmark was left out" for name in sorted(due - covered)]
+
+
+def _first(samples: Sequence[Sample], requests: Iterable[Request]) -> set[str]:
+    """The names of the samples that any of the requests wants."""
+    limits = {request.limit for request in requests}
+    return {sample.id for limit in limits for sample in first_of_each_task(samples, limit)}

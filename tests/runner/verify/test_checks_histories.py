@@ -8,7 +8,9 @@ from typing import Any
 from kvbench.records.store import RECORDS
 from kvbench.runner.verify.check_complete import complete
 from kvbench.runner.verify.check_runs import runs_agree
+from kvbench.runner.verify.check_samples import samples_fit
 from kvbench.runner.verify.folder import read
+from kvbench.runner.verify.materials import materials
 from kvbench.runner.verify.verdict import Verdict
 from tests.support.runs import arguments, run
 
@@ -42,6 +44,24 @@ def test_a_run_that_was_stopped_is_complete_once_a_larger_one_has_finished(tiny_
     assert check.verdict is Verdict.UNPROVEN and "did not finish (stopped by SIGINT)" in check.notes[0]
     made(tiny_folder, tmp_path, ("method=[full,snapkv,h2o]",))
     assert complete(read(folder)).verdict is Verdict.PLAUSIBLE
+
+
+def test_samples_that_a_run_has_begun_and_not_made_are_not_left_out_of_those_that_another_finished(
+    tiny_folder, tmp_path
+):
+    folder = made(tiny_folder, tmp_path, ("limit=1",))
+    finished, few = {*(folder / "manifests").iterdir()}, (folder / RECORDS).read_bytes()
+    made(tiny_folder, tmp_path, ())
+    (begun,) = {*(folder / "manifests").iterdir()} - finished
+    ended = begun.read_text(encoding="utf-8")
+    (folder / RECORDS).write_bytes(few)  # of the second run, which is killed before its first record
+    begun.write_text(ended.replace('"finished"', '"running"'), encoding="utf-8")
+    manifest = next(iter(read(folder).manifests.values()))
+    made_here = materials(manifest, {"model.path": str(tiny_folder)})
+    assert made_here.samples and samples_fit(read(folder), made_here).verdict is Verdict.PROVEN
+    begun.write_text(ended, encoding="utf-8")
+    check = samples_fit(read(folder), made_here)
+    assert check.verdict is Verdict.WRONG and "of the benchmark was left out" in check.notes[0]
 
 
 def test_records_that_were_damaged_and_made_again_are_unproven_and_not_wrong(tiny_folder, tmp_path):
