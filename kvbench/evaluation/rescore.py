@@ -42,6 +42,8 @@ class Scored:
     scores: Mapping[str, float]
     stored: Mapping[str, float] | None = None  # the scores in a record
     parameters: str = "{}"  # a record's, as JSON: several sets of them may have one setting's name
+    ratio: float | None = None  # a record's, as its budget: two of them may have one name
+    budget: int | None = None
 
     @property
     def row(self) -> Row:
@@ -142,7 +144,8 @@ def _from_record(record: Mapping[str, Any]) -> Scored:
     scores = {"score": score(task, prediction, answers, record.get("all_classes"))}
     scores |= companions(task, prediction, answers)
     about = record["setting"], task, record.get("bucket"), record["sample"]
-    return Scored(*about, scores, record["scores"], str(record.get("parameters", "{}")))
+    of_setting = str(record.get("parameters", "{}")), record.get("ratio"), record.get("budget")
+    return Scored(*about, scores, record["scores"], *of_setting)
 
 
 def official_means(scored: Sequence[Scored]) -> dict[Row, float]:

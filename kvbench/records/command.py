@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from kvbench.errors import on_disk
-from kvbench.records.consistency import CELL, SETTING, TABLE, Finding, by_data, check, tables_of
+from kvbench.records.consistency import BESIDE_NAME, CELL, TABLE, Finding, by_data, check, of_setting, tables_of
 from kvbench.records.copies import set_copies_aside
 from kvbench.records.export import write_csv, write_parquet
 from kvbench.records.load import files, gather, refuse
@@ -96,7 +96,7 @@ def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[F
     outcomes = f": {', '.join(f'{n} {status}' for status, n in runs.items())}" if runs else ""
     print_line(f"{'records':<10} {len(records):,} in {count(len(paths), 'file')} of {count(len(folders), 'folder')}")
     print_line(f"{'runs':<10} {runs.total()}{outcomes}")
-    if {*CELL} <= {*records}:
+    if {*CELL} - {*BESIDE_NAME} <= {*records}:
         out.print(tables(records))
     for finding in findings:
         print_line(f"{finding.kind:<9}{'!' if finding.wrong else ' '} {finding.message}")
@@ -135,7 +135,8 @@ def tables(records: pd.DataFrame) -> Table:
     for name in ("samples", "settings", "records", "missing"):
         table.add_column(name, justify="right", no_wrap=True)
     for rows in (part for group in tables_of(records) for part in by_data(group)):
-        samples, settings = rows["sample"].nunique(), len(rows.drop_duplicates(SETTING))
-        missing = samples * settings - len(rows.drop_duplicates(["sample", *SETTING]))
+        setting = of_setting(rows)
+        samples, settings = rows["sample"].nunique(), len(rows.drop_duplicates(setting))
+        missing = samples * settings - len(rows.drop_duplicates(["sample", *setting]))
         table.add_row(*map(str, rows[TABLE].iloc[0]), *(f"{n:,}" for n in (samples, settings, len(rows), missing)))
     return table

@@ -16,8 +16,9 @@ from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.text import count, short_hashes
 
 # Rows of one cell of a table agree in CELL, rows of one table in TABLE, and rows of one setting in SETTING: a name may
-# have several sets of parameters, and tables then have a row for each.
-SETTING = ["setting", "parameters"]
+# have several sets of parameters, or a ratio of 1 and a budget of 1, and tables then have a row for each.
+BESIDE_NAME = ["parameters", "ratio", "budget"]
+SETTING = ["setting", *BESIDE_NAME]
 CELL = ["benchmark", "model", "question", "sample", *SETTING]
 TABLE = CELL[:3]
 
@@ -45,12 +46,12 @@ def check(records: pd.DataFrame) -> list[Finding]:
     """Conflicts and mixtures of provenance in a frame of `load`, or in any part of it.
 
     data: samples of several data sets have the same names, which is only noted: each set is a separate table.
-    settings: several settings have the same name, which is only noted: tables tell them apart by their parameters.
+    settings: several settings have the same name, which is only noted: tables tell them apart by BESIDE_NAME.
     conflict: cells with several rows, and the columns in which they differ; an average would count them as samples.
     mixed: a table whose cells come from different weights, chat templates, dtypes, devices or protocols of the first
     token, which is wrong, or from different code or machines, which is only noted.
     """
-    if records.empty or not {*CELL} - {"question", "parameters"} <= {*records}:
+    if records.empty or not {*CELL} - {"question", *BESIDE_NAME} <= {*records}:
         return []
     findings = []
     for rows in tables_of(records):
@@ -95,7 +96,7 @@ def _check_table(rows: pd.DataFrame) -> list[Finding]:
 
 def conflicts(rows: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
     """The rows of a table whose cell has several, grouped by the columns in which they differ."""
-    cells = [name for name in ("sample", *SETTING) if name in rows]
+    cells = ["sample", *of_setting(rows)]
     rows = rows[rows.duplicated(cells, keep=False)]
     if rows.empty:
         return
@@ -111,9 +112,13 @@ def conflicts(rows: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], pd.DataFram
 
 def alike(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of a table under a name that several of its settings have."""
-    if "parameters" not in rows:
-        return rows[:0]
-    return rows[rows.groupby("setting")["parameters"].transform("nunique") > 1]
+    settings = rows[of_setting(rows)].drop_duplicates()["setting"]
+    return rows[rows["setting"].isin(settings[settings.duplicated()])]
+
+
+def of_setting(rows: pd.DataFrame) -> list[str]:
+    """The columns that tell settings apart; records of engines, probes or earlier versions may lack some."""
+    return [name for name in SETTING if name in rows]
 
 
 def _several(rows: pd.DataFrame, sets: int) -> str:
@@ -124,7 +129,8 @@ def _several(rows: pd.DataFrame, sets: int) -> str:
 def _named_alike(rows: pd.DataFrame) -> str:
     names = list(rows["setting"].unique())
     example = "" if len(names) == 1 else f" and {count(len(names) - 1, 'more name')}"
-    differ = _described(rows[rows["setting"] == names[0]], ["parameters"])
+    first = rows[rows["setting"] == names[0]]
+    differ = _described(first, [name for name in of_setting(rows) if first[name].nunique(dropna=False) > 1])
     return (
         f"{_table(rows)}: several settings are named {names[0]!r}{example}; they differ in {differ}: tables give each "
         "a row, and a mean over the name alone would mix them"
@@ -132,7 +138,7 @@ def _named_alike(rows: pd.DataFrame) -> str:
 
 
 def _conflict(rows: pd.DataFrame, differing: Sequence[str]) -> str:
-    cells = count(len(rows.drop_duplicates([name for name in ("sample", *SETTING) if name in rows])), "cell")
+    cells = count(len(rows.drop_duplicates(["sample", *of_setting(rows)])), "cell")
     first = rows.iloc[0]
     what = _described(rows, differing) or "nothing that the manifests hold"
     return (
@@ -221,7 +227,8 @@ def _values(column: pd.Series) -> str:
     values = list(column.unique())
     if column.name == "parameters" and all(isinstance(value, str) for value in values):
         return _parameters([json.loads(value) for value in values])
-    texts = ["unknown" if pd.isna(value) else short_hashes(str(value)) for value in values]
+    absent = "none" if column.name in BESIDE_NAME else "unknown"
+    texts = [absent if pd.isna(value) else short_hashes(str(value)) for value in values]
     return " | ".join(texts[:VALUES]) + (f" and {len(texts) - VALUES} more" if len(texts) > VALUES else "")
 
 

@@ -82,6 +82,6 @@ def labelled(scored: "Sequence[Scored]") -> "list[Scored]":
     """The predictions under labels of their settings, as a run's own tables have them."""
     from kvbench.report.page.labels import Variant, labels_of
 
-    variants = [Variant(prediction.setting, prediction.parameters) for prediction in scored]
+    variants = [Variant.of(vars(prediction)) for prediction in scored]
     labels = labels_of(variants)
     return [replace(prediction, setting=labels[variant]) for prediction, variant in zip(scored, variants, strict=True)]

@@ -1,4 +1,5 @@
-"""Labels of settings, distinct where records of one folder share a name but differ in a method's parameters."""
+"""Labels of settings, distinct where records of one folder share a name but differ in a method's parameters, or in what
+was requested: a ratio of 1 and a budget of 1 token have one name."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +14,15 @@ _FULL_PARAMETERS = json.dumps({"_target_": FULL_CLASSES.method, "storage": {"_ta
 
 
 class Variant(NamedTuple):
-    """A setting, and one of the sets of parameters (JSON) that have its name."""
+    """A setting, one of the sets of parameters (JSON) that have its name, and its request, as `requested` gives it."""
 
     setting: str
     parameters: str
+    request: str = ""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Variant":
+        return cls(record["setting"], record["parameters"], requested(record.get("ratio"), record.get("budget")))
 
 
 def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFrame:
@@ -25,7 +31,8 @@ def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFram
     Rows are sorted by label: first the settings of `order`, then the others in order of appearance. A method that is
     named as FullKV and has another storage gets its label: no table or figure takes it for FullKV.
     """
-    variants = [Variant(*pair) for pair in zip(records["setting"], records["parameters"], strict=True)]
+    fields = [name for name in ("setting", "parameters", "ratio", "budget") if name in records]
+    variants = [Variant.of(record) for record in records[fields].to_dict("records")]
     label = labels_of(variants, order)
     records = records.assign(label=[label[variant] for variant in variants])
     if "method" in records:
@@ -36,14 +43,16 @@ def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFram
 
 def labels_of(variants: Iterable[Variant], order: Sequence[str] = ()) -> dict[Variant, str]:
     """The label of each variant; first those of the settings of `order`."""
-    sets: dict[str, dict[str, None]] = {setting: {} for setting in order}
-    for setting, parameters in variants:
-        sets.setdefault(setting, {})[parameters] = None
-    return {
-        Variant(setting, parameters): setting + added
-        for setting, every in sets.items()
-        for parameters, added in _added(setting, list(every)).items()
-    }
+    named: dict[str, dict[Variant, None]] = {setting: {} for setting in order}
+    for variant in variants:
+        named.setdefault(variant.setting, {})[variant] = None
+    labels = {}
+    for setting, every in named.items():
+        added = _added(setting, list(dict.fromkeys(variant.parameters for variant in every)))
+        several = len({variant.request for variant in every}) > 1
+        for variant in every:
+            labels[variant] = setting + added[variant.parameters] + f" ({variant.request})" * several
+    return labels
 
 
 def _added(setting: str, sets: Sequence[str]) -> dict[str, str]:
@@ -52,6 +61,14 @@ def _added(setting: str, sets: Sequence[str]) -> dict[str, str]:
     named = [parameters for parameters in sets if parameters not in others]
     added = dict(zip(named, differences(named), strict=True))
     return added | {parameters: differences([_FULL_PARAMETERS, parameters])[1] for parameters in others}
+
+
+def requested(ratio: object, budget: object) -> str:
+    """A record's ratio or budget in words; "" for a setting without either, which tables give as None or nan."""
+    for name, value in (("budget", budget), ("ratio", ratio)):
+        if value is not None and value == value:
+            return f"{name} {value}".removesuffix(".0")
+    return ""
 
 
 def as_requested(records: pd.DataFrame, manifests: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

@@ -15,16 +15,14 @@ LONGEST = 200  # characters of a name
 
 
 def names_fit(folder: Folder) -> Check:
-    """The letters of names, and names of presets, labels and settings against the objects that they name."""
+    """The letters of names, and names of presets and methods against the objects that they name."""
     findings = Findings()
-    labels: dict[str, set[str]] = {}
     methods: dict[str, set[str]] = {}
     models: dict[str, str] = {}
     for record in folder.records:
         findings.collect(named(record), _letters, record)
         if "parameters" in record and "method" in record and record["kind"] != "engine":
             amount = json.dumps([record["parameters"], record.get("ratio"), record.get("budget")])
-            labels.setdefault(record["setting"], set()).add(amount)
             methods.setdefault(amount, set()).add(record["method"])
             models.setdefault(record["parameters"], record["model"])
     for names in methods.values():
@@ -38,9 +36,6 @@ def names_fit(folder: Folder) -> Check:
         compose_together(chosen, model)
     for name, parameters in sorted(pairs):
         findings.collect(f"method {name!r}", _preset, name, parameters, models[parameters])
-    for label, amounts in labels.items():
-        if len(amounts) > 1:
-            findings.wrong.append(f"{label!r} is the label of {len(amounts)} settings")
     return findings.judged("names", "names of models, methods and settings against what they name")
 
 

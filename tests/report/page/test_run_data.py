@@ -139,6 +139,15 @@ def test_parameters_distinguish_settings_of_one_name(tmp_path):
     assert differences(['{"a": null}', "{}"]) == [" (a=None)", " (default a)"]
 
 
+def test_a_ratio_and_a_budget_distinguish_settings_of_one_name(tmp_path):
+    """A whole prompt and one token of it."""
+    requests = [{"ratio": 1.0, "budget": None}, {"ratio": None, "budget": 1}]
+    rows = [record(s, "knorm 1", 1.0, key=f"{s} {request}", **request) for request in requests for s in "ab"]
+    made, _ = read_run(write_run(tmp_path / "run", rows))
+    assert [row["label"] for row in made["settings"]] == ["KNorm 1 (ratio 1)", "KNorm 1 (budget 1)"]
+    assert [row["samples"] for row in made["settings"]] == [2, 2]
+
+
 def test_report_says_findings_in_lines_and_nothing_of_labelled_settings(tmp_path, capsys, recwarn):
     rows = [record("a", "snapkv 0.2", 1.0, parameters=parameters) for parameters in ("{}", '{"sinks": 4}')]
     folder = write_run(tmp_path / "run", rows, manifests=[manifest()])

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.records.store import RECORDS
+from kvbench.report.page.labels import as_requested
 from kvbench.runner.verify.check_complete import complete
+from kvbench.runner.verify.check_copies import no_copies
+from kvbench.runner.verify.check_names import names_fit
 from kvbench.runner.verify.check_runs import runs_agree
 from kvbench.runner.verify.check_samples import samples_fit
 from kvbench.runner.verify.folder import read
@@ -62,6 +65,25 @@ def test_samples_that_a_run_has_begun_and_not_made_are_not_left_out_of_those_tha
     begun.write_text(ended, encoding="utf-8")
     check = samples_fit(read(folder), made_here)
     assert check.verdict is Verdict.WRONG and "of the benchmark was left out" in check.notes[0]
+
+
+def test_settings_of_one_name_are_apart_where_runs_chose_other_parameters_or_a_budget_for_a_ratio(
+    tiny_folder, tmp_path
+):
+    choices = [("ratio=1",), ("budget=1",), ("budget=1", "method.keydiff.granularity=layer")]
+    given = arguments(tiny_folder, tmp_path, "method=[full,keydiff]", "limit=1")
+    (folder,) = {run(*(key for key in given if not key.startswith("ratio")), *choice) for choice in choices}
+    packed = read(folder)
+    assert len({record["setting"] for record in packed.records}) == 2 and len(packed.records) == 4
+    assert names_fit(packed).verdict is not Verdict.WRONG
+    assert no_copies(packed).verdict is Verdict.PLAUSIBLE
+    labels = as_requested(packed.frame, packed.manifests.values())["label"]
+    assert [*labels] == [
+        "full",
+        "keydiff 1 (granularity=kv_head) (ratio 1)",
+        "keydiff 1 (granularity=kv_head) (budget 1)",
+        "keydiff 1 (granularity=layer) (budget 1)",
+    ]
 
 
 def test_records_that_were_damaged_and_made_again_are_unproven_and_not_wrong(tiny_folder, tmp_path):
