@@ -122,7 +122,7 @@ class Sample:
     def _check_types(self) -> None:
         """Raise ValueError for values of other types, of which some would be scored: a text as `answers` would be
         read as a list of its characters."""
-        for name in ("prompt", "question", "prefix", "continuation"):
+        for name in ("prompt", "question", "prefix", "continuation", "context_id", "unit"):
             if not isinstance(value := getattr(self, name), str):
                 raise ValueError(f"sample {self.id!r}: {name}={value!r} must be a text")
         answers: object = self.answers
@@ -131,8 +131,32 @@ class Sample:
         most, least = self.max_new_tokens, 0 if self.continuation else 1
         if not isinstance(most, Integral) or most < least:
             raise ValueError(f"sample {self.id!r}: max_new_tokens={most!r} must be an integer of at least {least}")
+        for name in ("spans", "history"):
+            if not _pairs_of_texts(value := getattr(self, name)):
+                raise ValueError(f"sample {self.id!r}: {name}={value!r} must be a tuple of pairs of texts")
         if not isinstance(self.meta, Mapping):
             raise ValueError(f"sample {self.id!r}: meta={self.meta!r} must be a dict")
+        for key, value in self.meta.items():
+            if not isinstance(key, str) or not _is_json(value):
+                raise ValueError(
+                    f"sample {self.id!r}: {key!r}: {value!r} of its meta must be a name and what JSON holds: a text, a "
+                    "number (of numpy or torch as value.item()), true or false, None, or a list or dict of these"
+                )
+
+
+def _pairs_of_texts(value: object) -> bool:
+    return isinstance(value, tuple | list) and all(
+        isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(text, str) for text in pair)
+        for pair in value
+    )
+
+
+def _is_json(value: object) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(inner) for key, inner in value.items())
+    return value is None or isinstance(value, str | bool | int | float)
 
 
 @dataclass(frozen=True)

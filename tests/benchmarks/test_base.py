@@ -66,7 +66,17 @@ def test_a_sample_without_answers_has_no_scores():
         ("prompt", None, "prompt=None must be a text"),
         ("question", None, "question=None must be a text"),
         ("prefix", None, "prefix=None must be a text"),
+        ("context_id", 5, "context_id=5 must be a text"),
+        ("unit", 5, "unit=5 must be a text"),
+        ("spans", "abc", "spans='abc' must be a tuple of pairs of texts"),
+        ("spans", (("a", "b", "c"),), "spans=(('a', 'b', 'c'),) must be a tuple of pairs of texts"),
+        ("history", (("user", None),), "history=(('user', None),) must be a tuple of pairs of texts"),
         ("meta", None, "meta=None must be a dict"),
+        ("meta", {1: 2}, "1: 2 of its meta must be a name and what JSON holds"),
+        ("meta", {"depth": np.int64(50)}, "'depth': np.int64(50) of its meta must be"),
+        ("meta", {"depth": np.float32(0.5)}, "'depth': np.float32(0.5) of its meta must be"),
+        ("meta", {"words": ["a", {"b"}]}, "'words': ['a', {'b'}] of its meta must be"),
+        ("meta", {"task": {"name": (1, 2)}}, "'task': {'name': (1, 2)} of its meta must be"),
     ],
 )
 def test_a_field_of_another_type_is_refused_where_the_sample_is_made(field, value, said):
