@@ -1,10 +1,12 @@
 """The engines that a configuration with `engine=` requests instead of methods."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample, Speed, Text
 from kvbench.configuration import Configuration
+from kvbench.engines.base import Engine
 from kvbench.engines.questions import is_chat
 from kvbench.engines.record import EngineRun
 from kvbench.engines.serving.guidellm import guidellm
@@ -53,9 +55,22 @@ def connected(spec: ModelSpec, settings: list[EngineSetting], benchmark: Benchma
     texts = load_texts(spec)
     for setting in settings:
         setting.engine.connect(texts)
+        check_description(setting.engine)
         if isinstance(benchmark, Text) and (why := setting.engine.cannot_score()):
             raise UserError(f"benchmark=text needs the probabilities of given tokens, and {setting.label!r}: {why}")
     return texts
+
+
+def check_description(engine: Engine) -> None:
+    """Raise UserError for a connected engine whose parameters or description records cannot hold."""
+    for name in ("parameters", "about"):
+        value = getattr(engine, name, None)
+        if not isinstance(value, dict):
+            raise UserError(f"{type(engine).__name__}.{name}={value!r} must be a dict once the engine is connected")
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{type(engine).__name__}.{name}={value!r} must be what JSON holds: {error}") from error
 
 
 def check_conversations(samples: Sequence[Sample], settings: Sequence[EngineSetting], distance: bool) -> None:

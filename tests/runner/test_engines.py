@@ -1,16 +1,19 @@
 """What a run with engine= refuses before an engine is asked: keys of methods, and samples that it does not answer."""
 
+import re
+
 import pytest
 
 from kvbench.benchmarks import Sample, Sampling, Turn
 from kvbench.engines import LlamaCpp, OpenAI
 from kvbench.engines.settings import EngineSetting, engine_settings
 from kvbench.errors import UserError
-from kvbench.runner.engines import check_conversations
+from kvbench.runner.engines import check_conversations, connected
 from kvbench.runner.request import build_request
 from kvbench.utils.checked import checked
 from tests.plugin_example.kvbench_example.parrot import Parrot
 from tests.support.command import kvbench
+from tests.support.given import Given
 from tests.support.runs import compose
 
 SERVER = EngineSetting(OpenAI(url="http://127.0.0.1:9/v1"))
@@ -62,3 +65,25 @@ class Nameless(Parrot):
 def test_an_engine_without_a_label_is_one_line():
     with pytest.raises(UserError, match=r"^Nameless has no label when it is built: it must give itself a name"):
         engine_settings({"_target_": f"{__name__}.Nameless", "characters": 4})
+
+
+@checked(prefix="engine.")
+class Undescribed(Parrot):
+    """An engine of a user's that says nothing of itself, or what no record holds."""
+
+    version: object = None
+
+    def connect(self, reader):
+        self.about = self.version and {"version": self.version}
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (None, "Undescribed.about=None must be a dict once the engine is connected"),
+        (b"2", "Undescribed.about={'version': b'2'} must be what JSON holds: Object of type bytes"),
+    ],
+)
+def test_an_engine_whose_description_no_record_holds_is_one_line(version, said):
+    with pytest.raises(UserError, match=f"^{re.escape(said)}"):
+        connected(compose().model, [EngineSetting(Undescribed(version=version))], Given([DRAWN]))
