@@ -22,6 +22,9 @@ SETTING = ["setting", *BESIDE_NAME]
 CELL = ["benchmark", "model", "question", "sample", *SETTING]
 TABLE = CELL[:3]
 
+# What runs measure that are to (`distance=true`), and others do not.
+ON_REQUEST = ("distance",)
+
 VALUES = 4  # of a column that a finding names
 
 # Columns in which two rows of a cell may differ.
@@ -187,8 +190,9 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, ...]:
     """The fields in which two records of one key contradict each other.
 
     The run, its times and its peaks contradict nothing; nor does the model's name, since the key has the hashes of its
-    weights, which may have several names; nor does a field that only one of the two records has, by another version;
-    nor do the batch and the engine that decoded an answer. A record of speed is about its engine.
+    weights, which may have several names; nor does a field that only one of the two records has, by another version,
+    or a measurement that only one run was to make (ON_REQUEST); nor do the batch and the engine that decoded an answer.
+    A record of speed is about its engine.
     """
     ways = {"run", "model"} | ({"decode_batch", "decode_engine"} if a.get("kind") == "method" else set())
     return tuple(
@@ -198,7 +202,14 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, ...]:
         and a[name] != b[name]
         and not (name in ways or name.endswith("_seconds") or name.startswith("peak_"))
         and not (a[name] != a[name] and b[name] != b[name])  # both NaN
+        and not (name in ON_REQUEST and None in (a[name], b[name]))
     )
+
+
+def measures_more(record: dict[str, Any], copy: dict[str, Any]) -> bool:
+    """Whether a record has a measurement of ON_REQUEST that its copy lacks, and lacks none itself."""
+    measured, before = ({name for name in ON_REQUEST if each.get(name) is not None} for each in (record, copy))
+    return measured > before
 
 
 def _way_out(first: Path, again: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kvbench.errors import UserError, no_folder
-from kvbench.records.consistency import Copies, Finding, check
+from kvbench.records.consistency import Copies, Finding, check, measures_more
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.records.provenance import provenance
@@ -94,7 +94,7 @@ def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
 
     torn: lines that hold no record. edited: records that do not fit their checksum. manifest: one that is damaged, or
     missing for some records. duplicate: further copies of a record with the same outcome. outcome: copies with another
-    outcome. The frame has the first copy.
+    outcome. The frame has the first copy, or the first with a distance from FullKV.
     """
     with collector_off():
         return gathered((path, read_file(path)) for path in files(folders))
@@ -109,9 +109,9 @@ def gathered(reads: Iterable[tuple[Path, Read]]) -> tuple[pd.DataFrame, list[Fin
             if damaged:
                 torn[path] = damaged
             for record in records:
-                if record["key"] in kept:
-                    copies.add(*kept[record["key"]], record, path)
-                else:
+                if (first := kept.get(record["key"])) is not None:
+                    copies.add(*first, record, path)
+                if first is None or measures_more(record, first[0]):
                     kept[record["key"]] = (record, path)
         beside, findings = manifests_beside(kept.values())
         frame = frame_of([record for record, _ in kept.values()])

@@ -91,6 +91,16 @@ def test_a_record_with_two_outcomes_is_refused_with_files_and_fields(other, tmp_
     assert kinds(gather(tmp_path)[1]) == [("duplicate", False), ("outcome", True)]
 
 
+@pytest.mark.parametrize("order", [(None, {"kl": 0.5}), ({"kl": 0.5}, None)], ids=str)
+def test_of_two_copies_of_which_one_run_measured_distances_that_one_is_kept(order, tmp_path):
+    for name, distance in zip("ab", order, strict=True):
+        write(tmp_path / name, [record(0, distance=distance)], manifest())
+    records, findings = gather(tmp_path)
+    assert kinds(findings) == [("duplicate", False)] and records["distance"].tolist() == [{"kl": 0.5}]
+    write(tmp_path / "c", [record(0, distance={"kl": 0.25})], manifest())
+    assert ("outcome", True) in kinds(gather(tmp_path)[1])
+
+
 def test_a_speed_by_another_engine_is_another_outcome():
     of_speed = {"kind": "speed", "decode_engine": "eager"}
     assert differences(of_speed, of_speed | {"decode_engine": "graph"}) == ("decode_engine",)
