@@ -16,8 +16,6 @@ from kvbench.utils.versions import Versioned, raised, versions
 
 # As `Needs.window`: the queries of every position.
 ALL = 2**31
-# Query rows per tile where the queries of every position are read: a constant, so memory stays O(n · heads).
-TILE = 128
 # Layers to observe, counted from 0; None for all.
 Layers = Annotated[list[NonNegative], Field(min_length=1)] | None
 

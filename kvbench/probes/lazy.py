@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from kvbench.methods.selection import sinks_and_recent
-from kvbench.ops.attention import causal_probabilities
 from kvbench.ops.attention_mass import attention_mass
 from kvbench.prefill import LayerState, Needs
-from kvbench.probes.base import ALL, TILE, Layers, Probe
+from kvbench.probes.base import ALL, Layers, Probe
+from kvbench.probes.every_query import tiles
 from kvbench.utils.checked import Fraction, NonNegative, Positive, checked
 
 
@@ -78,15 +78,10 @@ class LazyTokens(Probe):
     def observe(self, layer: LayerState, prompt: int) -> Tensor:
         mass = torch.zeros(layer.n, device=layer.keys.device)
         positions = torch.arange(layer.n, device=layer.keys.device)
-        for rows, keys in zip(
-            layer.last_queries(layer.n).unflatten(0, (layer.num_key_value_heads, -1)), layer.keys, strict=True
-        ):
-            for start in range(0, layer.n, TILE):
-                end = min(start + TILE, layer.n)
-                attention = causal_probabilities(rows[:, start:end], keys[:end], start, layer.scaling).probabilities
-                back = positions[start:end, None] - positions[:end]  # [t, end]
-                near = (back < self.window) | (positions[:end] < self.sinks)
-                mass[start:end] += attention.sum(dim=0).masked_fill_(~near, 0).sum(dim=-1)
+        for start, end, attention in tiles(layer):
+            back = positions[start:end, None] - positions[:end]  # [t, end]
+            near = (back < self.window) | (positions[:end] < self.sinks)
+            mass[start:end] += attention.masked_fill_(~near, 0).sum(dim=-1)
         mass /= layer.num_attention_heads
         return torch.cat([binned(mass[:prompt], self.bins), mass[prompt:]])
 

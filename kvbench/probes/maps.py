@@ -5,9 +5,9 @@ from dataclasses import field
 import torch
 from torch import Tensor
 
-from kvbench.ops.attention import causal_probabilities
 from kvbench.prefill import LayerState, Needs
-from kvbench.probes.base import ALL, TILE, Layers, Probe
+from kvbench.probes.base import ALL, Layers, Probe
+from kvbench.probes.every_query import tiles
 from kvbench.utils.checked import Positive, checked
 
 
@@ -16,7 +16,8 @@ class AttentionMap(Probe):
     """Attention of intervals of queries to intervals of tokens, mean over heads, [min(bins, n), min(bins, n)].
 
     The n tokens are divided into min(bins, n) intervals whose lengths differ by at most one. A value is the share of
-    attention of a query in the row's interval to the column's interval, mean over the queries: rows sum to 1.
+    attention of a query in the row's interval to the column's interval, mean over the queries: rows sum to 1, or to
+    less where heads have sinks of their own (gpt-oss).
 
     answer   true: a pass over the prompt and FullKV's answer; false: over the prompt alone.
     layers   layers to observe, counted from 0; null for all.
@@ -44,13 +45,8 @@ class AttentionMap(Probe):
             torch.tensor([len(part) for part in torch.arange(layer.n).tensor_split(bins)], device=device),
         )
         total = torch.zeros(bins, bins, device=device)
-        for rows, keys in zip(
-            layer.last_queries(layer.n).unflatten(0, (layer.num_key_value_heads, -1)), layer.keys, strict=True
-        ):
-            for start in range(0, layer.n, TILE):
-                end = min(start + TILE, layer.n)
-                attention = causal_probabilities(rows[:, start:end], keys[:end], start, layer.scaling).probabilities
-                columns = torch.zeros(end - start, bins, device=device)
-                columns.index_add_(1, interval[:end], attention.sum(dim=0))
-                total.index_add_(0, interval[start:end], columns)
+        for start, end, attention in tiles(layer):
+            columns = torch.zeros(end - start, bins, device=device)
+            columns.index_add_(1, interval[:end], attention)
+            total.index_add_(0, interval[start:end], columns)
         return total / layer.num_attention_heads / interval.bincount()[:, None]
