@@ -21,12 +21,13 @@ def check_samples(
     question: str,
     columns: Collection[str] = OURS,
     first_token: str = "full",
+    timed: bool = False,
 ) -> None:
     """Raise UserError for a sample with a column that every record has (`columns`), or one that cannot be grouped by.
 
     With question=hidden also for a sample without its own question. If the benchmark does not know its longest
-    prompt, also for a sample that does not fit the model or has no context to compress under `question` and
-    `first_token`.
+    prompt, or if the model's frequencies change with the length of the text, also for a sample that does not fit the
+    model or has no context to compress under `question` and `first_token`. Of `timed` samples only the lengths matter.
     The error begins with the sample's place, where the benchmark knows it. An id that is no text, and two samples with
     one id, are refused, too: records are kept by it.
     """
@@ -38,7 +39,7 @@ def check_samples(
             raise UserError(f"{number} samples of {benchmark.name} have the id {name!r}: each needs one of its own")
     for sample in samples:
         try:
-            _check_sample(loaded, benchmark, sample, question, columns, first_token)
+            _check_sample(loaded, benchmark, sample, question, columns, first_token, timed)
         except UserError as error:
             raise UserError(f"{place}: {error}" if (place := benchmark.place_of(sample)) else str(error)) from error
 
@@ -50,13 +51,15 @@ def _check_sample(
     question: str,
     columns: Collection[str],
     first_token: str,
+    timed: bool,
 ) -> None:
     if clashes := sample.meta.keys() & columns:
         raise UserError(f"sample {sample.id!r}: meta cannot have {min(clashes)!r}, a column of every record")
     for name in PROPERTIES:
         if isinstance(value := sample.meta.get(name), list | dict):
             raise UserError(f"sample {sample.id!r}: {name}={value!r} of its meta must be one text or number")
-    if benchmark.longest is None or (question == "hidden" and not sample.question):
+    grows = loaded.growth is not None and not timed
+    if benchmark.longest is None or grows or (question == "hidden" and not sample.question):
         tokenise(loaded, sample, question, first_token)
 
 

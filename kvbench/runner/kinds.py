@@ -38,6 +38,7 @@ class Kind(ABC):
     columns: frozenset[str] = OURS  # of its records, which no sample may have
     goes_on: tuple[str, ...] = ("report", "compare", "frontier")  # commands for what a run of it has made
     compares = True  # whether its records can say how far a setting is from FullKV
+    timed = False  # whether samples are lengths to time, whose text does not matter
 
     def stand_in(self, spec: ModelSpec, settings: Sequence[Any], benchmark: Benchmark) -> AnyModel | None:
         """A substitute for the model; None: the model is loaded with its weights."""
@@ -91,6 +92,7 @@ class OfSpeed(Kind):
     columns = OURS - ADDED  # its samples name the version of torch, on which times depend
     goes_on = ("report",)
     compares = False
+    timed = True
 
     def evaluate(self, run: Any, samples: Sequence[Sample], store: Store) -> Records:
         return speed.evaluate(run, samples, store)

@@ -72,7 +72,8 @@ def make_records(
     folder = Path(cfg.output_dir) / name
     run = request.run(f"{now()}-{uuid.uuid4().hex[:12]}", digest(identity), loaded)
     every_sample, samples = samples, first_of_each_task(samples, request.limit)
-    check_samples(loaded, run.benchmark, samples, run.question, request.kind.columns, run.first_token)
+    kind = request.kind
+    check_samples(loaded, run.benchmark, samples, run.question, kind.columns, run.first_token, kind.timed)
     check_templates(loaded, run.benchmark.name, samples, bool(cfg.benchmark.get("thinking")))
     request.kind.check(samples, run.settings, run.distance)
     own_samples = request.shard.samples(every_sample, run.question, request.limit)

@@ -1,5 +1,7 @@
 """The same sample has the same logits whatever was read before it, for every kind of RoPE that transformers has."""
 
+from functools import partial
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, Gemma3TextConfig
@@ -7,14 +9,18 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig
 import kvbench
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
-from kvbench.evaluation.decode import generate
+from kvbench.evaluation.check_samples import check_samples
+from kvbench.evaluation.decode import batched, generate, read
 from kvbench.evaluation.prompts import tokenise
 from kvbench.methods import FullKV
 from kvbench.models import LoadedModel, ModelSpec
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.rope_growth import Growth, forget_lengths, growth_of
 from kvbench.prefill import Needs, prefill
+from kvbench.runner.kinds import OfSpeed
+from tests.evaluation.test_prompts_first_token import Unlimited
 from tests.ops.test_rope import GROUPED, PARAMETERS, SIZES, TRAINED, VARYING, rotated_model
+from tests.support.given import Given
 from tests.support.tiny import prompt
 
 LENGTHS = (TRAINED - 7, TRAINED, 3 * TRAINED, 2 * TRAINED)
@@ -92,3 +98,46 @@ def test_a_text_of_which_keys_have_several_frequencies_is_refused(embedded, cont
         UserError, match=rf"goes from {context} to {end} .* beyond {TRAINED} \(rope_type=dynamic\): use"
     ):
         tokenise(loaded, sample, "visible")
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens", "first_token", "refused"),
+    [
+        ("longrope", TRAINED, "compressed", False),
+        ("longrope", TRAINED + 1, "full", False),
+        ("longrope", TRAINED + 1, "compressed", True),  # only the last token, read by itself, exceeds the length
+        ("longrope", TRAINED + 2, "compressed", False),  # the others exceed it, too, and all longer texts are alike
+        ("dynamic", TRAINED + 8, "full", False),
+        ("dynamic", TRAINED + 8, "compressed", True),
+    ],
+)
+@pytest.mark.parametrize("benchmark", [Given, Unlimited])
+def test_a_last_token_read_alone_is_part_of_the_text_behind_the_context(
+    embedded, kind, tokens, first_token, refused, benchmark
+):
+    """Refused before the first sample, whether or not the benchmark knows its longest prompt: the last token would have
+    other logits behind an uncompressed cache than in the prompt's own pass."""
+    model, ids = rotated_model(kind), prompt(tokens)
+    caches = FullKV().compress(prefill(model, ids[:-1], Needs()), tokens)
+    apart = read(model, batched([caches]), ids[-1:])[0]
+    if first_token == "compressed":
+        assert torch.allclose(apart, prefill(model, ids, Needs()).logits, atol=1e-5) != refused
+    loaded = LoadedModel(ModelSpec(name="grows", max_length=512, hub_id="org/grows"), model, embedded.tokenizer, "")
+    sample = Sample("a", "and" + " and" * (tokens - 1), ("x",), 1, chat=False)
+    check = partial(check_samples, loaded, benchmark([sample]), [sample], "visible", first_token=first_token)
+    if not refused:
+        check()
+        return
+    crossed = rf"goes from {tokens - 1} to {tokens} .* beyond {TRAINED} \(rope_type={kind}\)"
+    with pytest.raises(UserError, match=crossed):
+        check()
+
+
+def test_texts_that_are_only_timed_may_cross_the_length(embedded):
+    loaded = LoadedModel(
+        ModelSpec(name="grows", max_length=512, hub_id="o/g"), rotated_model("longrope"), embedded.tokenizer, ""
+    )
+    sample = Sample("a", "and" + " and" * (TRAINED - 1), (), 40, chat=False)
+    with pytest.raises(UserError, match=f"beyond {TRAINED} "):
+        check_samples(loaded, Given([sample]), [sample], "visible")
+    check_samples(loaded, Given([sample]), [sample], "visible", timed=OfSpeed(None).timed)
