@@ -18,6 +18,7 @@ from kvbench.cache.kept_positions import Marks
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.methods.base.method import Method, as_given
+from kvbench.methods.base.returned import checked_caches
 from kvbench.models.layer_kinds import compressed_layers, kinds_at
 from kvbench.prefill import ContextFrame, LayerState, Needs, PrefillPlan, Reconstruction, Span, reconstruct
 from kvbench.utils.device import device_peak, finish, reset_device_peak, wait_for
@@ -123,7 +124,7 @@ class SharedPass:
         marks: Marks = (),
     ):
         reset_device_peak(model)
-        self.model = model
+        self.model, self.tokens = model, len(ids)
         started = time.perf_counter()
         self.state = plan.run(model, ids, needs)
         wait_for(model)
@@ -146,7 +147,8 @@ class SharedPass:
     def compress(self, method: Method, budget: int | float) -> Compressed:
         reset_device_peak(self.model)  # so that one setting's peak is not the next one's
         started = time.perf_counter()
-        caches = self.state.whole(method.compress(self.state.requested(method.needs), as_given(budget)))
+        made = method.compress(self.state.requested(method.needs), as_given(budget))
+        caches = self.state.whole(checked_caches(made, method, len(self.state.layers), self.tokens))
         wait_for(self.model)
         second = [self.second[how] for how in method.needs.reconstructions]
         again = sum(part.seconds for part in second)
@@ -190,8 +192,9 @@ class StreamedPass:
         stream.finish()
         wait_for(self.model)
         stream.seconds += time.perf_counter() - started
+        caches = checked_caches(stream.layers.caches, method, stream.num_layers, len(self.ids))
         return Compressed(
-            state.placed(stream.layers.caches, state.fixed_layers),
+            state.placed(caches, state.fixed_layers),
             state.logits,
             stream.full_bytes + state.fixed_bytes,
             self.model.dtype.itemsize,
@@ -236,6 +239,7 @@ class Stream:
         marks: Marks = (),
     ):
         self.context, self.marks = context, marks  # of every layer's state
+        self.num_layers = num_layers
         self.layers = method.layer_stream(num_layers, as_given(budget))
         self.full_bytes = self.peak_bytes = 0
         self.seconds = 0.0

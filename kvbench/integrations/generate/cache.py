@@ -19,6 +19,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.integrations.generate.setting import check_plan, setting_of
 from kvbench.methods import Method
 from kvbench.methods.base.method import as_given
+from kvbench.methods.base.returned import checked_caches
 from kvbench.models.attending_layer import AttendingLayer, attend_one_by_one
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.latents import Latents
@@ -190,7 +191,7 @@ class CompressedCache(Cache):
                 "read in one: leave it out (the harness has prefill.chunk=)"
             )
         model, method = self._model, self.setting.method
-        layers = num_layers(model, n)
+        layers, self._tokens = num_layers(model, n), n
         self._budget = self.setting.budget_at(n, layers)
         check_plan(self.setting, n, layers, self._budget)
         self._span = ContextFrame().span(n) if method.needs.context else None
@@ -214,6 +215,7 @@ class CompressedCache(Cache):
     def compress(self) -> None:
         """Make the layer caches; every layer that attends has read the prompt."""
         assert self._prompt is not None, "`begin` made its layers"
+        method, layers = self.setting.method, len(self._prompt.captures)
         state = self._prompt.state(torch.empty(0), [])
         if self._stream is not None:
             self._stream.layers.finish(self._stream.count)
@@ -221,7 +223,8 @@ class CompressedCache(Cache):
         else:
             for layer in state.layers:
                 layer.context = self._span
-            caches, full = self.setting.method.compress(state, as_given(self._budget)), state.nbytes
+            caches, full = method.compress(state, as_given(self._budget)), state.nbytes
+        caches = checked_caches(caches, method, layers, self._tokens)
         self._state, self._full_bytes = replace(state, layers=[]), full
         self._placed = state.placed(caches, state.fixed_layers)
         for layer, cache in zip(self.layers, self._placed, strict=True):
