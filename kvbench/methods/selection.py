@@ -12,7 +12,9 @@ from kvbench.cache.eviction_cuts import Cuts
 from kvbench.cache.kept_positions import KeptPositions, chosen_positions, kept_positions
 from kvbench.cache.packed import flat_positions
 from kvbench.cache.reserve_ratio import Kept, RatioOver
+from kvbench.errors import UserError
 from kvbench.prefill import LayerState
+from kvbench.utils.own_code import caller_of, is_called_by_own
 
 
 class Parted(NamedTuple):
@@ -35,6 +37,23 @@ class Selection:
     limit: int | None = None  # upper bound of the tokens of a head of `chosen`; None: only the device knows it
     equal: bool = False  # every head of `chosen` keeps `limit`
     histogram: KeptPositions | None = None  # histogram of the positions; None: counted when it is read
+
+    def __post_init__(self) -> None:
+        """Raise UserError for indices that do not ascend, unless a histogram comes with an order of its own.
+
+        On a GPU this waits for the device, so there only for a class outside kvbench.
+        """
+        if self.indices is None or self.histogram is not None:
+            return
+        if self.indices.is_cuda and not is_called_by_own(__file__):
+            return
+        if (falls := self.indices.diff(dim=1) <= 0).any():
+            row, at = falls.nonzero()[0].tolist()
+            before, after = self.indices[row, at : at + 2].tolist()
+            raise UserError(
+                f"{caller_of(__file__)} made a Selection with {after} after {before} in row {row} of its indices: they "
+                "must ascend, each token once, as those of `top_indices` and `with_window` do"
+            )
 
     @classmethod
     def everything(cls, layer: LayerState) -> "Selection":

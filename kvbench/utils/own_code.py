@@ -5,6 +5,7 @@ import sys
 import sysconfig
 import traceback
 from pathlib import Path
+from types import FrameType
 
 from kvbench.errors import UserError
 from kvbench.utils.plugins import Plugin, plugin_with
@@ -32,11 +33,28 @@ def described(error: BaseException, frame: traceback.FrameSummary) -> str:
 
 def caller_of(file: str) -> str:
     """The function, such as Class.method, that called into this file, for an error about its call."""
+    frame = _caller_of(file)
+    return "" if frame is None else frame.f_code.co_qualname.partition(".<locals>")[0]
+
+
+def is_called_by_own(file: str) -> bool:
+    """Whether the user's or a plug-in's code called into this file."""
+    frame = _caller_of(file)
+    return frame is not None and _is_own(frame.f_code.co_filename)
+
+
+def is_own_function(function: object) -> bool:
+    """Whether a function or method is of the user's or a plug-in's code."""
+    code = getattr(function, "__code__", None)
+    return code is not None and _is_own(code.co_filename)
+
+
+def _caller_of(file: str) -> FrameType | None:
     frame = inspect.currentframe()
-    inner = (Path(__file__), Path(file))
+    inner = (Path(__file__), Path(file), Path("<string>"))  # a dataclass's __init__ is in no file
     while frame is not None and frame.f_back is not None and Path(frame.f_code.co_filename) in inner:
         frame = frame.f_back
-    return "" if frame is None else frame.f_code.co_qualname.partition(".<locals>")[0]
+    return frame
 
 
 def raised_in(error: BaseException) -> str:

@@ -7,11 +7,13 @@ from torch import Tensor
 from kvbench.cache.base import Growing, filled
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.quantised.sequence import Ring
+from kvbench.errors import UserError
 from kvbench.methods.eviction.decode_compression import DecodeCompression, whole_tokens
 from kvbench.methods.selection import Selection, gather
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState, Needs
+from kvbench.utils.own_code import is_own_function
 
 # keep(state, target, seen): the indices of the stored tokens to keep, about `target` per head: [heads, k] in the order
 # in which to store them; None: all. `state` treats the stored tokens as a prompt; `seen` is the length of the text.
@@ -32,12 +34,27 @@ def interval_layer(
     `batches`: see `LayerCache`.
     """
     n, uncut = layer.seen, when.prompt == "whole"
+    is_own = is_own_function(keep)  # kvbench's are held to it by its tests, and wait for no GPU
 
     def choose(state: LayerState, seen: int) -> Tensor | None:
-        return keep(state, when.target(budget, seen, n), seen)
+        indices = keep(state, when.target(budget, seen, n), seen)
+        if is_own and indices is not None:
+            check_once(keep, indices, state.n)
+        return indices
 
     selection = Selection.everything(layer) if uncut else select(layer, whole_tokens(budget))
     return IntervalLayer(layer, selection, when, choose, needs, batches)
+
+
+def check_once(keep: Keep, indices: Tensor, n: int) -> None:
+    """Raise UserError unless each row of indices [heads, k], which `keep` returned, has some of n tokens, each once."""
+    ordered = indices.sort(dim=1).values
+    if (ordered.diff(dim=1) == 0).any() or (ordered < 0).any() or (ordered >= n).any():
+        name = getattr(keep, "__qualname__", "keep")
+        raise UserError(
+            f"{name} returned indices {ordered.min().item()} to {ordered.max().item()} for {n} stored "
+            f"tokens: each must be from 0 to {n - 1}, and no row may have one twice"
+        )
 
 
 class IntervalLayer(DenseLayer):
