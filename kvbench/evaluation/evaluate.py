@@ -22,7 +22,7 @@ from kvbench.evaluation.pending_tasks import (
 )
 from kvbench.evaluation.prefill_passes import prefill_pass
 from kvbench.evaluation.record import Failure, MethodRun, Row, record
-from kvbench.evaluation.shared_state import unwritten
+from kvbench.evaluation.shared_state import SharedState
 from kvbench.evaluation.spans import marks_of
 from kvbench.evaluation.turns import converse
 from kvbench.prefill import PrefillPlan, in_chunks
@@ -88,26 +88,29 @@ def records_of_pass(
             yield from answers(run, batch, distances)  # FullKV's, before the next caches are made
             batch = []
         run.stage.text = f"{first.sample.id} · compressing with {task.setting.label}"
-        with in_a_batch(len(batch) + 1, run.sequences), unwritten(prefilled, task.method):
+        with in_a_batch(len(batch) + 1, run.sequences):
+            shared = SharedState(prefilled, task.method)
             compressed = prefilled.compress(task.method, task.budget)
+            shared.check()
         compression = Compression(task, compressed, run.distance, always)
-        if not left:
-            del prefilled  # before the last answers
+        if not left:  # before the last answers
+            shared.release()
+            del prefilled
         if run.sequences != 1 and compression.batches:
             batch.append(compression)
         else:
             if distances:
                 yield from answers(run, batch, distances)  # these caches turn out to decode alone
                 batch = []
-            yield from answers(run, [compression], distances)
+            yield from answers(run, [compression], distances, shared)
         del compression, compressed  # free its caches before the next setting's are made
     yield from answers(run, batch, distances)
 
 
 def answers(
-    run: MethodRun, batch: Sequence[Compression], distances: Distances | None
+    run: MethodRun, batch: Sequence[Compression], distances: Distances | None, shared: SharedState | None = None
 ) -> Iterator[dict[str, Any] | Failure]:
-    """Decode, score and record, question after question."""
+    """Decode, score and record, question after question. No record is made of caches that wrote what is `shared`."""
     sequences = run.sequences if all(compression.batches for compression in batch) else 1
     for rows in by_question(batch, sequences):
         prompt = rows[0].prompt
@@ -117,6 +120,8 @@ def answers(
         with in_a_batch(max(len(batch), len(rows)), run.sequences):
             outputs = answer(run, prompt, rows)
         measured = distances.measure(prompt, rows, outputs) if distances else [None] * len(rows)
+        if shared is not None:
+            shared.check()
         for row, output, distance in zip(rows, outputs, measured, strict=True):
             if row.recorded:
                 yield record(run, row.prompt, row, output, distance)
@@ -126,4 +131,6 @@ def answers(
             row = Row(setting, turns[0], compression.compressed, next(compression.copies))
             run.stage.text = f"{turns[0].sample.id} · conversation with {setting.label}"
             for prompt, output in converse(run, row, turns):
+                if shared is not None:
+                    shared.check()
                 yield record(run, prompt, row, output)

@@ -1,7 +1,6 @@
 """What settings share of a prompt's pass stays as it was: a class that writes it changes the records of others."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -16,24 +15,30 @@ from kvbench.utils.versions import outside_classes
 WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers as wide as an element
 
 
-@contextmanager
-def unwritten(prefilled: SharedPass | StreamedPass, method: Method) -> Iterator[None]:
-    """The block compresses a pass's state by `method`. Raises UserError at its end if that changed what others read.
+class SharedState:
+    """What settings share of a pass, before a method compresses it and its caches decode.
 
-    Classes of kvbench are held to this by its tests; for others the state is read twice, outside of measured times.
+    Classes of kvbench are held by its tests to leave it as it is; for others it is read, outside of measured times.
     """
-    classes = outside_classes(method)
-    if not classes or isinstance(prefilled, StreamedPass):  # which is of one setting
-        yield
-        return
-    shared = shared_tensors(prefilled.state)
-    before = fingerprint(shared)
-    yield
-    if not torch.equal(fingerprint(shared), before):
-        raise UserError(
-            f"{' or '.join(classes)} wrote into the prefill state, which all settings of a sample read: change copies "
-            "(`x.clone()`) of its keys, values and observations; `kvbench check` shows where"
-        )
+
+    def __init__(self, prefilled: SharedPass | StreamedPass, method: Method):
+        self.classes = outside_classes(method)
+        self.tensors: list[Tensor] = []
+        if self.classes and isinstance(prefilled, SharedPass):  # a streamed one is of one setting
+            self.tensors = shared_tensors(prefilled.state)
+            self.before = fingerprint(self.tensors)
+
+    def check(self) -> None:
+        """Raise UserError if what other settings read has changed."""
+        if self.tensors and not torch.equal(fingerprint(self.tensors), self.before):
+            raise UserError(
+                f"{' or '.join(self.classes)} wrote into the prefill state, which all settings of a sample read: "
+                "change copies (`x.clone()`) of its keys, values and observations; `kvbench check` shows where"
+            )
+
+    def release(self) -> None:
+        """Let go of it: no other setting reads it from now on."""
+        self.tensors = []
 
 
 def shared_tensors(state: PrefillState) -> list[Tensor]:

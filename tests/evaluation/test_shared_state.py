@@ -8,7 +8,7 @@ import torch
 
 from kvbench.errors import UserError
 from kvbench.evaluation.shared_state import fingerprint
-from kvbench.methods import Dense, Eviction, Method, Needs, Scoring, Selection
+from kvbench.methods import Dense, DenseLayer, Eviction, Method, Needs, Scoring, Selection
 from kvbench.records.store import RECORDS
 from tests.support.runs import arguments, outcomes, run
 
@@ -23,6 +23,27 @@ class Halves(Method):
     def compress_layer(self, layer, index, num_layers, budget):
         layer.values.mul_(0.5)
         return Dense().store(layer, Selection(torch.arange(budget).expand(len(layer.keys), -1), budget))
+
+
+class HalvedLater(DenseLayer):
+    """Halves values of the prompt, which it has not copied, with each decoded token."""
+
+    batches = False
+
+    def attend(self, query, scaling):
+        self.shared.mul_(0.5)
+        return super().attend(query, scaling)
+
+
+@dataclass
+class Later(Method):
+    """Keeps the first tokens, in caches that write."""
+
+    def compress_layer(self, layer, index, num_layers, budget):
+        selection = Selection(torch.arange(budget).expand(len(layer.keys), -1), budget)
+        cache = HalvedLater(selection.of(layer.keys), selection.of(layer.values), layer.n, selection.kept(layer))
+        cache.shared = layer.values
+        return cache
 
 
 @dataclass
@@ -58,13 +79,20 @@ class SinksMethod(Eviction):
     scoring: Scoring = field(default_factory=Sinks)
 
 
-@pytest.mark.parametrize(("method", "name"), [("Halves", "Halves"), ("SumsMethod", "Sums or SumsMethod")])
+@pytest.mark.parametrize(
+    ("method", "name"), [("Halves", "Halves"), ("SumsMethod", "Sums or SumsMethod"), ("Later", "Later")]
+)
 def test_a_method_that_writes_the_shared_state_is_named_and_no_record_has_what_it_wrote(
     method, name, tiny_folder, tmp_path
 ):
     with pytest.raises(UserError, match=f"^{name} wrote into the prefill state"):
         run(*arguments(tiny_folder, tmp_path, *ONE, f"+method.mine._target_={HERE}.{method}"))
     assert not any(path.stat().st_size for path in Path(tmp_path).rglob(RECORDS))
+
+
+def test_what_no_other_setting_reads_later_may_be_written(tiny_folder, tmp_path):
+    alone = run(*arguments(tiny_folder, tmp_path, *ONE, "method=[]", f"+method.mine._target_={HERE}.Later"))
+    assert len(outcomes(alone)) == 1
 
 
 def test_votes_with_sinks_change_no_other_settings_answers(tiny_folder, tmp_path):
