@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import field
 from statistics import fmean
-from typing import Literal
+from typing import ClassVar, Literal
 
 from kvbench.cache.base import LayerCache
 from kvbench.errors import UserError
@@ -42,6 +42,9 @@ class SqueezeAttention(Method):
     squeeze: Share = 0.625
     surplus: Literal["return", "waste"] = "return"
     policy: Method = field(default_factory=StreamingLLM)
+
+    # 1 took attention's output for what a layer adds, which Granite, GLM-4, LFM3, MiniCPM3 and others scale or norm
+    version: ClassVar[int] = 2
 
     layerwise = False  # budgets depend on the states of all layers
 

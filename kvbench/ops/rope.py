@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -138,6 +138,13 @@ def text_decoder(model: nn.Module) -> nn.Module:
     base = model.base_model
     named = (getattr(base, name, None) for name in ("language_model", "text_model"))
     return next((part for part in named if isinstance(part, nn.Module)), base)
+
+
+def decoder_layers(model: nn.Module) -> Sequence[nn.Module]:
+    """The decoder layers of a model's text decoder, which may have a head (Llama-4); none if it has none."""
+    text = text_decoder(model)
+    inner = text if hasattr(text, "layers") else getattr(text, "model", None)
+    return getattr(inner, "layers", [])
 
 
 def embeddings_of(model: nn.Module) -> list[nn.Module]:

@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from kvbench.errors import UserError
-from kvbench.ops.rope import text_decoder
+from kvbench.ops.rope import decoder_layers
 
 TILE = 4096  # (query head, token) pairs whose projections exist at a time: [TILE, hidden_size]
 
@@ -17,7 +17,7 @@ def output_projections(model: PreTrainedModel, places: Sequence[int]) -> list[Te
 
     Raises UserError for a model whose decoder layers have no `self_attn.o_proj` with a floating-point weight.
     """
-    layers = getattr(text_decoder(model), "layers", [])
+    layers = decoder_layers(model)
     weights = [
         getattr(getattr(getattr(layers[at], "self_attn", None), "o_proj", None), "weight", None)
         for at in places

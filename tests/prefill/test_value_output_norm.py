@@ -6,6 +6,7 @@ from torch import nn
 
 from kvbench.errors import UserError
 from kvbench.prefill import Needs, prefill, value_output_norm
+from tests.support.hybrids import hybrid_model
 from tests.support.tiny import LAYOUTS, prompt, tiny_model
 
 
@@ -33,6 +34,13 @@ def test_tiles_of_any_size_give_the_same(tile, monkeypatch):
     whole = value_output_norm.value_output_norm(values, weight)
     monkeypatch.setattr(value_output_norm, "TILE", tile)
     torch.testing.assert_close(value_output_norm.value_output_norm(values, weight), whole)
+
+
+def test_layers_below_a_head_of_their_own_have_projections_too():
+    """Llama-4's text model has its head beside the layers."""
+    model = hybrid_model("llama4_text")
+    weights = value_output_norm.output_projections(model, [1, 3])
+    assert [id(weight) for weight in weights] == [id(model.model.layers[at].self_attn.o_proj.weight) for at in (1, 3)]
 
 
 def test_nobody_else_pays_for_it():

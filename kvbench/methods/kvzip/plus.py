@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from kvbench.methods.kvzip.scoring import KVzip
-from kvbench.ops.rope import text_decoder
+from kvbench.ops.rope import decoder_layers
 from kvbench.prefill import Reconstruction
 from kvbench.prefill.reconstruction import Factors, Weighing
 from kvbench.prefill.value_output_norm import output_projections, value_output_norm
@@ -40,7 +40,7 @@ class RelativeReconstruction(Reconstruction):
     @contextmanager
     def weighing(self, model: PreTrainedModel, places: Sequence[int]) -> Iterator[Sequence[Weighing]]:
         relative = [Relative(weight) for weight in output_projections(model, places)]
-        layers = text_decoder(model).layers
+        layers = decoder_layers(model)
         hooks = [
             layers[place].self_attn.register_forward_pre_hook(layer.enter, with_kwargs=True)
             for place, layer in zip(places, relative, strict=True)
