@@ -37,30 +37,22 @@ def check_samples(
     for name, number in Counter(sample.id for sample in samples).items():
         if number > 1:
             raise UserError(f"{number} samples of {benchmark.name} have the id {name!r}: each needs one of its own")
+    measured = benchmark.longest is None or (loaded.growth is not None and not timed)
     for sample in samples:
         try:
-            _check_sample(loaded, benchmark, sample, question, columns, first_token, timed)
+            _check_sample(sample, columns)
+            if measured or (question == "hidden" and not sample.question):
+                tokenise(loaded, sample, question, first_token)
         except UserError as error:
             raise UserError(f"{place}: {error}" if (place := benchmark.place_of(sample)) else str(error)) from error
 
 
-def _check_sample(
-    loaded: AnyModel,
-    benchmark: Benchmark,
-    sample: Sample,
-    question: str,
-    columns: Collection[str],
-    first_token: str,
-    timed: bool,
-) -> None:
+def _check_sample(sample: Sample, columns: Collection[str]) -> None:
     if clashes := sample.meta.keys() & columns:
         raise UserError(f"sample {sample.id!r}: meta cannot have {min(clashes)!r}, a column of every record")
     for name in PROPERTIES:
         if isinstance(value := sample.meta.get(name), list | dict):
             raise UserError(f"sample {sample.id!r}: {name}={value!r} of its meta must be one text or number")
-    grows = loaded.growth is not None and not timed
-    if benchmark.longest is None or grows or (question == "hidden" and not sample.question):
-        tokenise(loaded, sample, question, first_token)
 
 
 def check_turns(samples: Sequence[Sample], settings: Sequence[Any], distance: bool) -> None:
