@@ -48,7 +48,8 @@ class AttentionSparsity(Probe):
 class AttentionEntropy(Probe):
     """Entropy of a query's attention relative to even attention, mean of the last `window`, [num_attention_heads].
 
-    1 is even attention to all tokens that the query sees, 0 is attention to a single token.
+    1 is even attention to all tokens that the query sees, 0 is attention to a single token. Attention that a head's own
+    sink takes (gpt-oss) is of no token: it lowers the value.
     """
 
     window: Positive = 32
