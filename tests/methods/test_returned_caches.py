@@ -8,7 +8,7 @@ import torch
 import kvbench
 from kvbench.errors import UserError
 from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
-from kvbench.methods import Dense, Method, Needs, Selection
+from kvbench.methods import Dense, Kept, Method, Needs, Selection
 from kvbench.prefill import FullPrefill
 from tests.support.tiny import prompt, tiny_model
 
@@ -17,6 +17,10 @@ N, LAYERS = 40, 3
 
 def without_kept(caches):
     caches[1].kept = None
+
+
+def more_than_the_prompt(caches):
+    caches[0].kept = Kept.tokens(12, N, 12, 2)
 
 
 def at_the_budgets_end(caches):
@@ -79,6 +83,7 @@ def compressed(mistake) -> None:
         (iter, "FirstTokens.compress returned a list_iterator: it must return a list of 3"),
         (of_another_type, "FirstTokens made an object of the type object of layer 0: it must be a LayerCache"),
         (without_kept, "FirstTokens made a DenseLayer of layer 1 with kept=None: it must say what is left"),
+        (more_than_the_prompt, "FirstTokens made a DenseLayer of layer 0 that kept 160 of 48 vectors: `Kept.tokens"),
         (at_the_budgets_end, "FirstTokens made a DenseLayer of layer 2 with seen=12: it must be 40"),
         (one_twice, "FirstTokens made a DenseLayer of layer 2 that is another layer's, too"),
     ],

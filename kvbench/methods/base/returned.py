@@ -28,6 +28,9 @@ def checked_caches(caches: list[LayerCache], method: object, num_layers: int, se
             raise UserError(
                 f"{made} with kept={cache.kept!r}: it must say what is left, as `selection.kept(layer)` does"
             )
+        if not 0 <= cache.kept.retained <= cache.kept.total:
+            what = f"{made} that kept {cache.kept.retained:,} of {cache.kept.total:,} vectors"
+            raise UserError(f"{what}: `Kept.tokens(nominal, kept, n, heads)` takes kept tokens before the prompt's")
         if (length := cache.get_seq_length()) != seen:
             raise UserError(
                 f"{made} with seen={length}: it must be {seen}, the prompt's tokens (`layer.seen`), dropped ones among "
