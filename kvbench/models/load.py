@@ -38,6 +38,7 @@ from kvbench.models.rope_growth import Growth, growth_of
 from kvbench.models.rope_parameters import check_rope_parameters
 from kvbench.models.sane_config import check_sane
 from kvbench.models.token_numbers import decoding_heads_of
+from kvbench.utils.chat_template import with_arguments
 from kvbench.utils.console import warn
 from kvbench.utils.deadline import within
 from kvbench.utils.device import offloaded
@@ -91,6 +92,12 @@ def source_of(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
     return source, hub_options(source, spec.revision) if source == spec.hub_id else {}
 
 
+def _tokenizer(spec: ModelSpec, source: str, options: dict[str, Any]) -> PreTrainedTokenizerBase:
+    """The tokenizer, whose chat template benchmarks see as the model reads it."""
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+    return with_arguments(tokenizer, spec.template_args)
+
+
 def load_texts(spec: ModelSpec) -> TextModel:
     """Tokenizer, chat template and configuration of a model whose weights another program loads."""
     if spec.random is not None:
@@ -103,7 +110,7 @@ def load_texts(spec: ModelSpec) -> TextModel:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
         if spec.shape:
             check_shape(spec.name, spec.shape, config.to_dict(), source)
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+        tokenizer = _tokenizer(spec, source, options)
         try:
             generation = GenerationConfig.from_pretrained(source, **options)
         except OSError:  # a model without the file
@@ -131,7 +138,7 @@ def load(spec: ModelSpec) -> LoadedModel:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
         check_shape(spec.name, spec.shape or {}, config.to_dict(), source)
         auto, text, left_out = class_for(spec.name, config)
-        tokenizer = within(WHOLE, partial(AutoTokenizer.from_pretrained, source, trust_remote_code=False, **options))
+        tokenizer = within(WHOLE, partial(_tokenizer, spec, source, options))
         model, loading = auto.from_pretrained(
             source,
             dtype=spec.resolve_dtype(),
@@ -250,7 +257,7 @@ def _drawn(spec: ModelSpec) -> LoadedModel:
     model = random_model(spec.random, dtype, device)
     source, options = source_of(spec)
     with unreadable(spec, source, options):
-        tokenizer = within(WHOLE, partial(AutoTokenizer.from_pretrained, source, trust_remote_code=False, **options))
+        tokenizer = within(WHOLE, partial(_tokenizer, spec, source, options))
     if len(tokenizer) > model.config.vocab_size:
         raise UserError(
             f"model.random.vocab_size={model.config.vocab_size} is less than the {len(tokenizer)} tokens of {source}"

@@ -16,15 +16,8 @@ from transformers import (
 
 from kvbench.configuration import ModelSpec
 from kvbench.errors import UserError
-from kvbench.utils.chat_template import RAW, bounded, check_template
+from kvbench.utils.chat_template import RAW, bounded, check_template, template_of
 from kvbench.utils.text import first_line
-
-# Put before chat templates that write today's date, so that prompts are the same every day: the default of Llama-3.1's
-# template.
-SAME_DAY = (
-    "{%- macro strftime_now(format) -%}{{ {'%Y-%m-%d': '2024-07-26', '%d %B %Y': '26 July 2024'}"
-    ".get(format, '26 Jul 2024') }}{%- endmacro -%}"
-)
 
 
 class Added(NamedTuple):
@@ -122,8 +115,7 @@ class Reader:
     @property
     def template(self) -> str:
         """The chat template."""
-        template: str = self.tokenizer.get_chat_template()
-        return SAME_DAY + template if "strftime_now" in template else template
+        return template_of(self.tokenizer)
 
     @cached_property
     def newline(self) -> int:

@@ -11,6 +11,7 @@ from kvbench.configuration import ModelSpec, configured
 from kvbench.errors import UserError
 from kvbench.models.embedded import embedded_folder
 from kvbench.utils.arguments import Parser, word
+from kvbench.utils.chat_template import with_arguments
 from kvbench.utils.console import print_line
 from kvbench.utils.targets import build
 from kvbench.utils.text import first_line
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str]) -> None:
 def _tokenizer(model: ModelSpec) -> PreTrainedTokenizerBase:
     source = model.path or (embedded_folder(model.embedded) if model.embedded else model.hub_id)
     try:
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, revision=model.revision)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, revision=model.revision)
     except (OSError, ValueError) as error:
         raise UserError(f"no tokenizer could be loaded from {source}: {first_line(error)}") from error
+    return with_arguments(tokenizer, model.template_args)

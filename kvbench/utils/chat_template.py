@@ -3,13 +3,13 @@
 import re
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 from jinja2 import Environment, nodes
 
@@ -22,6 +22,14 @@ FACTOR = 1_000_000  # largest in a multiplication, which may repeat a text
 ROOM = 2**30  # bytes for one prompt: a text that doubles itself needs few steps
 PAGES = Path("/proc/self/statm")
 _LIMITED = Lock()
+
+# Put before chat templates that write today's date, so that prompts are the same every day: the default of Llama-3.1's
+# template.
+SAME_DAY = (
+    "{%- macro strftime_now(format) -%}{{ {'%Y-%m-%d': '2024-07-26', '%d %B %Y': '26 July 2024'}"
+    ".get(format, '26 Jul 2024') }}{%- endmacro -%}"
+)
+_ARGUMENTS = "kvbench_template_arguments"  # the attribute of a tokenizer that `with_arguments` sets
 
 # A text that no other contains: in its place, it shows what the template writes around a text.
 MARK = "\ue000"
@@ -45,14 +53,36 @@ def check_template(name: str, template: str) -> None:
                 raise UserError(f"the chat template of {name} repeats something {side.value:,} times {RAW}")
 
 
+def template_of(tokenizer: Tokenizer) -> str:
+    """The chat template of a tokenizer that has one."""
+    template: str = tokenizer.get_chat_template()
+    return SAME_DAY + template if "strftime_now" in template else template
+
+
+def with_arguments(tokenizer: Tokenizer, arguments: Mapping[str, Any] | None) -> Tokenizer:
+    """The tokenizer itself, with the variables that its model gives the chat template (model.template_args).
+
+    Benchmarks see a tokenizer and no model, and those that count the template's tokens need what the model reads.
+    """
+    setattr(tokenizer, _ARGUMENTS, {**(arguments or {})})
+    return tokenizer
+
+
 def user_turn(tokenizer: Tokenizer, text: str) -> str:
     """A user's message and the answer's header in the tokenizer's template; the text if there is no template."""
     if not tokenizer.chat_template:
         return text
-    name, turn = str(tokenizer.name_or_path), [{"role": "user", "content": text}]
-    check_template(name, tokenizer.get_chat_template())
+    name, template = str(tokenizer.name_or_path), template_of(tokenizer)
+    arguments: Mapping[str, Any] = getattr(tokenizer, _ARGUMENTS, {})
+    check_template(name, template)
     with bounded(name):
-        return tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+        return tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}],
+            add_generation_prompt=True,
+            tokenize=False,
+            chat_template=template,
+            **arguments,
+        )
 
 
 def _without_generation(template: str) -> str:

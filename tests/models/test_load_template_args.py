@@ -7,9 +7,13 @@ import pytest
 
 from kvbench.configuration.conf import CONF
 from kvbench.errors import UserError
+from kvbench.evaluation.prompts import tokenise
 from kvbench.models import LoadedModel, ModelSpec, model_spec
+from kvbench.models.load import load_texts
 from kvbench.runner.manifest import folder_identity
+from kvbench.utils.chat_template import user_turn, with_arguments
 from tests.support.config import model_config
+from tests.support.ruler_data import ruler
 from tests.support.runs import compose
 
 # What the templates of Qwen3 and Llama-3.2 do with their variables.
@@ -75,3 +79,24 @@ def test_every_preset_is_a_model_that_can_be_checked_without_loading_it(preset):
     spec = model_spec(model_config(preset))
     assert spec.name == preset
     assert "stop_tokens" in model_config(preset), "model.stop_tokens= is a key of every preset"
+
+
+def test_a_length_that_counts_the_template_counts_what_its_arguments_add(embedded, tmp_path):
+    """With Qwen3's enable_thinking=false, prompts and answers were longer than the length."""
+    tokenizer = copy.copy(embedded.tokenizer)
+    tokenizer.chat_template = QWEN3
+    tokenizer.save_pretrained(tmp_path)
+    embedded.config.save_pretrained(tmp_path)
+    arguments = {"enable_thinking": False}
+    read = load_texts(ModelSpec(name="folder", path=str(tmp_path), max_length=2048, template_args=arguments))
+    counted = ruler(tasks=["vt", "niah_single_1"], lengths=[1024], count_chat_template=True, num_samples=6)
+    samples = counted.samples(read.tokenizer)
+    lengths = [len(tokenise(read, sample, "visible").context) + sample.max_new_tokens for sample in samples]
+    assert len(lengths) == 12 and 950 < max(lengths) <= 1024
+
+
+def test_a_counted_template_has_one_date_every_day(embedded):
+    dated = copy.copy(embedded.tokenizer)
+    dated.chat_template = DATED
+    assert user_turn(dated, "Hi") == with_template(embedded, DATED).render("Hi", chat=True)
+    assert user_turn(with_arguments(dated, {"date_string": "01 Jan 2025"}), "Hi") == "Today Date: 01 Jan 2025\nHi"

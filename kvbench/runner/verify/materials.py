@@ -22,6 +22,7 @@ from kvbench.runner.verify.known_classes import known
 from kvbench.runner.verify.places import Places, check_functions, leaves, placed
 from kvbench.runner.verify.prompts import Prompts
 from kvbench.runner.verify.reach import within_reach
+from kvbench.utils.chat_template import with_arguments
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.places import is_place
 from kvbench.utils.plugins import versions_of
@@ -82,7 +83,8 @@ def tokenizer_of(manifest: Mapping[str, Any], places: Places) -> PreTrainedToken
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if name in hashes and (not (folder / name).is_file() or file_hash(folder / name) != hashes[name]):
             raise ValueError(f"{folder.name} has another {name} than the run's model")
-    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    return with_arguments(tokenizer, recorded(manifest).model.get("template_args"))
 
 
 def model_folder_of(manifest: Mapping[str, Any], places: Places) -> Path:
