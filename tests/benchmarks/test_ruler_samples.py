@@ -73,6 +73,18 @@ def test_questions_on_one_paragraph_are_one_unit_of_intervals_at_all_lengths(emb
     assert len({units[f"qa_2-1536-{i}"] for i in range(6)}) == 6
 
 
+def test_a_needle_that_is_drawn_again_at_another_length_or_by_another_task_is_one_unit(embedded):
+    """Each task and length begins with the same random numbers: counted as independent, intervals were too narrow."""
+    tasks = ["niah_single_1", "niah_single_2", "niah_multivalue"]
+    samples = ruler(lengths=[1024, 2048], tasks=tasks, num_samples=8).samples(embedded.tokenizer)
+    units: dict[tuple[str, ...], set[str]] = {}
+    for sample in samples:
+        units.setdefault(sample.answers, set()).add(sample.unit)
+    assert len(units) < len(samples) - 6  # most are drawn again
+    assert all(len(of_needle) == 1 for of_needle in units.values())
+    assert len(set.union(*units.values())) == len(units)
+
+
 def test_a_length_can_count_the_chat_template(embedded):
     without, counted = (
         ruler(tasks=["vt", "niah_single_1"], count_chat_template=counts, num_samples=4) for counts in (False, True)

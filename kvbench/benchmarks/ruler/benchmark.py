@@ -129,11 +129,14 @@ class Ruler(Benchmark):
         )
 
     def _unit(self, name: str, row: dict[str, Any]) -> str:
-        """Of a question on documents what its samples at all lengths share: the paragraphs with the answer.
+        """What samples of several lengths share: the needles, or of a question on documents the paragraphs with the
+        answer.
 
         Several questions are about one paragraph. An imported row has its question alone.
         """
         task = TASKS[name]
+        if task.kind == "niah":
+            return files.needle_unit(files.question(name, row["input"]), row["outputs"])
         if task.kind != "qa":
             return ""
         if self.data_dir is not None:

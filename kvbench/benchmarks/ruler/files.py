@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvbench.benchmarks.base import text_unit
 from kvbench.benchmarks.ruler.tasks import TASKS
 from kvbench.errors import UserError
 from kvbench.utils.files import write_atomically
@@ -102,3 +103,12 @@ def question(name: str, text: str) -> str:
     """The question at the end of an input: its last lines, as many as the task says."""
     separator, pieces = TASKS[name].tail
     return separator.join(text.rsplit(separator, pieces)[-pieces:])
+
+
+def needle_unit(asked: str, answers: Sequence[str]) -> str:
+    """The `unit` of a sample with needles: what the generator drew for it, the keys in the question and the values.
+
+    The generator begins each task and length with the same random numbers, so that most needles are drawn again, at
+    the same depths, at other lengths and by other tasks.
+    """
+    return text_unit("\n".join([asked.strip(), *answers]))
