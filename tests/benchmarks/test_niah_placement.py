@@ -44,16 +44,34 @@ def test_kvpress_places_the_needle_at_the_very_token():
     assert placement.at_token([1, 2, 3, 4], [9], 100, None) == [1, 2, 3, 4, 9]
 
 
+class Letters:
+    """A tokenizer whose tokens are characters."""
+
+    def decode(self, ids):
+        return "".join(map(chr, ids))
+
+
+def test_no_needle_parts_a_number_a_name_or_a_quotation_from_its_end():
+    """A haystack's "$2.5 million" became "$2. The secret number of Oslo is 1234567. 5 million"."""
+    sentences = [
+        "It cost $2.5 million.",
+        'She said "No."',
+        "Is it on name.org?",
+        "(They did not know.)",
+        "Why?!",
+        "Web 2.0!",
+    ]
+    text = [*map(ord, " ".join(sentences))]
+    placed = [placement.at_sentence_ends(text, [(depth, "<N>")], Letters()) for depth in range(100)]
+    between = {" ".join([*sentences[:i], "<N>", *sentences[i:]]) for i in range(len(sentences))}
+    assert set(placed) == between
+
+
 @pytest.mark.parametrize(
     "sentence", ["They went home. ", "他们回家了。", "彼は帰った！", "إلى أين ذهبوا؟ ", "वे घर चले गए। "]
 )
 def test_depths_hold_in_scripts_with_other_full_stops(sentence):
     """In a Chinese haystack every needle was at the start of the text, whatever its depth."""
-
-    class Letters:
-        def decode(self, ids):
-            return "".join(map(chr, ids))
-
     text = [*map(ord, sentence * 40)]
     placed = placement.at_sentence_ends(text, [(depth, f"<{depth}>") for depth in (25, 50, 75)], Letters())
     first, *others, last = [part.strip() for part in re.split(r"<\d+>", placed)]

@@ -1,11 +1,15 @@
 """Placement of needles: rules that insert sentences into a text of tokens."""
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from kvbench.errors import UserError
 from kvbench.utils.tokenizer import Tokenizer
 
-SENTENCE_ENDS = ".!?。！？؟।"  # also of Chinese, Japanese, Arabic and Hindi texts
+# The end of a sentence with the quotes and brackets that close behind it: a mark before a blank, not the point of "2.5"
+# or "name.org", or a mark of Chinese, Japanese and Hindi texts, where none needs to follow.
+SENTENCE_END = re.compile(r"""[.!?؟]["'”’»)\]]*(?=\s|$)|[。！？।]["'”’»」』）]*""")
 
 
 def encode(text: str, tokenizer: Tokenizer) -> list[int]:
@@ -41,10 +45,11 @@ def at_sentence_ends(text: list[int], needles: Sequence[tuple[float, str]], toke
     the text was cut. Needles at the same place keep their order.
     """
     characters = tokenizer.decode(text)
+    ends = [0, *(match.end() for match in SENTENCE_END.finditer(characters))]
     parts, start = [], 0
     for depth, needle in sorted(needles, key=lambda pair: pair[0]):
-        before = tokenizer.decode(text[: int(len(text) * depth / 100)])
-        end = len(characters) if depth >= 100 else max(before.rfind(stop) for stop in SENTENCE_ENDS) + 1
+        place = len(tokenizer.decode(text[: int(len(text) * depth / 100)]))
+        end = len(characters) if depth >= 100 else ends[bisect_right(ends, place) - 1]
         parts += [characters[start:end].strip() if start else characters[:end].rstrip(), needle]
         start = end
     parts.append(characters[start:].lstrip())
