@@ -1,6 +1,7 @@
 """Samples of all 13 tasks, and what they are made from."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,23 @@ def test_a_needle_that_is_drawn_again_at_another_length_or_by_another_task_is_on
     assert len(units) < len(samples) - 6  # most are drawn again
     assert all(len(of_needle) == 1 for of_needle in units.values())
     assert len(set.union(*units.values())) == len(units)
+
+
+def test_frequent_words_are_in_their_text_more_often_than_others_or_the_length_is_refused():
+    """With a tokenizer of bytes, samples of short lengths had none of the words that are their answers."""
+    made = 0
+    for length in range(400, 1400, 48):
+        try:
+            (row,) = generate("fwe", length, 1, inputs(), lambda text: len(text.encode()))
+        except UserError as error:
+            assert str(error).startswith(f"fwe does not fit into {length} tokens: ")
+            continue
+        made += 1
+        text = row["input"].partition("coded words. ")[2].partition("\nQuestion")[0]
+        counts = Counter(word for word in text.split() if word != "...")
+        least = min(counts.pop(word, 0) for word in row["outputs"])
+        assert least > max(counts.values(), default=0)
+    assert made > 8
 
 
 def test_a_length_can_count_the_chat_template(embedded):
