@@ -21,8 +21,9 @@ def rouge1_recall(reference: str, prediction: str) -> float:
 
 def first_number(number: str, prediction: str) -> float:
     """1 if the first number in the prediction is `number`, else 0: the pass key score of Mohtashami and Jaggi."""
-    digits = re.search(r"\d+", prediction)
-    return float(digits is not None and int(digits[0]) == int(number))
+    first = re.search(r"\d+", prediction)
+    # digit by digit: Python reads no number of more than 4,300 digits, which an answer that repeats itself can have
+    return float(first is not None and _value(first[0]) == _value(number))
 
 
 def leading_digits(number: str, prediction: str) -> float:
@@ -33,6 +34,11 @@ def leading_digits(number: str, prediction: str) -> float:
 def exact_number(number: str, prediction: str) -> float:
     """1 if `number` occurs in the prediction as a separate number, else 0."""
     return float(number in _numbers(prediction))
+
+
+def _value(digits: str) -> str:
+    """A number's ASCII digits without leading zeros."""
+    return "".join(str(int(digit)) for digit in digits).lstrip("0")
 
 
 def _numbers(prediction: str) -> list[str]:

@@ -7,7 +7,18 @@ from tests.support.niah import short
 
 
 @pytest.mark.parametrize(
-    "prediction, score", [("71432", 1), (" 71432.", 1), ("071432", 1), ("714320", 0), ("5 or 71432", 0), ("none", 0)]
+    "prediction, score",
+    [
+        ("71432", 1),
+        (" 71432.", 1),
+        ("071432", 1),
+        ("٧١٤٣٢", 1),
+        ("714320", 0),
+        ("5 or 71432", 0),
+        ("none", 0),
+        ("7" * 5000, 0),  # more digits than Python reads as a number
+    ],
+    ids=lambda value: str(value)[:8],
 )
 def test_the_first_number_must_be_the_pass_key(embedded, prediction, score):
     assert first_number("71432", prediction) == score

@@ -3,7 +3,9 @@
 import random
 from collections.abc import Iterator
 from itertools import repeat
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
@@ -14,6 +16,8 @@ from kvbench.utils.checked import Positive, checked
 from kvbench.utils.tokenizer import Tokenizer
 
 _NOISE = "The river is slow. The hills are low. The wind is mild. On we walk. Soon we turn for home."
+
+LONGEST_KEY = 1000  # digits
 
 
 @checked(prefix="benchmark.")
@@ -29,7 +33,7 @@ class PassKey(NeedleGrid):
     """
 
     seeds: Positive = 1
-    digits: Positive = 5
+    digits: Annotated[int, Field(ge=1, le=LONGEST_KEY)] = 5
     noise: Literal["own", "ruler"] = "own"
     max_new_tokens: Positive = 16
     name: str = "passkey"
