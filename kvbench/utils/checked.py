@@ -206,7 +206,7 @@ def _allowed(error: dict[str, Any], form: type[Any]) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
-        return f"{_number(form, error['loc'])} {_bounds(form, error['loc']) or f'{words} {context[key]:g}'}"
+        return f"{_number(form, error['loc'])} {_bounds(form, error['loc']) or f'{words} {context[key]:.12g}'}"
     if kind in _KINDS:
         bounds = _bounds(form, error["loc"]) if kind in ("int_type", "float_type", "int_from_float") else ""
         return f"{_KINDS[kind]} {bounds}".rstrip()
@@ -246,8 +246,8 @@ def _bounds(form: type[Any], loc: tuple[Any, ...]) -> str:
         for rule in getattr(part, "metadata", ()):
             bounds |= {key: value for key, _ in _BOUNDS.values() if (value := getattr(rule, key, None)) is not None}
     if {"ge", "le"} <= bounds.keys():
-        return f"from {bounds['ge']:g} to {bounds['le']:g}"
+        return f"from {bounds['ge']:.12g} to {bounds['le']:.12g}"
     words = dict(_BOUNDS.values())
-    lower = next((f"{words[key]} {bounds[key]:g}" for key in ("ge", "gt") if key in bounds), "")
-    upper = next((f"{words[key]} {bounds[key]:g}" for key in ("le", "lt") if key in bounds), "")
+    lower = next((f"{words[key]} {bounds[key]:.12g}" for key in ("ge", "gt") if key in bounds), "")
+    upper = next((f"{words[key]} {bounds[key]:.12g}" for key in ("le", "lt") if key in bounds), "")
     return f"{lower} and {upper.removeprefix('of ')}" if lower and upper else lower or upper

@@ -221,6 +221,7 @@ def test_missing_punkt_data_is_told_with_both_ways_out(tmp_path, monkeypatch):
         ({"tasks": ["vt", 3]}, r"benchmark.tasks=\['vt', 3\] must be a name or a list of names"),
         ({"lengths": [100]}, "item 1 of benchmark.lengths=100 must be an integer of at least 256"),
         ({"num_samples": 0}, "benchmark.num_samples=0 must be an integer of at least 1"),
+        ({"seed": 5 * 10**9}, "benchmark.seed=5000000000 must be an integer from 0 to 4294967295"),
         ({"sentences": "spacy"}, "unknown benchmark.sentences 'spacy'.*Allowed: nltk, null, simple"),
         ({"essays_dir": "/nowhere"}, "benchmark.essays_dir='/nowhere' is neither"),
         ({"squad": "/nowhere"}, r"benchmark.squad='/nowhere' is not a file \(needed by qa_1; benchmark.tasks="),

@@ -16,11 +16,12 @@ from kvbench.benchmarks.ruler.inputs import Inputs
 from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
 from kvbench.metrics.aggregate import breakdown
 from kvbench.utils.chat_template import user_turn
-from kvbench.utils.checked import Names, NonNegative, Positive, checked
+from kvbench.utils.checked import Names, Positive, checked
 from kvbench.utils.files import cache_root
 from kvbench.utils.hashing import digest
 from kvbench.utils.tokenizer import Tokenizer
 
+LARGEST_SEED = 2**32 - 1  # of NumPy, which draws the values of vt
 TEMPLATE_ROOM = 64  # tokens that a chat template may add to a prompt that was counted without
 
 
@@ -45,7 +46,7 @@ class Ruler(Benchmark):
     lengths: Annotated[list[Annotated[int, Field(ge=256)]], BeforeValidator(integers)]
     tasks: Names = field(default_factory=lambda: ["all"])
     num_samples: Positive = 500
-    seed: NonNegative = 42
+    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 42
     count_chat_template: bool = False
     essays_dir: str | None = None
     sentences: Literal["nltk", "simple"] | None = None
