@@ -67,6 +67,16 @@ def test_no_needle_parts_a_number_a_name_or_a_quotation_from_its_end():
     assert set(placed) == between
 
 
+def test_a_text_that_is_cut_within_a_character_ends_before_it(embedded):
+    ids = placement.encode("他们回家了。" * 10, embedded.tokenizer)
+    texts = [embedded.tokenizer.decode(ids[:length]) for length in range(20, 40)]
+    assert any(text.endswith("\ufffd") for text in texts)
+    for length in range(20, 40):
+        for depth in (50, 100):
+            placed = placement.at_sentence_ends(ids[:length], [(depth, "<N>")], embedded.tokenizer)
+            assert "\ufffd" not in placed and "<N>" in placed
+
+
 @pytest.mark.parametrize(
     "sentence", ["They went home. ", "他们回家了。", "彼は帰った！", "إلى أين ذهبوا؟ ", "वे घर चले गए। "]
 )

@@ -44,7 +44,7 @@ def at_sentence_ends(text: list[int], needles: Sequence[tuple[float, str]], toke
     A needle is at the start if no sentence ends before its place; at depth 100 it is appended, wherever
     the text was cut. Needles at the same place keep their order.
     """
-    characters = tokenizer.decode(text)
+    characters = tokenizer.decode(text).rstrip("\ufffd")  # of a character whose tokens the cut has parted
     ends = [0, *(match.end() for match in SENTENCE_END.finditer(characters))]
     parts, start = [], 0
     for depth, needle in sorted(needles, key=lambda pair: pair[0]):
