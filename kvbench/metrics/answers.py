@@ -24,12 +24,18 @@ from kvbench.utils.text import in_one_line
 Metric = Callable[[str, Sequence[str]], float]
 OfAnswer = Callable[[str, str], float]  # of a prediction and one answer
 
-# A letter after an announced answer; A and I before a word are an article and a pronoun, except in "answer is A".
-# A letter before a mark, or alone on its line whatever marks are around it: "(B)", "B. Paris", "**B**".
+# Marks around a letter, LaTeX's commands among them: "**B**", "__B__", "$\boxed{B}$".
+_MARKS = r"(?:\\(?:boxed|(?:text|math)(?:bf|rm)?)(?=\{)|[\W_])*"
+# A letter after an announced answer; A and I before a word are an article and a pronoun, except in "answer is A" and
+# "answer is option A". The s of "answer's" is no letter.
 _NAMED = re.compile(
-    r"\banswer\b(?: is\b)?:?\W*([B-HJ-Z]|(?<= is )(?-i:A)|[AI](?![^\S\n]+[A-Z]))(?!['’-]?[A-Z])", re.IGNORECASE
+    r"\banswer\b(?:(?: is|['’]s)\b(?: (?:option|choice)\b)?|(?!['’]s\b)):?"
+    rf"{_MARKS}([B-HJ-Z]|(?:(?<= is )|(?<=['’]s )|(?<= option )|(?<= choice ))(?-i:A)|[AI](?![^\S\n]+[A-Z]))"
+    r"(?!['’-]?[A-Z])",
+    re.IGNORECASE,
 )
-_LEADING = re.compile(r"\W*([A-Za-z])(?:\s*[).:,\]）。：，、】]|\W*(?:\n|$))")
+# A letter before a mark, in emphasis or not, or alone on its line whatever marks are around it: "(B)", "**B**. Paris".
+_LEADING = re.compile(rf"{_MARKS}([A-Za-z])(?:[*_`]*\s*[).:,\]}}）。：，、】]|[\W_]*(?:\n|$))")
 # Thai, Lao, Burmese, Khmer, Chinese and Japanese have no blanks between words, and Korean none before a particle.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"

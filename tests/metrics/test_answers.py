@@ -66,6 +66,16 @@ def test_scores_by_hand(metric, prediction, answer, expected):
         ("Answer: A-levels. The answer is D", "D"),
         ("This answers all. The answer is C", "C"),
         ("(B), as a good answer: a guess", "B"),
+        ("The answer's B", "B"),
+        ("The answer's A, not B", "A"),
+        ("The answer's a mixture", None),
+        ("The answer's S is its first letter. The answer is B", "S"),
+        ("The answer's not A. The answer is B", "B"),
+        ("The correct answer is option B", "B"),
+        ("The answer is option A because it is Paris", "A"),
+        (r"The answer is $\boxed{B}$", "B"),
+        (r"The answer is \boxed{\text{B}} because A is wrong", "B"),
+        ("Answer: __B__", "B"),
     ],
 )
 def test_the_letter_of_a_choice_is_no_article_or_pronoun(prediction, letter):
@@ -75,14 +85,18 @@ def test_the_letter_of_a_choice_is_no_article_or_pronoun(prediction, letter):
 
 @pytest.mark.parametrize(
     "prediction",
-    ["**B**", "*B*", '"B"', "`B`\n\nIt is.", "（B）", "【B】 巴黎", "B。", "B、巴黎", "B）巴黎", "$B$", "B;"],
+    [
+        *("**B**", "*B*", '"B"', "`B`\n\nIt is.", "（B）", "【B】 巴黎", "B。", "B、巴黎", "B）巴黎", "$B$", "B;"),
+        *("**B**. Paris", "*B*: Paris", "__B__. Paris", "`B`) Paris", "(**B**) Paris", r"$\boxed{B}$"),
+    ],
 )
 def test_a_letter_at_the_beginning_may_have_any_marks_around_it(prediction):
     assert [other for other in ascii_uppercase if score("choice", prediction, [other])] == ["B"]
 
 
 @pytest.mark.parametrize(
-    "prediction", ["A cat", "**A** cat", "I'm sure", "E-mail", "C# is one", "A/B", "B & C", "A - B"]
+    "prediction",
+    ["A cat", "**A** cat", "I'm sure", "E-mail", "C# is one", "A/B", "B & C", "A - B", "**A** - B", "A_1"],
 )
 def test_a_letter_before_more_than_a_mark_is_no_choice(prediction):
     assert not [other for other in ascii_uppercase if score("choice", prediction, [other])]
