@@ -15,6 +15,7 @@ import numpy as np
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.backends import google_rouge
 from kvbench.metrics.longbench import english_words, f1
+from kvbench.metrics.thinking import answer_part, never_ends
 from kvbench.utils.imported_files import imported_hash
 from kvbench.utils.own_code import own_line
 from kvbench.utils.plugins import declared
@@ -125,11 +126,14 @@ METRICS: dict[str, OfAnswer] = {
 def score(name: str, prediction: str, answers: Sequence[str]) -> float:
     """The best score over the answers by a metric of METRICS, or the value of the function module.name for all answers.
 
+    METRICS compare what follows the model's thinking, of which nothing is there if it never ends; a function gets all.
+
     Raises:
         UserError: an unknown metric; a function that returns no number in [0, 1].
     """
     if not is_function(name):
-        return max(METRICS[name](prediction, answer) for answer in answers)
+        given = "" if never_ends(prediction) else answer_part(prediction)
+        return max(METRICS[name](given, answer) for answer in answers)
     value = function(name)(prediction, list(answers))
     if isinstance(value, Real | np.bool_) and 0 <= float(value) <= 1:  # NumPy's other numbers are Real, too
         return float(value)

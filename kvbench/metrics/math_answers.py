@@ -4,14 +4,9 @@ import re
 
 from kvbench.metrics.math_equality import equal
 from kvbench.metrics.math_numbers import last_number, number
-from kvbench.metrics.thinking import END_OF_THINKING
+from kvbench.metrics.thinking import answer_part
 
 _BOX = re.compile(r"\\boxed\s*\{")
-
-
-def answer_part(text: str) -> str:
-    """The text after the model's thinking; all of it where no thinking ends in it."""
-    return text.rpartition(END_OF_THINKING)[2]
 
 
 def last_box(text: str) -> str | None:

@@ -1,10 +1,10 @@
 """The version of each file of metrics (see kvbench.utils.versions); `Benchmark.scored_by` names the files."""
 
 VERSIONS = {
-    # 4: a letter in emphasis before a mark, or in a LaTeX box, was no choice, and the s of "answer's" was one; 3: a
-    # letter in quotes, asterisks or East Asian marks was no choice; 2: a text in a script without blanks was one word;
-    # 1: articles and pronouns were letters of choices
-    "answers": 5,
+    # 5: a model's thinking was scored as its answer; 4: a letter in emphasis before a mark, or in a LaTeX box, was no
+    # choice, and the s of "answer's" was one; 3: a letter in quotes, asterisks or East Asian marks was no choice; 2: a
+    # text in a script without blanks was one word; 1: articles and pronouns were letters of choices
+    "answers": 6,
     "babilong": 1,
     "infinitebench": 1,
     "instructions": 1,

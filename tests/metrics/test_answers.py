@@ -103,6 +103,18 @@ def test_a_letter_before_more_than_a_mark_is_no_choice(prediction):
 
 
 @pytest.mark.parametrize("metric", METRICS)
+def test_what_a_model_thinks_before_its_answer_is_not_scored(metric):
+    assert score(metric, "<think>\nIs the answer A? B?\n</think>\n\nB", ["B"]) == 1
+    assert score(metric, "Is the answer A? B?\n</think>\n\nB", ["B"]) == 1  # where the template begins to think
+    assert score(metric, "<think>\nThe answer is B.\n</think>\n\nC", ["B"]) == 0
+    assert score(metric, "<think>\nThe answer is B.", ["B"]) == 0
+
+
+def test_a_function_gets_what_a_model_thinks_too():
+    assert score("tests.support.metric.shortest", "<think>a</think>b", ["a" * 34, "b" * 68]) == 0.5
+
+
+@pytest.mark.parametrize("metric", METRICS)
 def test_the_best_answer_counts(metric):
     assert score(metric, "b", ["z", "b"]) == 1
     assert score(metric, "b", ["z", "y"]) == 0

@@ -3,7 +3,8 @@
 import pytest
 
 from kvbench.metrics import math_answers
-from kvbench.metrics.math_answers import answer_part, expression_score, integer_score, last_box
+from kvbench.metrics.math_answers import expression_score, integer_score, last_box
+from kvbench.metrics.thinking import answer_part
 
 
 @pytest.mark.parametrize(
