@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"[^\W_]+")  # without the marks of emphasis in "__amber__"
 
 
 def begins(prediction: str, word: str) -> bool:

@@ -7,7 +7,7 @@ VERSIONS = {
     "answers": 6,
     "babilong": 1,
     "infinitebench": 1,
-    "instructions": 1,
+    "instructions": 2,  # 1: a word in underscores was another word
     "kvpress": 1,
     "longbench": 1,
     "longbench_v2": 1,

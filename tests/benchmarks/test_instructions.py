@@ -35,6 +35,13 @@ def test_an_answer_follows_an_instruction_or_does_not(answers, score):
         assert {followed(instruction, text, "amber") for text in texts} == {score}, instruction
 
 
+@pytest.mark.parametrize("mark", ["_", "__", "*", "**", "`", "~~"])
+def test_a_word_in_emphasis_is_the_word(mark):
+    told = f"{mark}Amber{mark}"
+    expected = {"opening": 1, "ending": 1, "reply": 1, "secret": 0}
+    assert {instruction: followed(instruction, told, "amber") for instruction in expected} == expected
+
+
 def test_every_text_has_words_and_an_order_of_its_own_and_a_question_for_each_instruction(embedded):
     samples = Instructions(lengths=[400], seeds=6).samples(embedded.tokenizer)
     assert Counter(sample.meta["task"] for sample in samples) == dict.fromkeys(INSTRUCTIONS, 6)
