@@ -204,9 +204,21 @@ class OwnPrompts(Benchmark):
             history=history,
             chat=self.chat,
             spans=tuple(row.spans.items()),
-            unit="" if row.context is None else text_unit(row.context),
+            unit=_unit(row),
             meta=question.meta | meta,
         )
+
+
+def _unit(row: Row) -> str:
+    """The text that a row is about: its context, or a chat's longest message unless that is the last one.
+
+    A short system message that many chats begin with is not their text.
+    """
+    if row.messages is None:
+        return text_unit(row.context or "")
+    *before, last = (message.content for message in row.messages)
+    longest = max(before, key=len, default="")
+    return text_unit(longest) if len(longest) > len(last) else ""
 
 
 def _metric(question: Question, otherwise: str) -> str:

@@ -21,6 +21,8 @@ CHAT = {
     ]
 }
 
+ROLES = ("system", "user", "assistant", "user")
+
 
 @pytest.fixture
 def written(tmp_path):
@@ -67,6 +69,19 @@ def test_samples_about_one_context_are_one_unit_of_intervals_in_whichever_rows_t
     samples = written(asked, ROW, ROW | {"context": "Ann lives in Oslo."}, CHAT).samples(None)
     ben, ann = text_unit("Ben lives in Rome."), text_unit("Ann lives in Oslo.")
     assert [sample.unit for sample in samples] == [ben, ben, ben, ann, ""]
+
+
+def test_chats_about_one_text_are_one_unit_and_a_short_message_that_others_share_is_no_text(written):
+    def chat(*contents):
+        return {"messages": [{"role": role, "content": text} for role, text in zip(ROLES, contents, strict=False)]}
+
+    letter, other = "Ben lives in Rome. " * 5, "Ann lives in Oslo. " * 5
+    asked = [chat("Be brief.", letter, "Read.", question) for question in ("Where?", "Who?")]
+    whole = [chat("Be brief.", f"{text} Where?") for text in (letter, other)]
+    in_system = [chat(other, question) for question in ("Where?", "Who?")]
+    samples = written(*asked, *whole, *in_system).samples(None)
+    ben, ann = text_unit(letter), text_unit(other)
+    assert [sample.unit for sample in samples] == [ben, ben, "", "", ann, ann]
 
 
 def test_a_chat_is_rendered_message_by_message(written, embedded):
