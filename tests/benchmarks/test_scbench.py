@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from kvbench.benchmarks.base import text_unit
 from kvbench.benchmarks.scbench import prompts
 from kvbench.benchmarks.scbench.tasks import GROUPS, TASKS
 from kvbench.errors import UserError
@@ -92,6 +93,14 @@ def test_questions_about_a_shared_context_are_prompts_of_their_own(bench):
     assert shared["vt:0:1"].answers == ("A", "B")
     assert [shared[f"summary_with_needles:0:{turn}"].max_new_tokens for turn in (1, 2, 3)] == [800, 15, 800]
     assert shared["summary_with_needles:0:2"].meta["task"] == "summary_with_needles passkey"
+
+
+def test_a_book_of_two_tasks_or_rows_is_one_unit_of_intervals(bench):
+    tasks = ["qa_eng", "choice_eng"]
+    rows = {task: [row | {"context": "Anna lived in Oslo."} for row in made.rows()[task]] for task in tasks}
+    samples = by_id(bench(mode="shared", tasks=tasks, rows=rows)).values()
+    assert {sample.unit for sample in samples} == {text_unit("Anna lived in Oslo.")}
+    assert len({sample.context_id for sample in samples}) == 4
 
 
 def test_mf_cannot_be_shared(bench):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from kvbench.benchmarks.base import Benchmark, Sample, Turn
+from kvbench.benchmarks.base import Benchmark, Sample, Turn, text_unit
 from kvbench.benchmarks.published_data import DataSet, select
 from kvbench.benchmarks.scbench import data, prompts
 from kvbench.benchmarks.scbench.context_room import context_room
@@ -131,6 +131,7 @@ class SCBench(Benchmark):
                 turns=() if self.mode == "shared" else self._turns(task, questions[:turn]),
                 own_answers=self.mode == "turns_own",
                 context_id=f"{task.name}:{number}",
+                unit=text_unit(row.context),
                 chat=self.chat,
                 meta=_meta(task, row, question) | {"turn": turn},
             )
