@@ -9,6 +9,7 @@ import pytest
 
 from kvbench.benchmarks import BABILong
 from kvbench.benchmarks.babilong import prompts
+from kvbench.benchmarks.babilong.stories import stories
 from kvbench.benchmarks.python_texts import sha256
 from kvbench.errors import UserError
 from kvbench.utils.jsonl import read_rows
@@ -49,15 +50,38 @@ def test_a_sample_is_a_row_in_its_tasks_prompt_with_the_question_last(made):
     assert others[-1].meta["task"] == "qa8 0k"
 
 
-def test_a_story_at_several_lengths_is_one_unit_of_intervals(made, tmp_path):
+def test_a_story_at_several_lengths_and_of_several_rows_is_one_unit_of_intervals(made, tmp_path):
     for length in ("0k", "1k"):
         for task in ("qa1", "qa8"):
             file = tmp_path / task / f"{length}.json"
             file.parent.mkdir(exist_ok=True)
             file.write_text(json.dumps(rows(task)))
     samples = made(tasks=["qa1", "qa8"], lengths=["0k", "1k"], data_dir=str(tmp_path)).samples(None)
-    stories = ["qa1 1", "qa1 2", "qa1 3", "qa8 1", "qa8 2", "qa8 3"]
-    assert [sample.unit for sample in samples] == stories * 2
+    units = ["qa1 1", "qa1 1", "qa1 3", "qa8 1", "qa8 1", "qa8 3"]  # 2: a later question about the story of 1
+    assert [sample.unit for sample in samples] == units * 2
+
+
+def in_a_book(facts: list[str], number: int) -> str:
+    """A text with facts between sentences of which no other text has the same."""
+    told = [f"{fact} Captain {number} of ship {place} was asleep." for place, fact in enumerate(facts)]
+    return f"Chapter {number}\nNobody saw {number} whales. " + " ".join(told)
+
+
+NAMES, PLACES = ("John", "Mary", "Daniel", "Sandra"), ("garden", "office", "kitchen", "hallway")
+STORIES = [[f"{name} went to the {PLACES[(i + shift) % 4]}." for i, name in enumerate(NAMES)] for shift in range(4)]
+
+
+def test_a_story_is_known_by_its_facts_inside_a_book():
+    told = [STORIES[0][:2], STORIES[0], STORIES[1], STORIES[2][:3], STORIES[2], STORIES[3], STORIES[1][:2]]
+    texts = {number: in_a_book(facts, number) for number, facts in enumerate(told, 1)}
+    assert stories([texts]) == {1: 1, 2: 1, 3: 3, 4: 4, 5: 4, 6: 6, 7: 3}
+
+
+def test_a_number_stands_for_one_story_at_every_length():
+    short = {1: STORIES[0], 2: STORIES[1], 3: STORIES[1], 4: STORIES[2]}
+    long = {1: STORIES[0], 2: STORIES[2], 3: STORIES[1], 4: STORIES[2], 5: STORIES[3]}
+    texts = [{number: in_a_book(facts, number) for number, facts in rows.items()} for rows in (short, long)]
+    assert stories(texts) == {1: 1, 2: 2, 3: 2, 4: 2, 5: 5}
 
 
 def test_a_context_is_stripped_and_its_braces_stay(made, tmp_path):

@@ -1,12 +1,13 @@
 """BABILong as a benchmark."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
 import pandas as pd
 
 from kvbench.benchmarks.babilong import prompts
+from kvbench.benchmarks.babilong.stories import stories
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.published_data import DataSet, select
 from kvbench.metrics.aggregate import breakdown
@@ -66,7 +67,12 @@ class BABILong(Benchmark):
         }
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
-        return [sample for name, rows in self.rows.items() for sample in self._samples(name, rows)]
+        first_of = {task: stories(self._texts(task)) for task in self.chosen}
+        return [
+            sample
+            for name, rows in self.rows.items()
+            for sample in self._samples(name, rows, first_of[name.split()[0]])
+        ]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         meta = sample.meta
@@ -82,7 +88,12 @@ class BABILong(Benchmark):
         }
         return breakdown(records, groups, None)
 
-    def _samples(self, name: str, rows: list[dict[str, Any]]) -> Iterator[Sample]:
+    def _texts(self, task: str) -> Iterator[dict[int, str]]:
+        """The texts of the task's rows by their numbers, at each length."""
+        for length in self.lengths:
+            yield {number: row["input"] for number, row in enumerate(self.rows[f"{task} {length}"], 1)}
+
+    def _samples(self, name: str, rows: list[dict[str, Any]], first_of: Mapping[int, int]) -> Iterator[Sample]:
         task, length = name.split()
         for number, row in enumerate(rows, 1):
             prompt, question = self.prompts[task].fill(row["input"], row["question"])
@@ -92,6 +103,6 @@ class BABILong(Benchmark):
                 answers=(row["target"],),
                 max_new_tokens=NEW_TOKENS,
                 question=question,
-                unit=f"{task} {number}",  # a row has one story at every length with room for it
+                unit=f"{task} {first_of[number]}",
                 meta={"task": name, "qa": task, "length": length, "asked": row["question"]},
             )
