@@ -40,6 +40,8 @@ class LongBenchV2(Benchmark):
 
     max_length   tokens before the chat template, special tokens included; longer prompts are cut in the middle.
     lengths      the lengths of rows to read.
+    asked_last   only rows whose question and choices follow the whole document, for question=hidden. The official code
+                 also replaces the template's marks in a document ("$Q$" in a formula), which then has the question.
     num_samples  the first of these rows; unlike with limit=, the others are not tokenised. None: all.
     """
 
@@ -47,6 +49,7 @@ class LongBenchV2(Benchmark):
 
     max_length: Annotated[int, Field(ge=64)]
     lengths: Names = field(default_factory=lambda: list(LENGTHS))
+    asked_last: bool = False
     num_samples: Positive | None = None
     data_dir: str | None = None
     repository: str = "zai-org/LongBench-v2"
@@ -63,7 +66,8 @@ class LongBenchV2(Benchmark):
         self.template = _template(self.prompts_file)
         files = DataSet(self.repository, self.revision, self.data_dir).files({"the rows": LAYOUTS})["the rows"]
         rows = [row for file in files for row in _rows(file)]
-        self.rows = [row for row in rows if row["length"] in self.lengths][: self.num_samples]
+        chosen = [row for row in rows if row["length"] in self.lengths and (not self.asked_last or _asked_last(row))]
+        self.rows = chosen[: self.num_samples]
         if not self.rows:
             raise UserError(f"{files[0].parent} has no rows of benchmark.lengths={self.lengths}")
 
@@ -95,10 +99,15 @@ class LongBenchV2(Benchmark):
             prompt=cut.text,
             answers=(row["answer"],),
             max_new_tokens=NEW_TOKENS,
-            question=cut.question,
+            question=cut.question if _asked_last(row) else "",
             unit=text_unit(row["context"]),
             meta={"task": self.name, **about, "cut": cut.text != uncut.text},
         )
+
+
+def _asked_last(row: dict[str, Any]) -> bool:
+    """Whether the document has no mark that `_filled` replaces by the question or by a choice."""
+    return not any(mark in row["context"] for mark in ("$Q$", *(f"$C_{letter}$" for letter in LETTERS)))
 
 
 def _filled(template: str, row: dict[str, Any]) -> str:

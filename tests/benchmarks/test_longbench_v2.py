@@ -9,6 +9,7 @@ from kvbench.benchmarks import LongBenchV2, longbench_v2
 from kvbench.benchmarks.base import text_unit
 from kvbench.benchmarks.python_texts import sha256
 from kvbench.errors import UserError
+from kvbench.evaluation.prompts import tokenise
 from tests.support.needs import official
 from tests.support.published_prompts import longbench_v2_prompt, longbench_v2_rows
 
@@ -49,7 +50,18 @@ def test_marks_in_a_document_are_replaced_as_in_the_official_code(made, embedded
     assert sample.prompt.startswith(
         "Text:\nA Is it A of the four? and B of the four in $DOC$\n--\nAsked: Is it A of the four?\n"
     )
-    assert sample.question.startswith("\n--\nAsked: Is it A of the four?\n")
+
+
+@pytest.mark.parametrize("mark", ["$Q$", "$C_A$", "$C_D$"])
+def test_a_question_that_marks_bring_into_the_document_cannot_be_hidden(made, embedded, mark):
+    rows = longbench_v2_rows()
+    rows[1] |= {"context": f"Let {mark} be a door. " + rows[1]["context"]}
+    first, marked, last = made(rows).samples(embedded.tokenizer)
+    for sample in (first, last):
+        assert tokenise(embedded, sample, "hidden").context.numel()
+    with pytest.raises(UserError, match="'row-1' does not separate its question from its context"):
+        tokenise(embedded, marked, "hidden")
+    assert [sample.id for sample in made(rows, asked_last=True).samples(embedded.tokenizer)] == ["row-0", "row-2"]
 
 
 @pytest.mark.parametrize("max_length", [64, 101, 128])
