@@ -11,6 +11,7 @@ from kvbench.benchmarks import NoLiMa
 from kvbench.benchmarks.nolima.book import Book
 from kvbench.benchmarks.nolima.needles import read
 from kvbench.errors import UserError
+from kvbench.evaluation.prompts import tokenise
 from tests.support.needs import official
 from tests.support.published_prompts import NEEDLES, nolima_data
 
@@ -117,6 +118,15 @@ def test_a_set_may_have_prompts_of_its_own(made, embedded):
     own = made([NEEDLES[0] | {"task_template": "{haystack}\nThink. {question}"}], prompts_file="/nowhere")
     sample = own.samples(embedded.tokenizer)[0]
     assert sample.question == "\nThink. Who is a cobbler in Kiel?"
+
+
+def test_a_question_before_the_book_cannot_be_hidden(made, embedded):
+    template = "{question}\n{haystack}\nAnswer: {question}"
+    own = made([NEEDLES[0] | {"task_template": template}], prompts_file="/nowhere")
+    sample = own.samples(embedded.tokenizer)[0]
+    assert sample.prompt.startswith("Who is a cobbler in Kiel?\n") and sample.prompt.endswith("cobbler in Kiel?")
+    with pytest.raises(UserError, match="does not separate its question from its context"):
+        tokenise(embedded, sample, "hidden")
 
 
 def test_the_system_message_stands_before_the_prompt(made, embedded):

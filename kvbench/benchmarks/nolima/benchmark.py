@@ -132,13 +132,14 @@ class NoLiMa(Benchmark):
                 needle, question = (text.replace(CHARACTER, name or CHARACTER) for text in (test.needle, test.question))
                 before, after = around(length, depth / 100)
                 template = test.template or self.template
+                asked_before, _, asked_after = template.partition("{haystack}")
                 prompt = template.format(haystack=f"{before} {needle}\n{after}", question=question)
                 yield Sample(
                     id=f"{test.name}-{book.path.stem}-{length}-{depth:g}",
                     prompt=prompt,
                     answers=test.golds if name is None else (name,),
                     max_new_tokens=NEW_TOKENS,
-                    question=template.partition("{haystack}")[2].format(question=question),
+                    question="" if "{question}" in asked_before else asked_after.format(question=question),
                     history=(("system", self.system),) if self.system else (),
                     unit=f"book {book.path.stem}",
                     meta={
