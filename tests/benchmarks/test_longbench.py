@@ -207,6 +207,13 @@ def test_rows_about_one_context_are_one_unit_of_intervals(embedded):
     assert units == [text_unit(row["context"]) for task in THERE for row in made.rows[task]]
 
 
+def test_a_copy_of_a_context_with_other_blanks_is_of_its_unit(embedded):
+    made = benchmark(tasks=["qasper"])
+    (row,) = made.rows["qasper"]
+    made.rows["qasper"].append(row | {"_id": "copy", "context": row["context"].replace(" ", "  ")})
+    assert [sample.unit for sample in made.samples(embedded.tokenizer)] == 2 * [text_unit(row["context"])]
+
+
 class Wordwise:
     """A tokenizer that adds special tokens at both ends and mends what it decodes."""
 

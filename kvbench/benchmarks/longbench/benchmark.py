@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from kvbench.benchmarks.base import Benchmark, Sample, text_unit
+from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.longbench import data, templates
 from kvbench.benchmarks.longbench.prompt import build
 from kvbench.benchmarks.longbench.tasks import AVERAGES, GROUPS, LONGBENCH_E, TASKS, Task, select
+from kvbench.benchmarks.near_copies import text_units
 from kvbench.benchmarks.truncation import TEMPLATE_ROOM
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown, range_score
@@ -103,6 +104,7 @@ class LongBench(Benchmark):
         official = self.prompt_protocol == "longbench_chat"
         numbers, rows = zip(*self._in_order(task.name), strict=True)
         prompts = build(self.prompts[task.name], rows, self.limit, tokenizer)
+        units = text_units([row["context"] for row in self.rows[task.name]])
         for number, row, (prompt, question) in zip(numbers, rows, prompts, strict=True):
             yield Sample(
                 id=f"{task.name}:{number if row['_id'] is None else row['_id']}",
@@ -113,7 +115,7 @@ class LongBench(Benchmark):
                 chat=task.chat and official,
                 stop_at_newline=task.stop_at_newline and official,
                 single_stop=not official,
-                unit=text_unit(row["context"]),
+                unit=units[number - 1],
                 meta=self._meta(task, row),
             )
 
