@@ -21,8 +21,11 @@ def layouts(name: str) -> list[str]:
     return [layout.format(name=name) for layout in LAYOUTS]
 
 
-def sample_of(row: dict[str, Any], name: str, answers: list[str], **meta: Any) -> Sample:
-    """A row as kvpress's pipeline reads it: context and question in one turn of the chat, tokenised separately."""
+def sample_of(row: dict[str, Any], name: str, answers: list[str], unit: str = "", **meta: Any) -> Sample:
+    """A row as kvpress's pipeline reads it: context and question in one turn of the chat, tokenised separately.
+
+    Without a `unit`, that of its context.
+    """
     return Sample(
         id=name,
         prompt=row["context"] + row["question"],
@@ -31,6 +34,6 @@ def sample_of(row: dict[str, Any], name: str, answers: list[str], **meta: Any) -
         question=row["question"],
         question_apart=True,
         prefix=row["answer_prefix"],
-        unit=text_unit(row["context"]),
+        unit=unit or text_unit(row["context"]),
         meta={"task": row["task"], **meta, "origin": "kvpress"},
     )

@@ -1,6 +1,6 @@
 """LongBench as kvpress evaluates it: kvpress splits contexts from questions, and uses the chat template throughout."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -9,6 +9,7 @@ import pandas as pd
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.kvpress_rows import FIELDS, layouts, sample_of
 from kvbench.benchmarks.longbench.tasks import AVERAGES, GROUPS, select
+from kvbench.benchmarks.near_copies import text_units
 from kvbench.benchmarks.published_data import DataSet
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
@@ -62,11 +63,7 @@ class KVPressLongBench(Benchmark):
                 raise UserError(f"{files[task][0]} has a row of {wrong[0]!r}, not of {task}")
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
-        return [
-            sample_of(row, f"{task}:{number}", row["answers"], length=row["length"], **_classes(task, row))
-            for task, rows in self.rows.items()
-            for number, row in enumerate(rows, 1)
-        ]
+        return [sample for task, rows in self.rows.items() for sample in _samples(task, rows)]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         meta = sample.meta
@@ -74,6 +71,12 @@ class KVPressLongBench(Benchmark):
 
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
         return breakdown(records, GROUPS, AVERAGES)
+
+
+def _samples(task: str, rows: list[dict[str, Any]]) -> Iterator[Sample]:
+    for number, (row, unit) in enumerate(zip(rows, text_units([row["context"] for row in rows]), strict=True), 1):
+        about = {"length": row["length"], **_classes(task, row)}
+        yield sample_of(row, f"{task}:{number}", row["answers"], unit, **about)
 
 
 def _fields(task: str) -> dict[str, Any]:

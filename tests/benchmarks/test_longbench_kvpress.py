@@ -71,6 +71,13 @@ def test_samples_are_the_rows(made, write):
     assert samples[1].meta["all_classes"] == ["Person", "Height"] and "all_classes" not in samples[0].meta
 
 
+def test_a_copy_of_a_context_with_other_blanks_is_of_its_unit(made):
+    benchmark = made()
+    (row,) = benchmark.rows["hotpotqa"]
+    benchmark.rows["hotpotqa"].append(row | {"context": row["context"].replace(" ", "  ")})
+    assert [sample.unit for sample in benchmark.samples(None)][:2] == 2 * [text_unit(row["context"])]
+
+
 def test_the_question_alone_is_hidden_with_the_end_of_the_template(made, embedded):
     for sample, row in zip(made().samples(None), ROWS.values(), strict=True):
         prompt = tokenise(embedded, sample, "hidden")
