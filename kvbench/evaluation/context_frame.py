@@ -1,11 +1,11 @@
 """The place of the context in a prompt's tokens, and how to encode a request about it, for second passes."""
 
 from kvbench.errors import UserError
-from kvbench.evaluation.encoded import encoded
+from kvbench.evaluation.encoded import encoded, messages_before
 from kvbench.evaluation.prompts import Prompt
 from kvbench.models import LoadedModel
 from kvbench.prefill import ContextFrame
-from kvbench.utils.chat_template import MARK
+from kvbench.utils.chat_template import mark_beside
 
 NO_TEMPLATE = "\n"  # between a request and its answer without a chat template
 
@@ -21,10 +21,11 @@ def context_frame(loaded: LoadedModel, prompt: Prompt) -> ContextFrame:
         raise UserError(
             f"a second pass over the context needs a fast tokenizer, which {loaded.spec.name} does not have"
         )
+    mark = mark_beside(sample.prompt, *messages_before(sample))
     (role, _), *later = [*sample.history, ("user", sample.prompt)]
-    *before, (_, last) = [(role, MARK), *later]  # the first message is at the context's begin
-    head = loaded.render(last, sample.chat, history=before).partition(MARK)[0]
-    tail = loaded.render(MARK, sample.chat, history=sample.history).partition(MARK)[2]
+    *before, (_, last) = [(role, mark), *later]  # the first message is at the context's begin
+    head = loaded.render(last, sample.chat, history=before).partition(mark)[0]
+    tail = loaded.render(mark, sample.chat, history=sample.history).partition(mark)[2]
     text = loaded.render(sample.prompt, sample.chat, sample.prefix, sample.history)
     head = head or loaded.own_beginning(text, sample.chat)
     offsets = encoded(loaded, sample, text, offsets=True).offsets

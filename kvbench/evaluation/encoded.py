@@ -5,7 +5,7 @@ from typing import NamedTuple
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
 from kvbench.models import LoadedModel, TextModel
-from kvbench.utils.chat_template import MARK
+from kvbench.utils.chat_template import mark_beside
 
 
 class Encoded(NamedTuple):
@@ -42,10 +42,16 @@ def before_question(loaded: LoadedModel | TextModel, sample: Sample, text: str) 
     if not sample.question and not sample.question_apart:
         raise UserError(f"sample {sample.id!r} does not separate its question from its context: use question=visible")
     before = context(sample)
-    head, mark, _ = loaded.render(before + MARK, sample.chat, history=sample.history).partition(MARK)
-    if not mark or not text.startswith(head) or not (before.strip() or sample.history):
+    mark = mark_beside(before, *messages_before(sample))
+    head, written, _ = loaded.render(before + mark, sample.chat, history=sample.history).partition(mark)
+    if not written or not text.startswith(head) or not (before.strip() or sample.history):
         raise UserError(f"sample {sample.id!r}: there is no context before the question to compress")
     return len(head)
+
+
+def messages_before(sample: Sample) -> list[str]:
+    """The texts of a chat's messages before the prompt."""
+    return [content for _, content in sample.history]
 
 
 def context(sample: Sample) -> str:

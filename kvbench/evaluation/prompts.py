@@ -8,10 +8,10 @@ from torch import Tensor
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
-from kvbench.evaluation.encoded import before_question, context, encoded
+from kvbench.evaluation.encoded import before_question, context, encoded, messages_before
 from kvbench.evaluation.spans import Span, spans_of
 from kvbench.models import LoadedModel, TextModel
-from kvbench.utils.chat_template import MARK
+from kvbench.utils.chat_template import mark_beside
 
 AnyModel = LoadedModel | TextModel  # with its weights, or without where an engine has them
 
@@ -88,9 +88,10 @@ def later_turns(loaded: AnyModel, sample: Sample) -> list[Tensor]:
     for turn in sample.turns:
         after = f"\n\n{turn.question}"
         if loaded.templated(sample.chat):
-            history = [*sample.history, ("user", sample.prompt), ("assistant", MARK)]
-            _, mark, after = loaded.render(turn.question, sample.chat, history=history).partition(MARK)
-            if not mark:
+            mark = mark_beside(sample.prompt, *messages_before(sample))
+            history = [*sample.history, ("user", sample.prompt), ("assistant", mark)]
+            _, written, after = loaded.render(turn.question, sample.chat, history=history).partition(mark)
+            if not written:
                 raise UserError(f"the chat template of {loaded.spec.name} leaves out the answers of earlier turns")
         turns.append(torch.tensor(loaded.plain_tokens(("" if sample.own_answers else turn.answer) + after)))
     return turns

@@ -31,9 +31,22 @@ SAME_DAY = (
 )
 _ARGUMENTS = "kvbench_template_arguments"  # the attribute of a tokenizer that `with_arguments` sets
 
-# A text that no other contains: in its place, it shows what the template writes around a text.
-MARK = "\ue000"
+# In the place of a text, a mark shows what the template writes around it. Texts from PDF files have such characters,
+# too: beside a text, `mark_beside` gives one that it does not have.
+MARKS = range(0xE000, 0xF900)  # Unicode's characters for private use
+MARK = chr(MARKS[0])
 RAW = "(model.chat_template=none gives the model raw text)"
+
+
+def mark_beside(*texts: str) -> str:
+    """A character that none of the texts has, to be found in what a template writes of them.
+
+    Raises UserError for texts with all characters for private use.
+    """
+    for mark in map(chr, MARKS):
+        if not any(mark in text for text in texts):
+            return mark
+    raise UserError("a prompt has all of Unicode's characters for private use: its question has no place of its own")
 
 
 @lru_cache(8)

@@ -42,6 +42,12 @@ def test_the_context_is_what_lies_between_the_parts_of_the_chat_template(embedde
     assert after == ("" if question == "hidden" else "<|im_end|>\n<|im_start|>assistant\n" + begin)
 
 
+def test_a_message_with_a_character_for_private_use_does_not_end_the_template(embedded):
+    asked = sample(history=(("user", "\ue000 Ferries."), ("assistant", "Yes.")))
+    frame, decode = context_frame(embedded, tokenise(embedded, asked, "hidden")), embedded.tokenizer.decode
+    assert decode(list(frame.suffix)) == "<|im_end|>\n<|im_start|>assistant\n"
+
+
 def test_raw_text_is_all_context_and_an_answer_begins_on_a_line_of_its_own(embedded):
     read = tokenise(embedded, sample(chat=False), "visible")
     frame = context_frame(embedded, read)

@@ -7,16 +7,18 @@ import pytest
 import torch
 
 from kvbench.benchmarks import Sample
+from kvbench.benchmarks.base import Turn
 from kvbench.errors import UserError
 from kvbench.evaluation import prefill_passes
 from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.decode import batched, generate, read
-from kvbench.evaluation.prompts import tokenise
+from kvbench.evaluation.prompts import later_turns, tokenise
 from kvbench.methods import FullKV
 from kvbench.models import LoadedModel
 from kvbench.prefill import FullPrefill, Needs, prefill
 from kvbench.runner import run as main
 from kvbench.runner.shards import first_of_each_task
+from kvbench.utils.chat_template import MARKS, mark_beside
 from tests.support.config import method
 from tests.support.every_method import model, shared_pass
 from tests.support.given import SETTINGS, made
@@ -43,6 +45,30 @@ def test_hidden_and_visible_are_the_same_tokens_parted_before_the_question(embed
     assert decode(hidden.context).endswith(TEXT)
     assert decode(hidden.question).startswith(QUESTION)
     assert decode(hidden.question).endswith(("assistant\n" if chat else QUESTION) + prefix)
+
+
+PDF = "\ue000 Ferries. \ue001 Bread. "  # bullets as PDF files have them
+
+
+def test_a_text_with_characters_for_private_use_is_compressed_up_to_its_question(embedded):
+    asked = Sample("a", PDF + TEXT + QUESTION, ("7391426",), 12, question=QUESTION)
+    hidden = tokenise(embedded, asked, "hidden")
+    assert embedded.decode(hidden.context.tolist()).endswith(PDF + TEXT)
+    assert embedded.decode(hidden.question.tolist()).startswith(QUESTION)
+    chat = replace(asked, history=(("user", PDF), ("assistant", PDF)))
+    assert embedded.decode(tokenise(embedded, chat, "hidden").context.tolist()).endswith(PDF + TEXT)
+
+
+def test_a_later_turn_after_a_text_with_characters_for_private_use_is_its_own_message_alone(embedded):
+    turns = (Turn("And of Rome?", answer="7391426"),)
+    of_pdf, of_text = (replace(sample(), prompt=text + QUESTION, turns=turns) for text in (PDF + TEXT, TEXT))
+    (after_pdf,), (after_text,) = (later_turns(embedded, asked) for asked in (of_pdf, of_text))
+    assert after_pdf.tolist() == after_text.tolist()
+
+
+def test_a_text_with_every_character_for_private_use_has_no_place_for_a_mark():
+    with pytest.raises(UserError, match="a prompt has all of Unicode's characters for private use"):
+        mark_beside("".join(map(chr, MARKS)))
 
 
 def test_a_token_that_holds_a_character_of_the_question_is_not_compressed(embedded):
