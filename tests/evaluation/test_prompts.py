@@ -22,7 +22,7 @@ from kvbench.utils.chat_template import MARKS, mark_beside
 from tests.support.config import method
 from tests.support.every_method import model, shared_pass
 from tests.support.given import SETTINGS, made
-from tests.support.representatives import CACHES
+from tests.support.representatives import CACHES, every_third
 from tests.support.runs import compose
 from tests.support.tiny import prompt, tiny_model
 
@@ -172,7 +172,7 @@ def test_streamed_memory_and_hidden_questions_go_together(tiny, tmp_path):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", CACHES)
+@pytest.mark.parametrize("name", every_third(CACHES))
 def test_reading_a_block_is_reading_its_tokens_one_by_one(name):
     """Every method goes on after a block as after single tokens; the plain model agrees for FullKV."""
     chosen, block = method(name), prompt(9, seed=1)

@@ -41,7 +41,7 @@ from kvbench.methods.base.method import Method
 from kvbench.methods.selection import Selection
 from tests.support.config import NAMES, quantising
 from tests.support.every_method import LAYERS, N, model, pass_of, setting, state, steps
-from tests.support.representatives import nightly
+from tests.support.representatives import every_third, nightly
 from tests.support.tiny import prompt
 
 pytestmark = pytest.mark.heavy
@@ -169,7 +169,9 @@ def test_a_format_decodes_the_same_alone_in_a_batch_and_in_blocks(name: str, for
         assert_near(block, one)
 
 
-@pytest.mark.parametrize("form", [form for form, storage in FORMATS.items() if storage.takes_ragged])
+@pytest.mark.parametrize(
+    "form", every_third((form for form, storage in FORMATS.items() if storage.takes_ragged), "nvfp4")
+)
 @torch.inference_mode()
 def test_a_layer_may_keep_no_token(form: str) -> None:
     """Heads that share the budget of all layers may leave one without: between two others, and alone."""

@@ -24,6 +24,7 @@ from tests.methods.test_eviction_formats import (
 from tests.support.answers import agree
 from tests.support.every_method import LAYERS, N, model, pass_of, setting, shared_pass
 from tests.support.every_method import STEPS as ANSWER
+from tests.support.representatives import every_third
 from tests.support.tiny import prompt
 
 pytestmark = pytest.mark.heavy
@@ -50,8 +51,9 @@ def stored(name: str, storage: Storage, ratio: float | None = 0.4, budget: int |
         return None
 
 
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("name", ["snapkv", "adakv"])
+@pytest.mark.parametrize(
+    ("name", "form"), every_third((name, form) for form in FORMATS for name in ("snapkv", "adakv"))
+)
 @torch.inference_mode()
 def test_a_prompt_read_in_chunks_is_stored_as_one_read_at_once(name: str, form: str) -> None:
     one = stored(name, FORMATS[form])

@@ -14,6 +14,7 @@ from kvbench.prefill import FullPrefill, PrefillPlan
 from tests.support.config import NAMES
 from tests.support.every_method import LAYERS, N, observed, setting
 from tests.support.latents import latent_model
+from tests.support.representatives import by_kind
 from tests.support.tiny import prompt
 
 STEPS = 4
@@ -39,7 +40,7 @@ def tokens_of(name: str, ratio: float) -> list[int]:
     return generate(latent_model(), done.caches, done.logits, STEPS, frozenset()).tokens
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", by_kind(NAMES, "score_threshold"))
 def test_a_preset_runs_or_is_refused_in_one_line(name):
     try:
         tokens = tokens_of(name, 0.5)

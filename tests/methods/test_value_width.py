@@ -13,6 +13,7 @@ from kvbench.ops.rope import Rope
 from kvbench.prefill import PrefillState, Reconstruction
 from tests.support.config import NAMES
 from tests.support.every_method import HEADS, LAYERS, PRUNED, N, observed, setting
+from tests.support.representatives import by_kind
 from tests.support.tiny import random_state, tiny_model
 
 KEYS, VALUES, STEPS = 64, 32, 3
@@ -49,7 +50,7 @@ def exact() -> torch.Tensor:
     return attended("full", 1)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in PRUNED])
+@pytest.mark.parametrize("name", by_kind(name for name in NAMES if name not in PRUNED))
 def test_values_narrower_than_keys_are_kept_as_padded_ones_or_refused_in_one_line(name):
     """Some methods look at all channels of a value together, zeros among them: these may then keep something else, and
     are as far from FullKV as over padded values."""

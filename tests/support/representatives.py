@@ -27,17 +27,18 @@ CACHES = sorted(set(NAMES) - set(COVERED["caches"]))
 KINDS = sorted(set(NAMES) - set(COVERED["kinds"]))
 
 
-def by_kind(names: Iterable[str] = REPRESENTATIVES) -> list:
-    """`names` as parameters of a test of what only caches make different: one of each kind, the others nightly.
+def by_kind(names: Iterable[str] = REPRESENTATIVES, *daily: str) -> list:
+    """`names` as parameters of a test of what only caches make different: one of each kind, the others nightly but for
+    `daily`, which run lines of their own there.
 
     What each method computes is held daily by tests/test_golden.py and by its own tests.
     """
-    return [name if name in KINDS else nightly(name) for name in names]
+    return [name if name in KINDS or name in daily else nightly(name) for name in names]
 
 
-def every_third(cases: Iterable) -> list:
-    """A third of a test's cases daily, the others nightly: for tests in which those run no line that no other runs."""
-    return [case if place % 3 == 0 else nightly(case) for place, case in enumerate(cases)]
+def every_third(cases: Iterable, *daily: object) -> list:
+    """A third of a test's cases daily, and those of `daily`; the others, which run no line of their own, nightly."""
+    return [case if place % 3 == 0 or case in daily else nightly(case) for place, case in enumerate(cases)]
 
 
 def nightly(case):
