@@ -101,3 +101,14 @@ def test_streamed_layers_and_those_of_generate_are_held_to_it_too():
     model = tiny_model()
     with kvbench.compress(model, Streaming(), budget=12), pytest.raises(UserError, match=line):
         model.generate(prompt(N)[None], max_new_tokens=4, do_sample=False, pad_token_id=0)
+
+
+def test_a_method_may_say_that_decoding_goes_on_from_positions_of_its_own():
+    """As a press of kvpress that turns keys to the positions of the tokens that it keeps."""
+
+    @dataclass
+    class Turned(FirstTokens):
+        own_positions = True
+
+    caches = SharedPass(tiny_model(), prompt(N), FullPrefill(), Needs()).compress(Turned(at_the_budgets_end), 12).caches
+    assert [cache.get_seq_length() for cache in caches] == [N, N, 12]

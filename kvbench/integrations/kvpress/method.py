@@ -37,6 +37,7 @@ class KVPress(Method):
     attention: Literal["sdpa", "eager"] = "sdpa"
 
     takes_fractions = True
+    own_positions = True  # of presses that turn keys; the others go on after the prompt
     layerwise = False  # some presses act when the whole pass is over
 
     def __post_init__(self) -> None:

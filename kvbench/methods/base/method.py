@@ -26,6 +26,7 @@ class Method(Stated, ABC):
     needs: Needs = Needs()
     takes_budget: bool = True  # FullKV does not
     takes_fractions: bool = False  # a ratio arrives as ratio·n, not rounded down to whole tokens
+    own_positions: bool = False  # decoding goes on from positions of its own (keys turned to those of kept tokens)
     ratio_of: str = "prompt"  # the tokens that a ratio counts: prompt, total (with the answer), seen (so far)
     compress_at: str = "prefill_end"
     full_cache_tokens: int = 1  # generated tokens that saw the full cache: the first comes from prefill

@@ -5,10 +5,11 @@ from typing import cast
 from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
+from kvbench.methods.base.method import Method
 from kvbench.utils.text import count
 
 
-def checked_caches(caches: list[LayerCache], method: object, num_layers: int, seen: int) -> list[LayerCache]:
+def checked_caches(caches: list[LayerCache], method: Method, num_layers: int, seen: int) -> list[LayerCache]:
     """The caches that `method` made of a prompt of `seen` tokens, lowest layer first.
 
     Raises UserError unless there is one for each of `num_layers` layers, which has seen the prompt and knows what it
@@ -31,7 +32,7 @@ def checked_caches(caches: list[LayerCache], method: object, num_layers: int, se
         if not 0 <= cache.kept.retained <= cache.kept.total:
             what = f"{made} that kept {cache.kept.retained:,} of {cache.kept.total:,} vectors"
             raise UserError(f"{what}: `Kept.tokens(nominal, kept, n, heads)` takes kept tokens before the prompt's")
-        if (length := cache.get_seq_length()) != seen:
+        if (length := cache.get_seq_length()) != seen and not method.own_positions:
             raise UserError(
                 f"{made} with seen={length}: it must be {seen}, the prompt's tokens (`layer.seen`), dropped ones among "
                 "them: positions go on from there"
