@@ -13,10 +13,11 @@ _COMMON = 0.04  # of repeated sentences, those that begin with a word of facts: 
 def stories(texts: Iterable[Mapping[int, str]]) -> dict[int, int]:
     """For each number of a row, the smallest number of a row about the same story.
 
-    `texts` has the texts of a task's rows by their numbers, at one length after another. A number stands for one story
-    at every length; two numbers do where their texts at some length begin with the same facts. Facts are told from the
-    book around them as sentences that several rows have and that begin as many of these do. So a story is missed where
-    a book has such a sentence before its facts, and the rows then count as before: as independent.
+    `texts` has the texts of a task's rows by their numbers, at one length after another. A row is about the same story
+    at every length. Two rows are about the same story if their texts at some length begin with the same facts. A
+    sentence counts as a fact, and not as one of the book around it, if several rows have it and if its first word is
+    common among such sentences. Where a book has such a sentence before the facts, the story is missed, and its rows
+    count as independent.
     """
     first_of: dict[int, int] = {}
     for rows in texts:
