@@ -112,7 +112,7 @@ class SCBench(Benchmark):
         questions, texts = row.questions[: self.max_turns], self.templates[task.name]
         turns = min(self.max_turns, len(self.rows[task.name][0].questions))
         room = context_room(task, self.mode, questions, self.max_length, turns, tokenizer)
-        fields = questions[0].fields
+        fields, unit = questions[0].fields, text_unit(row.context)
         tail = "" if self.mode == "shared" else texts.after.format(**fields)
         prompt = texts.before.format(**fields) + row.context + tail
         prompt, tail = self._cut(PromptText(prompt, tail), room, tokenizer)
@@ -131,7 +131,7 @@ class SCBench(Benchmark):
                 turns=() if self.mode == "shared" else self._turns(task, questions[:turn]),
                 own_answers=self.mode == "turns_own",
                 context_id=f"{task.name}:{number}",
-                unit=text_unit(row.context),
+                unit=unit,
                 chat=self.chat,
                 meta=_meta(task, row, question) | {"turn": turn},
             )
