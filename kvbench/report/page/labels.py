@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kvbench.configuration.conf import flat
+from kvbench.records.consistency import of_setting
 from kvbench.records.identity import FULL, FULL_CLASSES, classes_of
 
 _FULL_PARAMETERS = json.dumps({"_target_": FULL_CLASSES.method, "storage": {"_target_": FULL_CLASSES.storage}})
@@ -31,8 +32,7 @@ def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFram
     Rows are sorted by label: first the settings of `order`, then the others in order of appearance. A method that is
     named as FullKV and has another storage gets its label: no table or figure takes it for FullKV.
     """
-    fields = [name for name in ("setting", "parameters", "ratio", "budget") if name in records]
-    variants = [Variant.of(record) for record in records[fields].to_dict("records")]
+    variants = [Variant.of(record) for record in records[of_setting(records)].to_dict("records")]
     label = labels_of(variants, order)
     records = records.assign(label=[label[variant] for variant in variants])
     if "method" in records:
