@@ -1,7 +1,7 @@
 """The progress of a folder's runs: how many of the requested records exist, and why a run ended early."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -151,6 +151,21 @@ def request_of(manifest: Mapping[str, Any]) -> Request:
     """The request of a run, of no settings where its manifest does not say them."""
     config = recorded(manifest)
     return Request(frozenset(manifest.get("requested") or []), config.limit, config.shards)
+
+
+def shards_by_request(manifests: Iterable[Mapping[str, Any]]) -> dict[Request, set[int]]:
+    """The requests of runs, each with the numbers of its shards that these runs are."""
+    shards: dict[Request, set[int]] = {}
+    for manifest in manifests:
+        numbers, config = shards.setdefault(request_of(manifest), set()), recorded(manifest)
+        if config.shard < config.shards:
+            numbers.add(config.shard)
+    return shards
+
+
+def whole(shards: Mapping[Request, Collection[int]]) -> list[Request]:
+    """The requests of `shards_by_request` with all of their shards."""
+    return [request for request, numbers in shards.items() if len(numbers) == request.shards]
 
 
 def covers(other: Request, request: Request) -> bool:

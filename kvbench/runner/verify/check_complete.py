@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvbench.records.identity import setting_hash
-from kvbench.records.progress import Request, covers, request_of
+from kvbench.records.progress import covers, request_of, shards_by_request, whole
 from kvbench.records.recorded_configuration import recorded
 from kvbench.runner.verify.folder import Folder
 from kvbench.runner.verify.verdict import Check, judged
@@ -22,13 +22,9 @@ def complete(folder: Folder) -> Check:
     for record in folder.records:
         samples[setting_hash(record)].add(record["sample"])
     wrong, missing = [], []
-    shards: defaultdict[Request, set[int]] = defaultdict(set)  # of each request, those that have begun
     for run, manifest in folder.manifests.items():
         requested, wanted = manifest.get("requested") or [], manifest.get("wanted")
         config = recorded(manifest)
-        begun = shards[request_of(manifest)]
-        if config.shard < config.shards:
-            begun.add(config.shard)
         if not requested or not isinstance(wanted, int):
             missing.append(f"run {run} does not say what it requested")
             continue
@@ -47,9 +43,9 @@ def complete(folder: Folder) -> Check:
         if config.limit is not None:
             missing += [] if folder.samples else [f"run {run} took the first {config.limit} samples of each task"]
     covered = {record["sample"] for record in folder.records}
-    whole = [request for request, begun in shards.items() if len(begun) == request.shards]
+    shards = shards_by_request(folder.manifests.values())
     for request, begun in shards.items():  # a request that a whole one includes need not be whole itself
-        if len(begun) < request.shards and not any(covers(other, request) for other in whole):
+        if len(begun) < request.shards and not any(covers(other, request) for other in whole(shards)):
             missing.append(f"{request.shards - len(begun):,} of {request.shards:,} shards are not there")
     if folder.samples:
         wrong += [

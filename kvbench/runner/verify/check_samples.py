@@ -1,14 +1,12 @@
 """Whether the samples are the benchmark's, none that was requested is missing, and records repeat them exactly."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from kvbench.benchmarks import Sample
 from kvbench.records.pack import sample_hashes, sha256_of
-from kvbench.records.progress import Request, request_of
-from kvbench.records.recorded_configuration import recorded
+from kvbench.records.progress import Request, request_of, shards_by_request, whole
 from kvbench.records.samples import row_of
 from kvbench.runner.shards import first_of_each_task
 from kvbench.runner.verify.folder import Folder, named
@@ -98,13 +96,9 @@ def _against_rows(folder: Folder) -> list[str]:
 
 def _chosen(folder: Folder, samples: Sequence[Sample]) -> list[str]:
     """Samples that are not among the first `limit` of each task, or are missing from them."""
-    finished: defaultdict[Request, set[int]] = defaultdict(set)  # shards of each request
-    for manifest in folder.manifests.values():
-        shards = finished[request_of(manifest)]
-        if manifest.get("status") == "finished":
-            shards.add(recorded(manifest).shard)
-    requested = _first(samples, finished)
-    due = _first(samples, (request for request, shards in finished.items() if len(shards) == request.shards))
+    manifests = folder.manifests.values()
+    finished = [manifest for manifest in manifests if manifest.get("status") == "finished"]
+    requested, due = _first(samples, map(request_of, manifests)), _first(samples, whole(shards_by_request(finished)))
     covered = {record["sample"] for record in folder.records}
     wrong = [f"sample {name!r} is not among the first that the run requested" for name in sorted(covered - requested)]
     return wrong + [f"sample {name!r} of the benchmark was left out" for name in sorted(due - covered)]
