@@ -52,6 +52,14 @@ def setting_hash(record: Mapping[str, Any]) -> str:
     return digest(setting_key(record))
 
 
+def requested(ratio: object, budget: object) -> str:
+    """A record's ratio or budget in words; "" for a setting without either, which tables give as None or nan."""
+    for name, value in (("budget", budget), ("ratio", ratio)):
+        if value is not None and value == value:
+            return f"{name} {value}".removesuffix(".0")
+    return ""
+
+
 class Classes(NamedTuple):
     """The classes of a method and of its storage, as a record's parameters name them."""
 

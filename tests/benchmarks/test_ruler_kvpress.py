@@ -101,3 +101,16 @@ def test_a_folder_without_the_length_names_the_data_set(tmp_path):
     as_jsonl(tmp_path)
     with pytest.raises(UserError, match=r"has no file of 8192 .*data set simonjegou/ruler at main"):
         made(tmp_path, length=8192)
+
+
+def test_needles_that_tasks_share_and_equal_questions_are_one_unit_of_intervals(tmp_path):
+    """The generator draws the needles of a task again for others: counted as independent, intervals were too narrow."""
+    needle = ROWS[0] | {"context": "Another haystack.\nThe special magic number is 1.\n", "task": "niah_single_2"}
+    asked_again = ROWS[2] | {"context": "Other documents, with the answer among them."}
+    rows = [*ROWS, needle, asked_again]
+    (tmp_path / "4096.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    units = {sample.id: sample.unit for sample in made(tmp_path, tasks=[*TASKS, "niah_single_2"]).samples(None)}
+    assert (
+        units["niah_single_2-4096-0"] == units["niah_single_1-4096-0"] and units["qa_1-4096-1"] == units["qa_1-4096-0"]
+    )
+    assert len(set(units.values())) == len(rows) - 2

@@ -136,13 +136,9 @@ class Ruler(Benchmark):
         Several questions are about one paragraph. An imported row has its question alone.
         """
         task = TASKS[name]
-        if task.kind == "niah":
-            return files.needle_unit(files.question(name, row["input"]), row["outputs"])
-        if task.kind != "qa":
-            return ""
-        if self.data_dir is not None:
-            return text_unit(files.question(name, row["input"]))
-        return text_unit(self.inputs.questions(task.source, self.num_samples).gold(row["index"]))
+        if task.kind == "qa" and self.data_dir is None:
+            return text_unit(self.inputs.questions(task.source, self.num_samples).gold(row["index"]))
+        return files.unit_of(name, files.question(name, row["input"]), row["outputs"])
 
     def _origin(self, name: str) -> dict[str, Any]:
         """Fields of the record that name the source of a sample."""

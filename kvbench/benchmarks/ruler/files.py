@@ -105,10 +105,14 @@ def question(name: str, text: str) -> str:
     return separator.join(text.rsplit(separator, pieces)[-pieces:])
 
 
-def needle_unit(asked: str, answers: Sequence[str]) -> str:
-    """The `unit` of a sample with needles: what the generator drew for it, the keys in the question and the values.
+def unit_of(name: str, asked: str, answers: Sequence[str]) -> str:
+    """The `unit` of a sample from its question and answers, which are all that a row of a file has.
 
-    The generator begins each task and length with the same random numbers, so that most needles are drawn again, at
-    the same depths, at other lengths and by other tasks.
+    With needles it is what the generator drew: the keys in the question and the values. The generator begins each task
+    and length with the same random numbers, so that most needles are drawn again, at the same depths, at other lengths
+    and by other tasks. Of a question on documents it is the question. Other tasks draw each sample anew: "".
     """
-    return text_unit("\n".join([asked.strip(), *answers]))
+    kind = TASKS[name].kind
+    if kind == "niah":
+        return text_unit("\n".join([asked.strip(), *answers]))
+    return text_unit(asked) if kind == "qa" else ""

@@ -10,6 +10,7 @@ import pandas as pd
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.kvpress_rows import FIELDS, layouts, sample_of
 from kvbench.benchmarks.published_data import DataSet
+from kvbench.benchmarks.ruler.files import unit_of
 from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
@@ -62,8 +63,11 @@ class KVPressRuler(Benchmark):
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         numbers = {task: count() for task in TASKS}
         names = (f"{row['task']}-{self.length}-{next(numbers[row['task']])}" for row in self.rows)
-        pairs = zip(self.rows, names, strict=True)
-        return [sample_of(row, name, row["answer"], length=self.length) for row, name in pairs]
+        return [self._sample(row, name) for row, name in zip(self.rows, names, strict=True)]
+
+    def _sample(self, row: dict[str, Any], name: str) -> Sample:
+        unit = unit_of(row["task"], row["question"], row["answer"])
+        return sample_of(row, name, row["answer"], unit, length=self.length)
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         joined = CONTROL.sub("", prediction.strip())

@@ -9,7 +9,7 @@ import pandas as pd
 
 from kvbench.configuration.conf import flat
 from kvbench.records.consistency import of_setting
-from kvbench.records.identity import FULL, FULL_CLASSES, classes_of
+from kvbench.records.identity import FULL, FULL_CLASSES, classes_of, requested
 
 _FULL_PARAMETERS = json.dumps({"_target_": FULL_CLASSES.method, "storage": {"_target_": FULL_CLASSES.storage}})
 
@@ -61,14 +61,6 @@ def _added(setting: str, sets: Sequence[str]) -> dict[str, str]:
     named = [parameters for parameters in sets if parameters not in others]
     added = dict(zip(named, differences(named), strict=True))
     return added | {parameters: differences([_FULL_PARAMETERS, parameters])[1] for parameters in others}
-
-
-def requested(ratio: object, budget: object) -> str:
-    """A record's ratio or budget in words; "" for a setting without either, which tables give as None or nan."""
-    for name, value in (("budget", budget), ("ratio", ratio)):
-        if value is not None and value == value:
-            return f"{name} {value}".removesuffix(".0")
-    return ""
 
 
 def as_requested(records: pd.DataFrame, manifests: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

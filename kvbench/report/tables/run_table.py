@@ -10,7 +10,7 @@ from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import bounds, tasks_of, tokens_per_s, units
 from kvbench.metrics.bootstrap import clustered
 from kvbench.metrics.thinking import BEGIN_OF_THINKING, never_ends
-from kvbench.records.identity import FULL
+from kvbench.records.identity import FULL, requested
 from kvbench.records.ratios import means
 from kvbench.records.served_bytes import COUNTED, IN_16, name_of
 from kvbench.report.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines
@@ -69,6 +69,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "setting": setting,
                 "method": record["method"],
                 "requested": record["ratio"] if pd.notna(record["ratio"]) else record["budget"],
+                "request": requested(record["ratio"], record["budget"]).partition(" ")[0],
                 **means(group),
                 "bytes": name_of(records),
                 **{metric: scores[metric].mean() for metric in metrics},
@@ -106,8 +107,8 @@ def ratio_off(records: pd.DataFrame) -> bool:
     if pd.isna(record["ratio"]) or not record["setting"].partition(" (")[0].endswith(f" {record['ratio']:g}"):
         return False
     marked = records["floored"].any() or target_missed(records)
-    requested = "r_full" if has_windows(records) else "r"  # ratios are requested of layers with full attention
-    return not marked and bool(abs(records[requested].mean() / record["ratio"] - 1) > FAR)
+    column = "r_full" if has_windows(records) else "r"  # ratios are requested of layers with full attention
+    return not marked and bool(abs(records[column].mean() / record["ratio"] - 1) > FAR)
 
 
 def other_contents(records: pd.DataFrame) -> str:

@@ -18,7 +18,8 @@ def task_latex(frame: pd.DataFrame, summary: pd.DataFrame, caption: str, label: 
     """A float: a row per setting, grouped by ratio or budget, FullKV first; a column per task.
 
     frame    the rows of `task_table.of_one`: kind, task, samples, and a column per setting
-    summary  a row per setting with setting, method, requested, floored and its bytes, as `run_table.summarise` makes it
+    summary  a row per setting with setting, method, requested, request, floored and its bytes, as
+             `run_table.summarise` makes it
     label    what \\ref names, after "tab:"
 
     The best printed score of a task among several settings of one ratio or budget is bold; floored settings are
@@ -59,7 +60,11 @@ def _groups(summary: pd.DataFrame) -> list[pd.DataFrame]:
         for group in (
             summary[full],
             compressed[compressed["requested"].isna()],
-            *(group for _, group in compressed.groupby("requested")),
+            *(
+                group
+                for request in ("ratio", "budget")
+                for _, group in compressed[compressed["request"] == request].groupby("requested")
+            ),
         )
         if len(group)
     ]
@@ -74,7 +79,7 @@ def _group(group: pd.DataFrame, size: str, scores: pd.DataFrame) -> list[str]:
     heading = (
         []
         if pd.isna(requested)
-        else [f"\\multicolumn{{{2 + len(scores)}}}{{l}}{{\\textit{{{_asked(requested)}}}}} \\\\"]
+        else [f"\\multicolumn{{{2 + len(scores)}}}{{l}}{{\\textit{{{group['request'].iloc[0]} {requested:g}}}}} \\\\"]
     )
     twice = group["method"].duplicated(keep=False)
     lines = ["\\midrule", *heading]
@@ -90,10 +95,6 @@ def _group(group: pd.DataFrame, size: str, scores: pd.DataFrame) -> list[str]:
 
 def _column(scores: pd.DataFrame, setting: str) -> list[tuple[float, str]]:
     return list(zip(scores[setting], scores["kind"], strict=True))
-
-
-def _asked(requested: float) -> str:
-    return f"{'ratio' if requested <= 1 else 'budget'} {requested:g}"
 
 
 def _number(value: float, kind: str) -> str:

@@ -18,6 +18,7 @@ def samples_fit(folder: Folder, materials: Materials) -> Check:
     """Hashes of data and rows, answers and properties, and which samples were run."""
     wrong: list[str] = []
     missing: list[str] = []
+    without_unit: list[str] = []
     about = "samples against the benchmark" if materials.samples else "samples against their file"
     if not folder.samples:
         missing.append("the samples are not listed")
@@ -41,9 +42,12 @@ def samples_fit(folder: Folder, materials: Materials) -> Check:
             wrong += [f"{named(record)}: {line}" for line in _fields(record, list(sample.answers), sample.meta)]
             wrong += [f"{named(record)}: {line}" for line in _drawn_with(record, sample)]
             if sample.unit and record.get("unit") is None:  # as in records from before the benchmark named units
-                missing.append(f"{named(record)}: it has no unit, so that intervals draw its sample alone")
+                without_unit.append(named(record))
             if len(record["tokens"] or []) > sample.max_new_tokens:
                 wrong.append(f"{named(record)}: its answer is longer than {sample.max_new_tokens} tokens")
+    if without_unit:
+        more = f" and {len(without_unit) - 1:,} more" if len(without_unit) > 1 else ""
+        missing.append(f"{without_unit[0]}{more}: no unit, so that intervals draw each sample alone")
     wrong += _chosen(folder, materials.samples)
     return judged("samples", about, wrong, missing, Verdict.PROVEN)
 

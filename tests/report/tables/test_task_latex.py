@@ -9,14 +9,14 @@ from kvbench.report.tables.task_table import of_one
 
 NONE = math.nan
 SETTINGS = [
-    ("full", "full", NONE, 1.0, False),
-    ("kivi", "kivi", NONE, 0.3, False),
-    ("snapkv 0.2", "snapkv", 0.2, 0.2, False),
-    ("h2o 0.2", "h2o", 0.2, 0.2, False),
-    ("lagkv 0.2", "lagkv", 0.2, 0.4, True),
-    ("snapkv 64", "snapkv", 64, 0.1, False),
+    ("full", "full", NONE, "", 1.0, False),
+    ("kivi", "kivi", NONE, "", 0.3, False),
+    ("snapkv 0.2", "snapkv", 0.2, "ratio", 0.2, False),
+    ("h2o 0.2", "h2o", 0.2, "ratio", 0.2, False),
+    ("lagkv 0.2", "lagkv", 0.2, "ratio", 0.4, True),
+    ("snapkv 64", "snapkv", 64, "budget", 0.1, False),
 ]
-SUMMARY = pd.DataFrame(SETTINGS, columns=["setting", "method", "requested", "r_bytes", "floored"]).assign(
+SUMMARY = pd.DataFrame(SETTINGS, columns=["setting", "method", "requested", "request", "r_bytes", "floored"]).assign(
     bytes="r_bytes"
 )
 NAMES = [name for name, *_ in SETTINGS]
@@ -76,3 +76,10 @@ def test_a_method_twice_in_a_group_has_the_names_of_its_settings():
     twice = SUMMARY.assign(method=["full", "kivi", "snapkv", "snapkv", "lagkv", "snapkv"])
     text = task_latex(FRAME, twice, "caption", "run")
     assert "\nSnapKV 0.2 & " in text and "\nH2O 0.2 & " in text
+
+
+def test_a_budget_of_one_token_is_no_ratio():
+    alike = SUMMARY.assign(requested=[NONE, NONE, 1, 1, 1, 1])
+    made = task_latex(FRAME, alike, "caption", "run").splitlines()
+    headings = [made.index(f"\\multicolumn{{6}}{{l}}{{\\textit{{{asked} 1}}}} \\\\") for asked in ("ratio", "budget")]
+    assert made[headings[0] + 1].startswith("SnapKV & 0.200") and made[headings[1] + 1].startswith("SnapKV & 0.100")

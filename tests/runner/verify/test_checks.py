@@ -91,7 +91,12 @@ def test_records_from_before_the_benchmark_named_units_are_unproven(undisturbed,
     forged = Forged(undisturbed, tmp_path / "run", _tokenizer(tiny_folder))
     for record in forged.records:
         del record["unit"]
-    assert verdicts(forged.seal(True))["samples"] is Verdict.UNPROVEN
+    folder = forged.seal(True)
+    assert verdicts(folder)["samples"] is Verdict.UNPROVEN
+    (note,) = next(
+        check.notes for check in checks.verify(folder, {"model.path": str(tiny_folder)}) if check.name == "samples"
+    )
+    assert note.endswith(f" and {len(forged.records) - 1} more: no unit, so that intervals draw each sample alone")
 
 
 def test_a_folder_must_have_all_fields_that_every_run_writes(undisturbed):
