@@ -38,7 +38,7 @@ from kvbench.models.rope_growth import Growth, growth_of
 from kvbench.models.rope_parameters import check_rope_parameters
 from kvbench.models.sane_config import check_sane
 from kvbench.models.token_numbers import decoding_heads_of
-from kvbench.utils.chat_template import with_arguments
+from kvbench.utils.chat_template import as_read
 from kvbench.utils.console import warn
 from kvbench.utils.deadline import within
 from kvbench.utils.device import offloaded
@@ -95,7 +95,7 @@ def source_of(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
 def _tokenizer(spec: ModelSpec, source: str, options: dict[str, Any]) -> PreTrainedTokenizerBase:
     """The tokenizer, whose chat template benchmarks see as the model reads it."""
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
-    return with_arguments(tokenizer, spec.template_args)
+    return as_read(tokenizer, spec.chat_template, spec.template_args)
 
 
 def load_texts(spec: ModelSpec) -> TextModel:

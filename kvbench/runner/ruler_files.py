@@ -11,7 +11,7 @@ from kvbench.configuration import ModelSpec, configured
 from kvbench.errors import UserError
 from kvbench.models.embedded import embedded_folder
 from kvbench.utils.arguments import Parser, word
-from kvbench.utils.chat_template import with_arguments
+from kvbench.utils.chat_template import as_read
 from kvbench.utils.console import print_line
 from kvbench.utils.targets import build
 from kvbench.utils.text import first_line
@@ -42,4 +42,4 @@ def _tokenizer(model: ModelSpec) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, revision=model.revision)
     except (OSError, ValueError) as error:
         raise UserError(f"no tokenizer could be loaded from {source}: {first_line(error)}") from error
-    return with_arguments(tokenizer, model.template_args)
+    return as_read(tokenizer, model.chat_template, model.template_args)

@@ -29,7 +29,9 @@ SAME_DAY = (
     "{%- macro strftime_now(format) -%}{{ {'%Y-%m-%d': '2024-07-26', '%d %B %Y': '26 July 2024'}"
     ".get(format, '26 Jul 2024') }}{%- endmacro -%}"
 )
-_ARGUMENTS = "kvbench_template_arguments"  # the attribute of a tokenizer that `with_arguments` sets
+# The attributes of a tokenizer that `as_read` sets.
+_ARGUMENTS = "kvbench_template_arguments"
+_RAW = "kvbench_raw_text"
 
 # In the place of a text, a mark shows what the template writes around it. Texts from PDF files have such characters,
 # too: beside a text, `mark_beside` gives one that it does not have.
@@ -72,18 +74,24 @@ def template_of(tokenizer: Tokenizer) -> str:
     return SAME_DAY + template if "strftime_now" in template else template
 
 
-def with_arguments(tokenizer: Tokenizer, arguments: Mapping[str, Any] | None) -> Tokenizer:
-    """The tokenizer itself, with the variables that its model gives the chat template (model.template_args).
+def as_read(tokenizer: Tokenizer, chat_template: str, arguments: Mapping[str, Any] | None) -> Tokenizer:
+    """The tokenizer itself, with what its model makes of the chat template (model.chat_template, model.template_args).
 
     Benchmarks see a tokenizer and no model, and those that count the template's tokens need what the model reads.
     """
+    setattr(tokenizer, _RAW, chat_template == "none")
     setattr(tokenizer, _ARGUMENTS, {**(arguments or {})})
     return tokenizer
 
 
+def templated(tokenizer: Tokenizer) -> bool:
+    """Whether the model reads a user's text in the tokenizer's chat template."""
+    return bool(tokenizer.chat_template) and not getattr(tokenizer, _RAW, False)
+
+
 def user_turn(tokenizer: Tokenizer, text: str) -> str:
-    """A user's message and the answer's header in the tokenizer's template; the text if there is no template."""
-    if not tokenizer.chat_template:
+    """A user's message and the answer's header in the tokenizer's template; the text if the model reads none."""
+    if not templated(tokenizer):
         return text
     name, template = str(tokenizer.name_or_path), template_of(tokenizer)
     arguments: Mapping[str, Any] = getattr(tokenizer, _ARGUMENTS, {})

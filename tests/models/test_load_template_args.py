@@ -11,7 +11,7 @@ from kvbench.evaluation.prompts import tokenise
 from kvbench.models import LoadedModel, ModelSpec, model_spec
 from kvbench.models.load import load_texts
 from kvbench.runner.manifest import folder_identity
-from kvbench.utils.chat_template import user_turn, with_arguments
+from kvbench.utils.chat_template import as_read, user_turn
 from tests.support.config import model_config
 from tests.support.ruler_data import ruler
 from tests.support.runs import compose
@@ -95,8 +95,18 @@ def test_a_length_that_counts_the_template_counts_what_its_arguments_add(embedde
     assert len(lengths) == 12 and 950 < max(lengths) <= 1024
 
 
+def test_a_template_that_the_model_does_not_read_is_not_counted(embedded, tmp_path):
+    """With model.chat_template=none, prompts were shorter than the length by a template that nothing wrote."""
+    embedded.tokenizer.save_pretrained(tmp_path)
+    embedded.config.save_pretrained(tmp_path)
+    raw = load_texts(ModelSpec(name="folder", path=str(tmp_path), max_length=2048, chat_template="none")).tokenizer
+    task = {"tasks": ["vt"], "lengths": [1024], "num_samples": 2}
+    assert ruler(**task, count_chat_template=True).samples(raw) == ruler(**task).samples(raw)
+    assert ruler(**task, count_chat_template=True).samples(embedded.tokenizer) != ruler(**task).samples(raw)
+
+
 def test_a_counted_template_has_one_date_every_day(embedded):
     dated = copy.copy(embedded.tokenizer)
     dated.chat_template = DATED
     assert user_turn(dated, "Hi") == with_template(embedded, DATED).render("Hi", chat=True)
-    assert user_turn(with_arguments(dated, {"date_string": "01 Jan 2025"}), "Hi") == "Today Date: 01 Jan 2025\nHi"
+    assert user_turn(as_read(dated, "auto", {"date_string": "01 Jan 2025"}), "Hi") == "Today Date: 01 Jan 2025\nHi"

@@ -15,7 +15,7 @@ from kvbench.benchmarks.ruler.generate import VERSION, generate
 from kvbench.benchmarks.ruler.inputs import Inputs
 from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
 from kvbench.metrics.aggregate import breakdown
-from kvbench.utils.chat_template import user_turn
+from kvbench.utils.chat_template import templated, user_turn
 from kvbench.utils.checked import Names, Positive, checked
 from kvbench.utils.files import cache_root
 from kvbench.utils.hashing import digest
@@ -155,7 +155,7 @@ class Ruler(Benchmark):
 
 def _chat_tokens(tokenizer: Tokenizer) -> int:
     """Number of tokens around a user's text: the chat template's, or without one the special tokens."""
-    if not tokenizer.chat_template:
+    if not templated(tokenizer):
         return tokenizer.num_special_tokens_to_add()
     return len(tokenizer(user_turn(tokenizer, ""), add_special_tokens=False)["input_ids"])
 

@@ -22,7 +22,7 @@ from kvbench.runner.verify.known_classes import known
 from kvbench.runner.verify.places import Places, check_functions, leaves, placed
 from kvbench.runner.verify.prompts import Prompts
 from kvbench.runner.verify.reach import within_reach
-from kvbench.utils.chat_template import with_arguments
+from kvbench.utils.chat_template import as_read
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.places import is_place
 from kvbench.utils.plugins import versions_of
@@ -84,7 +84,8 @@ def tokenizer_of(manifest: Mapping[str, Any], places: Places) -> PreTrainedToken
         if name in hashes and (not (folder / name).is_file() or file_hash(folder / name) != hashes[name]):
             raise ValueError(f"{folder.name} has another {name} than the run's model")
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    return with_arguments(tokenizer, recorded(manifest).model.get("template_args"))
+    read = recorded(manifest).model
+    return as_read(tokenizer, str(read.get("chat_template")), read.get("template_args"))
 
 
 def model_folder_of(manifest: Mapping[str, Any], places: Places) -> Path:
