@@ -102,7 +102,7 @@ function sections() {
     browser ? settingsTable(run, settings) : null,
     speeds.length ? speedSection(speeds, view.hidden) : null,
     serves.length ? serveSection(serves, view.run, view.hidden) : null,
-    run.heatmap ? heatmapSection(run, settings, other, metric, browser.showCell) : null,
+    run.heatmap?.grids[metric] ? heatmapSection(run, settings, other, metric, browser.showCell) : null, // none of distances
     run.tasks?.length ? tasksTable(run, settings) : null,
     browser?.node,
     provenance([run, ...(other ? [other] : []), ...speeds, ...serves]),

@@ -1,0 +1,41 @@
+"""Distances from FullKV on the page in a real browser: chosen, drawn, and never called right or wrong."""
+
+import re
+
+import pytest
+
+from tests.support.page import opened_page
+from tests.support.report_run import manifest, record, write_run
+
+pytestmark = pytest.mark.heavy
+
+SCORE = "#controls label:first-of-type select"
+FAR = {"full": (0.0, 0.0), "snapkv 0.2": (1.3, -5.0), "knorm 0.2": (0.02, -1.0)}  # kl, answer_loglik
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Needles of two lengths, each at two depths, with distances."""
+    rows = [
+        record(
+            f"needle-{i}",
+            setting,
+            float(i % 2),
+            length=1000 * (1 + i % 2),
+            depth=100 * (i // 2 % 2),
+            distance={"kl": kl, "answer_loglik": loglik - i / 10 * bool(loglik)},
+        )
+        for i in range(8)
+        for setting, (kl, loglik) in FAR.items()
+    ]
+    return write_run(tmp_path_factory.mktemp("far") / "far", rows, manifests=[manifest(settings=[*FAR])])
+
+
+def test_a_distance_replaces_the_score_in_every_section_and_has_no_heatmap(driver, folder):
+    page = opened_page(driver, [folder], "#heatmaps table")
+    page.choose(SCORE, "kl")
+    marks = [mark.get_attribute("aria-label") for mark in page.all("#plot .point")]
+    assert len(marks) == 3 and all(", kl " in mark for mark in marks)
+    assert page.texts("#samples thead th")[-1] == "mean kl" and not page.all("#heatmaps")
+    page.choose(SCORE, "exact")
+    assert page.all("#heatmaps table") and not page.complaints()
