@@ -39,3 +39,13 @@ def test_a_distance_replaces_the_score_in_every_section_and_has_no_heatmap(drive
     assert page.texts("#samples thead th")[-1] == "mean kl" and not page.all("#heatmaps")
     page.choose(SCORE, "exact")
     assert page.all("#heatmaps table") and not page.complaints()
+
+
+def test_negative_values_are_drawn_inside_the_chart(driver, folder):
+    page = opened_page(driver, [folder], "#heatmaps table")
+    page.choose(SCORE, "answer_loglik")
+    height = float(page.one("#plot .plot svg").get_dom_attribute("viewBox").split()[3])
+    places = [mark.get_dom_attribute("transform") for mark in page.all("#plot path.mark")]
+    tops = [float(re.fullmatch(r"translate\(\S+ (\S+)\)", place)[1]) for place in places]
+    assert tops[0] < tops[2] < tops[1] < height - 44  # above the axis: FullKV's 0, -1, -5
+    assert {"-6", "0"} <= {*page.texts("#plot svg text")} and not page.complaints()

@@ -10,7 +10,7 @@ function plot(settings, x, metric, width, announce, dotted, axes = ACROSS) {
   const ends = [...points.flatMap((point) => point.scores), dotted].filter((value) => value != null);
   const [least, most] = [Math.min(...ends), Math.max(...ends)];
   const across = scale(0, Math.max(...points.map((point) => point.x)), EDGE.left, width - EDGE.right);
-  const up = scale(least < most / 2 ? 0 : least, most || 1, height - EDGE.bottom, EDGE.top);
+  const up = scale(...upTo(least, most), height - EDGE.bottom, EDGE.top);
   const [left, right, top, bottom] = [EDGE.left, width - EDGE.right, EDGE.top, height - EDGE.bottom];
   const [, title, label = title] = axes.find(([key]) => key === x);
   const rule = (x1, x2, y1, y2, kind) => svg("line", { class: kind, x1, x2, y1, y2 });
@@ -95,6 +95,13 @@ function mark({ setting, scores, x, y, left, top, front }, across, metric, up, {
 
 function text(content, x, y, anchor = "middle") {
   return svg("text", { class: "label", x, y, "text-anchor": anchor }, content);
+}
+
+/** The ends of an axis with all values from `least` to `most`; 0 is one of them unless the values are far from it. */
+function upTo(least, most) {
+  if (least === 0 && most === 0) return [0, 1];
+  if (most <= 0) return [least, most > least / 2 ? 0 : most];
+  return [0 <= least && least < most / 2 ? 0 : least, most];
 }
 
 /** From [least, most], widened to round numbers, to [from, to] in pixels; `ticks` are the round numbers. */
