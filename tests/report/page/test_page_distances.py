@@ -49,3 +49,18 @@ def test_negative_values_are_drawn_inside_the_chart(driver, folder):
     tops = [float(re.fullmatch(r"translate\(\S+ (\S+)\)", place)[1]) for place in places]
     assert tops[0] < tops[2] < tops[1] < height - 44  # above the axis: FullKV's 0, -1, -5
     assert {"-6", "0"} <= {*page.texts("#plot svg text")} and not page.complaints()
+
+
+def test_no_distance_is_called_right_or_wrong(driver, folder):
+    page = opened_page(driver, [folder], "#heatmaps table")
+    shown = "#samples .row label:nth-of-type(3) select"
+    page.choose(shown, "wrong")
+    page.choose(SCORE, "kl")
+    assert page.texts(f"{shown} option") == ["all samples", "samples where settings differ"]
+    assert len(page.column("samples", 1)) == 8
+    page.click("#samples a.open")
+    assert page.texts(".card .score") == ["0.000", "1.300", "0.020"]
+    page.choose("#samples .row label:nth-of-type(2) select", "SnapKV 0.2")
+    assert page.texts("#samples td .score") == ["1.300"] * 8
+    page.choose(SCORE, "exact")
+    assert {text[:2] for text in page.texts("#samples td .score")} == {"✓ ", "✗ "} and not page.complaints()

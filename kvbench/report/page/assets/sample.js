@@ -118,7 +118,7 @@ function outcome(run, record, metric, number, runTitle) {
   return h(
     "div",
     { class: "outcome" },
-    h("p", { class: "run" }, runTitle, " ", scoreMark(metric, records.scores[metric]?.[record])),
+    h("p", { class: "run" }, runTitle, " ", scoreMark(run, metric, records.scores[metric]?.[record])),
     h("pre", { class: "output" }, records.prediction[record] || "(empty)"),
     others.length ? note(others.map((name) => `${name} ${fixed(records.scores[name][record])}`).join(" · ")) : null,
     ...(shares.length
@@ -150,8 +150,9 @@ function rounding(records, record) {
   return effects.length ? note(`Rounding on another machine could ${effects.join(", and ")}.`) : null;
 }
 
-/** A score with a sign, so that right and wrong do not depend on colour. */
-function scoreMark(metric, score) {
+/** A score with a sign, so that right and wrong do not depend on colour; a distance is neither, and has none. */
+function scoreMark({ distances }, metric, score) {
+  if (distances.includes(metric)) return h("span", { class: "score", title: metric }, fixed(score));
   const kind = score == null ? "none" : score >= 1 ? "right" : score > 0 ? "part" : "wrong";
   const sign = { none: "", right: "✓ ", part: "~ ", wrong: "✗ " }[kind];
   return h("span", { class: `score ${kind}`, title: metric }, sign + fixed(score, 2));

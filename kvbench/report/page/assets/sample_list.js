@@ -6,6 +6,7 @@ const SHOWN = [
   ["zero", "samples with score 0"],
   ["differ", "samples where settings differ"],
 ];
+const OF_SCORES = ["wrong", "zero"]; // outcomes that a distance does not have
 
 /**
  * Returns {node, showCell(setting, properties), openShown()}: showCell lists the samples with these properties,
@@ -14,6 +15,9 @@ const SHOWN = [
 function browserSection(run, settings, other, others, metric) {
   const filters = (view.filters = { ...view.filters });
   if (!settings.some(({ label }) => label === filters.setting)) filters.setting = "";
+  // no distance is right or wrong, and of a divergence 0 is the best
+  const outcomes = SHOWN.filter(([name]) => !run.distances.includes(metric) || !OF_SCORES.includes(name));
+  if (!outcomes.some(([name]) => name === filters.shown)) filters.shown = "all";
   const { samples, records } = run;
   const property = (name, number) => samples[`property ${name}`]?.[number];
   const chosen = () => settings.filter((setting) => filters.setting === "" || setting.label === filters.setting);
@@ -40,7 +44,7 @@ function browserSection(run, settings, other, others, metric) {
     h("label", {}, "search ", search),
     tasks.length ? choice("task", [["", "every task"], ...tasks], filters.task, setFilter("task")) : null,
     ofSetting,
-    choice("show", SHOWN, filters.shown, setFilter("shown")),
+    choice("show", outcomes, filters.shown, setFilter("shown")),
   );
   const cell = button("", () => showCell(null, null));
   let order = () => [];
@@ -117,7 +121,7 @@ function browserSection(run, settings, other, others, metric) {
     const score = ({ number }) => scoresOf(number)[0];
     const output = ({ number }) => records.prediction[recordsOf(number)[0]].slice(0, 200);
     return [
-      { title: metric, number: true, value: score, cell: (row) => scoreMark(metric, score(row)) },
+      { title: metric, number: true, value: score, cell: (row) => scoreMark(run, metric, score(row)) },
       { title: "output", value: output, cell: (row) => h("span", { class: "clip" }, output(row)) },
     ];
   }
