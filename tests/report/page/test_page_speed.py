@@ -56,3 +56,24 @@ def test_a_page_of_speed_runs_alone_has_their_tables_and_provenance(driver, fold
     assert page.texts("#provenance .note") == ["Command of timed."]
     assert page.texts("#controls legend") == ["methods"]
     assert not page.complaints()
+
+
+def test_speeds_of_two_engines_are_never_on_one_axis_and_the_largest_batch_is_one(driver, folders, tmp_path):
+    places = [("eager", 1, 1), ("graph", 1, 1), ("eager", "largest", 12), ("eager", "largest", 40)]
+    rows = [
+        speed_record(
+            setting, 10.0 * place + (setting == "full"), key=f"{setting} {place}", sample=f"{engine} {batch}",
+            decode_engine=engine, batch=batch, sequences=sequences,
+        )
+        for place, (engine, batch, sequences) in enumerate(places, 1)
+        for setting in (["full", "snapkv 0.2"] if batch == 1 else ["full"] if sequences == 12 else ["snapkv 0.2"])
+    ]  # fmt: skip
+    page = opened_page(driver, [folders[0], write_run(tmp_path / "engines", rows)], "#speed table")
+    axes = [text.split(" (")[0].strip() for text in page.texts("#plot label") if "tokens/s" in text]
+    expected = ("batch of 1", "batch of 1, graph", "largest batch")
+    assert axes == [f"tokens/s, prompt of 640, {batch}" for batch in expected]
+    for place, (full, snapkv) in enumerate([("11", "10"), ("21", "20"), ("31", "40")], -3):
+        page.js("[...document.querySelectorAll('#plot label input')].at(arguments[0]).click()", place)
+        marks = [mark.get_attribute("aria-label").split(" tokens")[0] for mark in page.all("#plot .point")]
+        assert marks == [f"FullKV: {full}", f"SnapKV 0.2: {snapkv}"]
+    assert not page.complaints()

@@ -8,17 +8,21 @@ function speedRuns(model) {
 }
 
 /**
- * Decoded tokens a second of each setting, measured with a model: for every machine, prompt length, number of new tokens
- * and batch {key, text, brief, figures}, where `figures` has a number by label.
+ * Decoded tokens a second of each setting, measured with a model: for every machine, prompt length, number of new tokens,
+ * batch and engine other than eager {key, text, brief, figures}, where `figures` has a number by label. The largest batch is one batch,
+ * of however many sequences it is under a setting.
  */
 function measuredSpeeds(model) {
   const axes = new Map();
   const tables = data("speeds").filter((speed) => speed.model === model).flatMap((speed) => speed.tables);
   for (const { header, rows, machine } of tables) {
     for (const { cells } of rows) {
-      const [prompt, fresh, batch, rate] = ["prompt", "new", "batch", "tokens/s"].map((name) => cells[header.indexOf(name)]);
-      const key = `tokens/s ${prompt} ${fresh} ${batch} ${machine}`;
-      const brief = `tokens/s, prompt of ${prompt}, batch of ${batch}`;
+      const names = ["prompt", "new", "batch", "tokens/s", "engine"];
+      const [prompt, fresh, sequences, rate, engine = "eager"] = names.map((name) => cells[header.indexOf(name)]);
+      const [batch] = sequences.split(",");
+      const key = `tokens/s ${prompt} ${fresh} ${batch} ${engine} ${machine}`;
+      const many = Number(batch) ? `batch of ${batch}` : `${batch} batch`;
+      const brief = `tokens/s, prompt of ${prompt}, ${many}${engine === "eager" ? "" : `, ${engine}`}`;
       const text = `${brief} (${fresh} new tokens; ${machine})`;
       if (!axes.has(key)) axes.set(key, { key, text, brief, figures: new Map() });
       if (Number.isFinite(Number(rate))) axes.get(key).figures.set(cells[0], Number(rate));
