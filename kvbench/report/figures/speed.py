@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kvbench.benchmarks.speed import PLACE
+from kvbench.benchmarks.speed import ALIKE, PLACE
 from kvbench.configuration.conf import titled
 from kvbench.report.figures.style import bar_styles, grid_lines, legend_below, new_figure, panels, rows_of
 
@@ -63,10 +63,13 @@ def _bars(axis: Axes, frame: pd.DataFrame, name: str, settings: list[str], place
 def repetitions(records: pd.DataFrame) -> pd.DataFrame:
     """The frame of `speed_figure`: one row per repetition of each batch that fits.
 
-    The peak is the device's where that was measured, else the counted peak of the cache.
+    The peak is the device's where that was measured, else the counted peak of the cache. Settings name the machine and
+    the engine where records differ in them: times of several are not repetitions of one.
     """
     rows = []
-    for _, record in records[records["fits"].astype(bool)].iterrows():
+    records = records[records["fits"].astype(bool)]
+    records = records.assign(setting=_with_conditions(records))
+    for _, record in records.iterrows():
         repeats = record["repeats_seconds"]
         peak = record["peak_device_bytes"]
         shared = record[["setting", *PLACE]].to_dict() | {
@@ -77,3 +80,17 @@ def repetitions(records: pd.DataFrame) -> pd.DataFrame:
             rate = record["sequences"] * record["decode_steps"] / decode
             rows.append(shared | {"first_token_seconds": first, "decode_tokens_per_s": rate})
     return pd.DataFrame(rows)
+
+
+def _with_conditions(records: pd.DataFrame) -> list[str]:
+    """The setting of each record, with those of ALIKE beside its place in which the records differ."""
+    known = [name for name in ALIKE if name not in PLACE and name in records]
+    # records of earlier versions were decoded without another engine
+    values = records[known].astype(object).fillna({"decode_engine": "eager"})
+    differ = [name for name in known if values[name].nunique(dropna=False) > 1]
+    words = {"threads": "threads: {}", "torch": "torch {}"}
+    added = [
+        ", ".join(words.get(name, "{}").format(value) for name, value in zip(differ, row, strict=True))
+        for row in values[differ].itertuples(index=False)
+    ]
+    return [f"{name} ({more})" if more else name for name, more in zip(records["setting"], added, strict=True)]

@@ -55,3 +55,19 @@ def test_speed_draws_the_median_and_quartiles_of_what_was_measured():
     assert [text.get_text() for text in decoding.get_xticklabels()] == ["1\n× 1", "1\n× 8", "2\n× 1", "2\n× 8"]
     assert legend(figure) == ["FullKV", "SnapKV 0.2"]
     assert len({bar.get_hatch() for bar in decoding.patches}) == 2
+
+
+def test_times_of_two_engines_or_machines_are_no_repetitions_of_one_setting():
+    def bars(**differ):
+        made = [
+            {"method": "full", "repeats_seconds": {"first_token": [1.0], "decode": [seconds]}} | {name: value}
+            for name, values in differ.items()
+            for value, seconds in zip(values, (0.1, 1.0), strict=True)
+        ]
+        return legend(figure := speed_figure(repetitions(frame_of(*made)), CAPTION)), [
+            bar.get_height() for bar in panels(figure)[0].patches
+        ]
+
+    assert bars(decode_engine=["graph", None]) == (["FullKV (graph)", "FullKV (eager)"], [100.0, 10.0])
+    assert bars(machine=["H100", "H200"]) == (["FullKV (H100)", "FullKV (H200)"], [100.0, 10.0])
+    assert bars(threads=[2, 1]) == (["FullKV (threads: 2)", "FullKV (threads: 1)"], [100.0, 10.0])
