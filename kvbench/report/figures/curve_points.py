@@ -139,7 +139,7 @@ def _printed(values: pd.DataFrame, column: Column) -> Iterator[pd.DataFrame]:
 def _place(setting: Setting, records: pd.DataFrame, x: str) -> float:
     """A setting's value on the axis."""
     if x in RATIOS:
-        return means(records)[x]
+        return _across(records, x)
     if x in AXES:
         value: float | None = getattr(setting, x)
         if value is None:

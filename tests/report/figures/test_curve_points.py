@@ -91,3 +91,12 @@ def test_a_setting_alone_on_its_line_keeps_its_label():
     (cfg,) = configurations(["+experiment=pooling_merge_fig7", "method=[full,snapkv]", "ratio=[0.2,0.4]"])
     named = line_names(build_settings(cfg.method, cfg.ratio, cfg.budget), "beta")
     assert sorted(set(named.values())) == ["pooling", "snapkv 0.2", "snapkv 0.4"]
+
+
+def test_both_axes_of_bytes_have_the_bytes_as_served(tmp_path):
+    in_float32 = {"r_bytes": 0.25, "r_bytes_16": 0.5, "dtype": "torch.float32"}
+    make_runs(tmp_path, FIG5, "model=llama3-8b", score=somehow, samples=1, **BYTES, **in_float32)
+    part = part_of(tmp_path, FIG5, "model=llama3-8b")
+    shown = columns(["average"], part.cfg.benchmark, part.cfg.benchmark)
+    frame = measured_points(part, shown, "r_bytes").dropna(subset="x")
+    assert len(frame) and {*frame["x"]} == {*frame["ratio"]} == {0.5}
