@@ -18,19 +18,34 @@ MOST_ERRORS = 1e9  # standard errors in the size to show: no run has as many uni
 def sign_flip(sums: np.ndarray) -> np.ndarray:
     """Two-sided p-values of the hypothesis that each unit's difference is as likely with the other sign.
 
-    sums [units, comparisons]: each unit's contribution to the difference; 0 for a unit that a comparison lacks. The
-    test statistic is the sum over units. Exact up to EXACT units; otherwise from FLIPS random assignments and the
-    observed one (Phipson and Smyth 2010), so never below 1 / (FLIPS + 1).
+    sums [units, comparisons]: each unit's contribution to the difference; nan for a unit that a comparison lacks. The
+    test statistic is the sum over units. Exact for a comparison of up to EXACT units; otherwise from FLIPS random
+    assignments and the observed one (Phipson and Smyth 2010), so never below 1 / (FLIPS + 1).
     """
+    present = ~np.isnan(sums)
+    values = np.where(present, sums, 0.0)
+    reached = np.abs(values.sum(axis=0)) * (1 - 1e-9) - 1e-12  # equal sums in another order are equal
+    few = present.sum(axis=0) <= EXACT
+    p_values = np.empty(sums.shape[1])
+    p_values[~few] = _of_random_signs(values[:, ~few], reached[~few])
+    patterns, pattern_of = np.unique(present[:, few], axis=1, return_inverse=True)
+    for number, units in enumerate(patterns.T):  # comparisons over the same units are tried together
+        alike = np.flatnonzero(few)[pattern_of.ravel() == number]
+        p_values[alike] = _of_all_signs(values[np.ix_(units, alike)], reached[alike])
+    return p_values
+
+
+def _of_all_signs(sums: np.ndarray, reached: np.ndarray) -> np.ndarray:
     units = len(sums)
-    reached = np.abs(sums.sum(axis=0)) * (1 - 1e-9) - 1e-12  # equal sums in another order are equal
-    if units <= EXACT:
-        signs = 1.0 - 2 * (np.arange(2**units)[:, None] >> np.arange(units) & 1)
-        return (np.abs(signs @ sums) >= reached).mean(axis=0)
+    signs = 1.0 - 2 * (np.arange(2**units)[:, None] >> np.arange(units) & 1)
+    return np.asarray((np.abs(signs @ sums) >= reached).mean(axis=0))
+
+
+def _of_random_signs(sums: np.ndarray, reached: np.ndarray) -> np.ndarray:
     rng = np.random.default_rng(0)
     extreme = np.ones(sums.shape[1])  # assignments with a sum at least as large, the observed one among them
-    for start in range(0, FLIPS, _AT_ONCE):
-        signs = 2.0 * rng.integers(2, size=(min(_AT_ONCE, FLIPS - start), units)) - 1
+    for start in range(0, FLIPS, _AT_ONCE) if len(reached) else ():
+        signs = 2.0 * rng.integers(2, size=(min(_AT_ONCE, FLIPS - start), len(sums))) - 1
         extreme += (np.abs(signs @ sums) >= reached).sum(axis=0)
     return extreme / (FLIPS + 1)
 

@@ -33,6 +33,15 @@ def test_many_units_have_p_values_near_the_normal_tests_and_never_zero():
     assert sign_flip(np.ones((100, 1)))[0] == 1 / (FLIPS + 1)
 
 
+def test_a_comparison_of_few_units_is_exact_whatever_units_others_have():
+    many = np.random.default_rng(4).normal(0.2, 1, 100)
+    few = np.where(np.arange(100) % 12 == 3, 1.0, NAN)  # 9 units
+    other = np.where(np.arange(100) < 3, 0.0, NAN)
+    p_values = sign_flip(np.stack([few, many, other, few], axis=1))
+    assert p_values[[0, 2, 3]].tolist() == [2 / 2**9, 1.0, 2 / 2**9]
+    assert p_values[1] == sign_flip(many[:, None])[0]
+
+
 def test_sign_flips_reject_a_true_hypothesis_in_as_many_cases_as_the_level_says():
     sums = np.random.default_rng(3).normal(size=(12, 2000))
     assert (sign_flip(sums) <= 0.05).mean() == pytest.approx(0.05, abs=0.015)

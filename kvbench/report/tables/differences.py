@@ -49,7 +49,8 @@ def pairs(records: pd.DataFrame, metric: str, alone: str | None = None) -> pd.Da
         error = standard_error(differences, strata, labels)
         of_a, of_b = (bounds(metric, full=name in full) for name in (setting, baseline))
         low, high = paired_interval(a, b, strata, labels, of_a, bounds_of_b=of_b)
-        sums.append(np.bincount(labels, weights=shares, minlength=drawn.max() + 1))
+        of_unit, present = (np.bincount(labels, of, drawn.max() + 1) for of in (shares, None))
+        sums.append(np.where(present > 0, of_unit, np.nan))
         gains = -differences if metric in SMALLER_IS_BETTER else differences
         wins, losses = int((gains > EQUAL).sum()), int((gains < -EQUAL).sum())
         rows.append(
@@ -148,7 +149,8 @@ def notes(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> list[str]
     drawn = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
     samples = count(compared["samples"].max(), "sample")
     samples = samples if compared["samples"].nunique() == 1 else f"at most {samples}"
-    how = "all sign flips" if most <= EXACT else "random sign flips"
+    how = "all sign flips" if fewest <= EXACT else "random sign flips"
+    how += f" up to {EXACT} units and random ones for more" * bool(fewest <= EXACT < most)
     lines = [
         f"on {samples} that both have; interval by bootstrap and p by {how}, over {drawn} texts or problems "
         f"drawn independently; Holm's correction is for {count(len(compared), 'comparison')}"

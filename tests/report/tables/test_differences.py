@@ -166,3 +166,14 @@ def test_a_report_of_more_settings_compares_them_with_one_and_says_so(monkeypatc
     assert len(path.read_text().splitlines()) == 3
     note = "of 3 settings only pairs with FullKV are given: every two are up to 2 settings"
     assert alone_note(records()) == note and note in (tmp_path / "table.md").read_text()
+
+
+def test_a_comparison_over_few_units_among_others_over_many_has_all_sign_flips():
+    uneven = {"full": [1.0] * 30, "h2o 0.2": [0.5] * 30, "snapkv 0.2": [0.5] * 7 + [1.0] + [None] * 22}
+    compared = against(pairs(records(uneven), "score"), "full")
+    few = compared[compared["setting"] == "snapkv 0.2"].iloc[0]
+    alone = {name: values[:8] for name, values in uneven.items()}
+    assert few["units"] == 8 and few["p"] == 2 * 2 / 2**8  # the sample without a difference has either sign
+    assert few["p"] == against(pairs(records(alone), "score"), "full").iloc[-1]["p"]
+    note = difference_table(compared, "score").notes[0]
+    assert "p by all sign flips up to 14 units and random ones for more, over 8 to 30 texts" in note
