@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from kvbench.configuration.conf import titled
+from kvbench.metrics.aggregate import tasks_of
 from kvbench.records.served_bytes import name_of, served_bytes
 from kvbench.report.figures.style import SCALE, new_figure, panels, rows_of, save, scale
 
@@ -29,6 +30,8 @@ def draw_heatmaps(records: pd.DataFrame, metric: str, path: Path, caption: str) 
 
 def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
     """Mean of `metric` per cell of the grid, on one scale from dark (0) to light (1), legible in greyscale.
+
+    A panel's title has the setting's score as tables have it: over tasks, where records name them (NoLiMa's lengths).
 
     `records` has the columns setting, length (tokens), depth (percent), scores, r and r_bytes (which may be missing).
     """
@@ -54,7 +57,8 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
     axes = panels(body, columns, len(settings))
     for axis, (setting, group), grid in zip(axes, settings, grids, strict=True):
         image = _draw(axis, grid)
-        axis.set_title(f"{titled(setting)}\nmean {group['score'].mean():.2f}\n{_sizes(group)}", fontsize=9)
+        mean = group["score"].groupby(tasks_of(group)).mean().mean()
+        axis.set_title(f"{titled(setting)}\nmean {mean:.2f}\n{_sizes(group)}", fontsize=9)
     body.supxlabel("context length (tokens)", fontsize=10)
     body.supylabel("needle depth (%)", fontsize=10)
     scale(body, image, axes, f"score ({metric}, 0 to 1)")
