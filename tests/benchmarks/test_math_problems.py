@@ -138,6 +138,10 @@ def test_tables_have_means_over_problems_of_means_over_repeats(bench, monkeypatc
         ["aime24 tokens of an answer", 6, 4, 2],
     ]
     assert table.set_index("task")["full"]["aime25 pass@2"] == 100
+    stopped = records[(records["repeat"] == 1) | (records["sample"] == "aime24:2:2")]
+    stopped = stopped[(stopped["setting"] == "full") | (stopped["repeat"] == 1)]
+    passed = benchmark.breakdown(stopped).set_index("task").loc["aime24 pass@2", ["full", "snapkv 0.2"]]
+    assert passed["full"] == 100 and pd.isna(passed["snapkv 0.2"])  # of the one problem with both answers; of none
     math = records.assign(task="math500", scores=[{"correct": 0.0, "boxed": 1.0, "undecided": 1.0}] * len(records))
     assert bench(sets="aime25").breakdown(math).empty
     monkeypatch.setattr(math_equality, "find_spec", lambda name: True)
