@@ -155,10 +155,10 @@ class OwnPrompts(Benchmark):
         return {"score": metrics.score(sample.meta["metric"], prediction, sample.answers)}
 
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame | None:
-        """A row per task, where the file has several tasks."""
-        if not self.metrics or records["task"].nunique() < 2:
-            return None
+        """A row per task, where the file has several tasks; None without a score, which `limit` may leave none of."""
         scored = records[records["scores"].map(bool)]
+        if scored.empty or records["task"].nunique() < 2:
+            return None
         return breakdown(scored, {task: [task] for task in scored["task"].unique()}, {})
 
     def _samples(self) -> Iterator[Sample]:

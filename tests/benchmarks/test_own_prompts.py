@@ -119,6 +119,7 @@ def test_only_a_file_of_several_scored_tasks_has_a_table_of_its_tasks(written):
     assert written(ROW).breakdown(records[:1]) is None
     unscored = records.assign(scores=[{}, {}])
     assert written({"context": "a"}).breakdown(unscored) is None
+    assert written(ROW).breakdown(unscored) is None  # a limit left out the rows with answers
 
 
 def test_the_hash_of_the_samples_follows_the_function_but_not_the_place_of_the_file(written, tmp_path):
