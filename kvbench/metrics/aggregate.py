@@ -79,6 +79,13 @@ def tasks_of(records: pd.DataFrame) -> pd.Series:
     return records["task"].fillna("") if "task" in records else pd.Series("", records.index)
 
 
+def over_tasks(records: pd.DataFrame, metric: str) -> float:
+    """A score as tables have it: the mean over tasks, where records name them, of the mean over the samples that have
+    the score."""
+    values = pd.Series([scores.get(metric) for scores in records["scores"]], records.index, dtype=float)
+    return float(values.groupby(tasks_of(records)).mean().mean())
+
+
 class Measure(NamedTuple):
     """A measure: its bounds and unit, whether smaller is better, and FullKV's value where it is known by definition."""
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.aggregate import MEASURES, SMALLER_IS_BETTER, bounds
+from kvbench.metrics.aggregate import MEASURES, SMALLER_IS_BETTER, bounds, over_tasks
 from kvbench.metrics.paired_comparison import units_for_margin
 from kvbench.report.tables.differences import against, floor_note, full_of, pairs
 from kvbench.utils.text import count
@@ -35,7 +35,7 @@ def conclusion(
     if full is not None and MEASURES.get(metric, MEASURES["nll"]).of_full is None:
         compared = _ordered(against(every, full), bytes_of)
         return _beside_full(compared, metric) if len(compared) else []
-    best = _best(every, metric, full)
+    best = _best(records, every, metric, full)
     beside = pairs(records, metric, best.name)  # the rows of many settings have one baseline, which may be another
     compared = _ordered(against(beside[(beside[["setting", "baseline"]] != full).all(axis=1)], best.name), bytes_of)
     lead = f"nearest to {titled('full')}" if full is not None else "the best"
@@ -106,11 +106,11 @@ def more_units(compared: pd.DataFrame, metric: str) -> tuple[int, bool]:
     return ceil(most / step) * step, bool(compared["error"].isna().any())
 
 
-def _best(every: pd.DataFrame, metric: str, full: str | None) -> pd.Series:
-    """The name and mean of the setting with the best mean, other than FullKV."""
-    ends = (("setting", "score"), ("baseline", "baseline_score"))
-    means = pd.concat([every[list(names)].set_axis(["setting", metric], axis=1) for names in ends])
-    means = means[means["setting"] != full].groupby("setting", sort=False).mean()
+def _best(records: pd.DataFrame, every: pd.DataFrame, metric: str, full: str | None) -> pd.Series:
+    """The name and mean of the setting with the best mean, as tables have it, of those in `every` other than FullKV."""
+    compared = [name for name in pd.concat([every["setting"], every["baseline"]]).unique() if name != full]
+    by_setting = records[records["setting"].isin(compared)].groupby("setting", sort=False)
+    means = pd.DataFrame({metric: {name: over_tasks(group, metric) for name, group in by_setting}}).loc[compared]
     place = means[metric].idxmin() if metric in SMALLER_IS_BETTER else means[metric].idxmax()
     return means.loc[place]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.aggregate import tasks_of, with_distances
+from kvbench.metrics.aggregate import over_tasks, with_distances
 from kvbench.metrics.repeats import ratio
 from kvbench.report.tables.agreement import DIVERGENCES, EQUAL, agreements
 from kvbench.report.tables.alike_loads import same_load
@@ -29,7 +29,7 @@ def quality(records: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
     agreed = agreements(with_distances(records)[0], baseline)
     rows = []
     for setting, group in records.groupby("setting", sort=False):
-        row: dict[str, Any] = {"setting": setting, "score": _over_tasks(group, metric), "samples": len(group)}
+        row: dict[str, Any] = {"setting": setting, "score": over_tasks(group, metric), "samples": len(group)}
         row |= dict.fromkeys(("difference", "low", "high"), 0.0 if setting == baseline else float("nan"))
         if setting in differences.index:
             row |= differences.loc[setting, ["score", "difference", "low", "high"]].to_dict()
@@ -38,12 +38,6 @@ def quality(records: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:
         kl = next((agreed[name][setting] for name in DIVERGENCES if setting in agreed.get(name, {})), None)
         rows.append(row | {"kl": kl.mean if kl else float("nan")})
     return pd.DataFrame(rows)
-
-
-def _over_tasks(records: pd.DataFrame, metric: str) -> float:
-    """The mean over tasks, where records name them, of the mean over their samples."""
-    values = pd.Series([scores.get(metric) for scores in records["scores"]], records.index, dtype=float)
-    return float(values.groupby(tasks_of(records)).mean().mean())
 
 
 def served(answers: pd.DataFrame, loads: pd.DataFrame, metric: str, baseline: str) -> pd.DataFrame:

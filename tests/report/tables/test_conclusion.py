@@ -137,3 +137,11 @@ def test_the_nearest_of_many_settings_is_compared_though_their_pairs_are_with_fu
     every, alone = (conclusion(frame, pairs(frame, "top1", baseline), "top1") for baseline in (None, "full"))
     assert every == alone and every[0] == "By top1, SnapKV at 0.2 is nearest to FullKV: 0.900."
     assert every[1].startswith("SnapKV at 0.4 cannot be distinguished from it")
+
+
+def test_the_best_setting_has_the_score_of_the_table_where_others_have_fewer_samples():
+    values = {"snapkv 0.2": [1.0] * 5 + [0.2] * 5, "h2o 0.2": [0.3] * 10, "knorm 0.2": [0.4] * 5}
+    first, _ = said(values)
+    assert first == "By score, SnapKV at 0.2 is the best: 0.600."
+    by_task = said(values, task=["a"] * 8 + ["b"] * 2)[0]
+    assert by_task == "By score, SnapKV at 0.2 is the best: 0.450."  # (0.7 + 0.2) / 2
