@@ -10,7 +10,7 @@ from kvbench.benchmarks.base import Heatmap
 from kvbench.metrics.aggregate import described
 from kvbench.metrics.frontier import Frontier
 from kvbench.records.served_bytes import name_of
-from kvbench.report.tables.run_table import summarise
+from kvbench.report.tables.run_table import UNEVEN, summarise, uneven
 from kvbench.utils.console import warn
 from kvbench.utils.extras import lacking
 
@@ -44,6 +44,8 @@ def score(records: pd.DataFrame, metrics: Sequence[str], path: Path, caption: st
     measures = {}
     for name in dict.fromkeys([metrics[0], *["kl"] * ("kl" in metrics)]):
         rows = summarise(records, [name])
+        if uneven(rows) and UNEVEN not in caption:
+            caption += f" · {UNEVEN}"
         rows = rows.assign(score=rows[name], bytes=rows[name_of(records)]).dropna(subset=["score", "bytes"])
         if len(rows):
             measures[described(name)] = rows

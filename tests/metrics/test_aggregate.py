@@ -108,6 +108,10 @@ def test_the_tables_by_task_are_written_and_the_same_when_made_twice(tmp_path):
     assert csv.splitlines()[:2] == ["kind,task,samples,full", "task,a,2,0.5"]
     assert markdown.splitlines()[0] == "the caption"
     assert "| average 3 | 6 | 0.3889 |" in markdown and "& 0.3889 \\\\" in latex
+    assert "different samples" not in markdown + latex
+    fewer = summarise(records({"full": FULL, "h2o": {"a": [1, 1]}}), ["score"])
+    written = write_task_table(frame.assign(h2o=1.0), fewer, tmp_path / "a", "the caption")[1:]
+    assert all("ettings have different samples: compare only" in path.read_text() for path in written)
     assert TITLE in markdown
 
 

@@ -33,7 +33,7 @@ OFF_MARK = "†"
 # column of `summarise` -> mark of the requested ratio and remark below the table
 REMARKS = {"floored": (FLOORED_MARK, FLOORED), "target_missed": (MISSED_MARK, MISSED), "off": (OFF_MARK, OFF)}
 WINDOW_COLUMNS = ("r_full", "r_bytes_full", "r_bytes_floor")  # columns for models with layers that are not compressed
-UNEVEN = "settings have different numbers of samples: compare only settings over the same samples"
+UNEVEN = "settings have different samples: compare only settings over the same samples"
 UNENDED = "thinking_never_ends"  # column of `summarise`, if an answer never ends its thinking
 VISIBLE = 5e-4  # differences of ratios that three digits show
 WINDOWS = (
@@ -50,9 +50,10 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
 
     If records name their task, a score is the mean over the tasks' means; a score that only some tasks or samples have
     is the mean over these. low and high bound the interval of `metrics[0]`, for which the samples of a unit are drawn
-    together (`kvbench.metrics.aggregate.units`); `units` is their number, and `scored` that of the samples drawn.
+    together (`kvbench.metrics.aggregate.units`); `units` is their number, and `scored` that of the samples drawn. `lacking`
+    is the number of samples of other settings that a setting does not have.
     """
-    rows = []
+    rows, samples = [], records["sample"].nunique()
     thinks = "prediction" in records and bool(records["prediction"].map(never_ends).any())
     for setting, group in records.groupby("setting", sort=False):
         record = group.iloc[0]
@@ -77,6 +78,7 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
                 "high": high,
                 "decode_tokens_per_s": tokens_per_s(group),
                 "samples": len(group),
+                "lacking": samples - group["sample"].nunique(),
                 "scored": len(first),
                 "units": drawn.nunique(),
                 "floored": bool(group["floored"].any()),
@@ -143,14 +145,19 @@ def changes_while_decoding(records: pd.DataFrame) -> bool:
     return bool(((records["decode_bytes_mean"] - plain).abs() / full).gt(VISIBLE).where(grown > 0, False).any())
 
 
+def uneven(summary: pd.DataFrame) -> bool:
+    """Whether any setting lacks a sample that another one has, so that their means are over different samples."""
+    return bool(summary["lacking"].any())
+
+
 def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> TextTable:
     """The rows of `summarise` as text; tokens/s only where those of all settings decoded one by one.
 
     r_bytes_full where layers have a sliding window, r_mean where a setting changes its cache while decoding, r_read
-    where attention read less or more than was held, samples where settings have different numbers of them.
+    where attention read less or more than was held, samples where settings have different ones.
     """
     speeds = int(summary["decode_tokens_per_s"].notna().all())
-    uneven = int(summary["samples"].nunique() > 1)
+    differ = int(uneven(summary))
     windows = "r_bytes_full" in summary
     size = summary["bytes"].iloc[0]
     ratios = ["r", size, *["r_bytes_full"] * windows, *["r_mean"] * bool(summary["changes_while_decoding"].any())]
@@ -164,7 +171,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
         metrics[0],
         "95 % interval",
         *metrics[1:],
-        *["samples"] * uneven,
+        *["samples"] * differ,
     ]
     rows = [
         [
@@ -175,7 +182,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
             number(row[metrics[0]]),
             MISSING if pd.isna(row["low"]) else f"{row['low']:.2f}–{row['high']:.2f}",
             *(number(row[metric]) for metric in metrics[1:]),
-            *[f"{row['samples']:,}"] * uneven,
+            *[f"{row['samples']:,}"] * differ,
             *[number(row["decode_tokens_per_s"], 1)] * speeds,
         ]
         for _, row in summary.iterrows()
@@ -184,7 +191,7 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
     notes += [COUNTED] * (size == IN_16 and bool((summary[IN_16] - summary["r_bytes"]).abs().gt(VISIBLE).any()))
     if windows:
         notes.append(WINDOWS.format(others=summary["others"].iloc[0], floor=number(summary["r_bytes_floor"].mean())))
-    notes += [UNEVEN] * uneven
+    notes += [UNEVEN] * differ
     notes += [BYTES, *engine_notes(summary)] if engines else []
     if UNENDED in summary:
         notes.append(_unended(summary))

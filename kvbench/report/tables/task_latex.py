@@ -9,7 +9,7 @@ from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import SCORES
 from kvbench.records.identity import FULL
 from kvbench.report.tables.paper.latex import escape
-from kvbench.report.tables.run_table import FLOORED, FLOORED_MARK
+from kvbench.report.tables.run_table import FLOORED, FLOORED_MARK, UNEVEN, uneven
 from kvbench.report.tables.text_latex import with_minus
 from kvbench.report.tables.text_table import MISSING
 
@@ -18,7 +18,7 @@ def task_latex(frame: pd.DataFrame, summary: pd.DataFrame, caption: str, label: 
     """A float: a row per setting, grouped by ratio or budget, FullKV first; a column per task.
 
     frame    the rows of `task_table.of_one`: kind, task, samples, and a column per setting
-    summary  a row per setting with setting, method, requested, request, floored and its bytes, as
+    summary  a row per setting with setting, method, requested, request, floored, lacking and its bytes, as
              `run_table.summarise` makes it
     label    what \\ref names, after "tab:"
 
@@ -31,6 +31,7 @@ def task_latex(frame: pd.DataFrame, summary: pd.DataFrame, caption: str, label: 
     header = ["method", size, *scores.index]
     notes = ["Bold: the best of each ratio or budget."] * any("\\textbf" in line for line in lines)
     notes += [f"{FLOORED_MARK} {FLOORED}; not compared."] * bool(summary["floored"].any())
+    notes += [f"{UNEVEN[0].upper()}{UNEVEN[1:]}."] * uneven(summary)
     return "\n".join(
         [
             "% needs \\usepackage{booktabs,graphicx}",

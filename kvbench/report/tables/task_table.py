@@ -8,6 +8,7 @@ from rich.console import Group
 
 from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import SCORES
+from kvbench.report.tables.run_table import UNEVEN, uneven
 from kvbench.report.tables.task_latex import task_latex
 from kvbench.report.tables.text_table import TextTable, number, write_table
 from kvbench.utils.files import write_atomically
@@ -51,7 +52,8 @@ def rich_task_table(frame: pd.DataFrame, title: str = TITLE, digits: int = 4) ->
 
 def write_task_table(frame: pd.DataFrame, summary: pd.DataFrame, folder: Path, caption: str) -> list[Path]:
     """tasks.csv with every digit, tasks.md to read, tasks.tex for a paper; `summary` is `run_table.summarise`'s."""
-    written = write_table(frame, replace(task_table(frame), title=caption, notes=[TITLE]), folder, "tasks")
+    notes = [TITLE, *[UNEVEN] * uneven(summary)]
+    written = write_table(frame, replace(task_table(frame), title=caption, notes=notes), folder, "tasks")
     latex = folder / "tasks.tex"
     write_atomically(
         latex, task_latex(frame, summary, f"{caption}. {TITLE[0].upper()}{TITLE[1:]}", folder.resolve().name)

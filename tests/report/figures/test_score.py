@@ -62,5 +62,7 @@ def test_the_first_metric_has_a_panel_and_the_divergence_another(tmp_path, monke
     labels = [axis.get_ylabel() for axis in drawn(figures[0])]
     assert labels == [f"{metrics[0]} (0 to 1, more is better)", "kl (nats per token, less is better)"]
     assert "share of FullKV's bytes" in texts(figures[0])
+    run_figures.score(records[1:], metrics, tmp_path / "score", "caption")
+    assert ["settings have different samples" in texts(figure) for figure in figures] == [False, True]
     without = records.assign(r_bytes=NONE, r_bytes_16=NONE)
     assert run_figures.score(without, metrics, tmp_path / "score", "caption") == []

@@ -8,7 +8,7 @@ from PIL import Image
 
 from kvbench.report.figures.needle_heatmap import draw_heatmaps
 from kvbench.report.figures.style import SCALE
-from kvbench.report.tables.run_table import FLOORED, MISSED, OFF, run_table, summarise, write_run_table
+from kvbench.report.tables.run_table import FLOORED, MISSED, OFF, UNEVEN, run_table, summarise, write_run_table
 from kvbench.report.tables.text_table import MISSING, column_groups, widths
 
 DRAWN = "95 % interval: bootstrap over 6 texts or problems drawn independently"
@@ -54,6 +54,17 @@ def test_a_summary_has_a_row_per_setting_with_means():
     header, rows = table.header, table.rows
     assert all(len(row) == len(header) for row in rows)
     assert rows[1][:4] == ["SnapKV", "0.2", "0.200", "0.600"]
+
+
+def test_means_over_different_samples_are_told_from_those_over_the_same_however_many_they_are():
+    frame = records()
+    whole = summarise(frame, ["digits"])
+    assert "samples" not in run_table(whole, ["digits"], "").header and UNEVEN not in run_table(whole, ["digits"], "").notes
+    places = frame.groupby("setting").cumcount()
+    as_many = frame[places != frame["setting"].map({"full": 0, "snapkv 0.2": 5})]  # 5 of 6 each, 4 of them the same
+    table = run_table(summary := summarise(as_many, ["digits"]), ["digits"], "")
+    assert summary["samples"].tolist() == [5, 5] and summary["lacking"].tolist() == [1, 1]
+    assert UNEVEN in table.notes and [row[table.header.index("samples")] for row in table.rows] == ["5", "5"]
 
 
 def test_answers_that_think_and_never_answer_are_counted():

@@ -17,7 +17,7 @@ SETTINGS = [
     ("snapkv 64", "snapkv", 64, "budget", 0.1, False),
 ]
 SUMMARY = pd.DataFrame(SETTINGS, columns=["setting", "method", "requested", "request", "r_bytes", "floored"]).assign(
-    bytes="r_bytes"
+    bytes="r_bytes", lacking=0
 )
 NAMES = [name for name, *_ in SETTINGS]
 
@@ -83,3 +83,9 @@ def test_a_budget_of_one_token_is_no_ratio():
     made = task_latex(FRAME, alike, "caption", "run").splitlines()
     headings = [made.index(f"\\multicolumn{{6}}{{l}}{{\\textit{{{asked} 1}}}} \\\\") for asked in ("ratio", "budget")]
     assert made[headings[0] + 1].startswith("SnapKV & 0.200") and made[headings[1] + 1].startswith("SnapKV & 0.100")
+
+
+def test_a_table_of_settings_with_different_samples_says_so():
+    uneven = task_latex(FRAME, SUMMARY.assign(lacking=[0, 0, 1, 0, 0, 0]), "ruler", "run")
+    assert "Settings have different samples: compare only settings over the same samples." in uneven
+    assert "different samples" not in task_latex(FRAME, SUMMARY, "ruler", "run")
