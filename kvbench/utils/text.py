@@ -7,6 +7,11 @@ def count(n: int, what: str) -> str:
     return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
+def shortest(value: float) -> str:
+    """A number as people write it: whole ones with every digit, as 1048576 tokens, others with at most six."""
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:g}"
+
+
 def first_line(error: BaseException | str) -> str:
     """The first line of an error's message, or of a text; the name of its type if it is empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -15,6 +15,7 @@ from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import tasks_of
 from kvbench.records.served_bytes import name_of, served_bytes
 from kvbench.report.figures.style import SCALE, new_figure, panels, rows_of, save, scale
+from kvbench.utils.text import shortest
 
 # Cells are labelled in grids of at most that many rows and columns.
 _MOST_LABELLED = 12
@@ -94,4 +95,4 @@ def ink(value: float) -> str:
 def _ticks(place: Callable[[range, list[str]], object], labels: list[float], most: int) -> None:
     """At most `most` ticks, evenly spread over the labels."""
     step = math.ceil(len(labels) / most)
-    place(range(0, len(labels), step), [f"{label:g}" for label in labels[::step]])
+    place(range(0, len(labels), step), [shortest(label) for label in labels[::step]])

@@ -12,6 +12,7 @@ from kvbench.metrics.aggregate import breakdown, tasks_of
 from kvbench.report.tables.differences import against, alone_note, baseline_alone, notes, pairs
 from kvbench.report.tables.run_table import REMARKS, summarise
 from kvbench.utils.ratios import RATIOS
+from kvbench.utils.text import shortest
 
 # Properties by which scores are averaged too, where several samples of a task share a value.
 BESIDE_TASK = ("length", "bucket", "depth")
@@ -147,4 +148,4 @@ def plain(value: object) -> object:
 
 
 def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
+    return shortest(value) if isinstance(value, int | float) else str(value)

@@ -16,6 +16,7 @@ from kvbench.records.served_bytes import COUNTED, IN_16, name_of
 from kvbench.report.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines
 from kvbench.report.tables.span_table import of_spans
 from kvbench.report.tables.text_table import MISSING, TextTable, number, write_table
+from kvbench.utils.text import shortest
 
 # The remark on settings whose ratio or budget is below the least that the method can keep.
 FLOORED = "the request is below the smallest cache that the method can make; r is what it kept"
@@ -230,7 +231,7 @@ def _drawn(summary: pd.DataFrame) -> str:
 def _requested(row: pd.Series) -> str:
     if pd.isna(row["requested"]):
         return MISSING
-    return f"{row['requested']:g}" + "".join(mark * row[column] for column, (mark, _) in REMARKS.items())
+    return shortest(row["requested"]) + "".join(mark * row[column] for column, (mark, _) in REMARKS.items())
 
 
 def write_run_table(summary: pd.DataFrame, metrics: Sequence[str], folder: Path, title: str) -> list[Path]:

@@ -12,6 +12,7 @@ from kvbench.report.tables.paper.latex import escape
 from kvbench.report.tables.run_table import FLOORED, FLOORED_MARK, UNEVEN, uneven
 from kvbench.report.tables.text_latex import with_minus
 from kvbench.report.tables.text_table import MISSING
+from kvbench.utils.text import shortest
 
 
 def task_latex(frame: pd.DataFrame, summary: pd.DataFrame, caption: str, label: str) -> str:
@@ -80,7 +81,7 @@ def _group(group: pd.DataFrame, size: str, scores: pd.DataFrame) -> list[str]:
     heading = (
         []
         if pd.isna(requested)
-        else [f"\\multicolumn{{{2 + len(scores)}}}{{l}}{{\\textit{{{group['request'].iloc[0]} {requested:g}}}}} \\\\"]
+        else [f"\\multicolumn{{{2 + len(scores)}}}{{l}}{{\\textit{{{group['request'].iloc[0]} {shortest(requested)}}}}} \\\\"]
     )
     twice = group["method"].duplicated(keep=False)
     lines = ["\\midrule", *heading]

@@ -1,6 +1,12 @@
 """Tables of a run's page: scores by task."""
 
+import pandas as pd
+import pytest
+
+from kvbench.report.figures.needle_heatmap import heatmaps
 from kvbench.report.page.run_data import read_run
+from tests.support.figure_records import panels
+from tests.support.page import opened_page
 from tests.support.report_run import record, write_run
 
 
@@ -33,3 +39,27 @@ def test_samples_without_a_task_are_one_more_task(tmp_path):
         ("mean", 6, [0.5]),
     ]
     assert made["settings"][0]["scores"]["score"][0] == 0.5
+
+
+def test_lengths_of_a_million_tokens_have_every_digit(tmp_path):
+    rows = [
+        record(f"{length}-{depth}-{i}", "full", 1.0, task="niah", length=length, depth=depth)
+        for length in (1048576, 2097152)
+        for depth in (0, 12.5)
+        for i in range(2)
+    ]
+    by_length, by_depth = read_run(write_run(tmp_path / "run", rows))[0]["tasks"]
+    assert [row["task"] for row in by_length["rows"][:2]] == ["niah · 1048576", "niah · 2097152"]
+    assert [row["task"] for row in by_depth["rows"][:2]] == ["niah · 0", "niah · 12.5"]
+    (panel,) = panels(heatmaps(pd.DataFrame(rows), "score", "caption"))
+    assert [text.get_text() for text in panel.get_xticklabels()] == ["1048576", "2097152"]
+
+
+@pytest.mark.heavy
+def test_the_page_shows_every_digit_of_whole_numbers(driver, tmp_path):
+    rows = [
+        record(f"needle-{depth}", "full", 1.0, length=1048576, depth=depth, prompt_tokens=1048577) for depth in (0, 12.5)
+    ]
+    page = opened_page(driver, [write_run(tmp_path / "long", rows)], "#heatmaps table")
+    assert [text for text in page.texts("#heatmaps th") if text] == ["1048576", "0", "12.5"]
+    assert page.column("samples", 3) == ["1048577"] * 2

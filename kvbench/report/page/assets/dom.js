@@ -40,9 +40,10 @@ function fixed(value, digits = 3) {
   return value == null ? "–" : value.toFixed(digits);
 }
 
-/** A number in its shortest form; text as it is. */
+/** A number in its shortest form, whole ones with every digit; text as it is. */
 function short(value) {
-  return value == null ? "–" : typeof value === "number" ? String(+value.toPrecision(6)) : String(value);
+  const rounded = typeof value === "number" && !Number.isInteger(value);
+  return value == null ? "–" : String(rounded ? +value.toPrecision(6) : value);
 }
 
 function percent(share) {
