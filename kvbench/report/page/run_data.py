@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from kvbench.errors import UserError, no_folder
-from kvbench.metrics.aggregate import bounds, measured, units, with_distances
+from kvbench.metrics.aggregate import bounds, measured, tasks_of, units, with_distances
 from kvbench.metrics.bootstrap import OF_SCORES
 from kvbench.papers.captions import caption
 from kvbench.records.load import PROPERTIES, files_in, load_for_command, records_in
@@ -122,7 +122,9 @@ def _properties(samples: pd.DataFrame, rows: dict[str, dict[str, Any]]) -> dict[
 def _sample_columns(
     samples: pd.DataFrame, of_sample: dict[str, list[Any]], rows: dict[str, dict[str, Any]]
 ) -> dict[str, list[Any]]:
-    """Prompts, answers and properties, a list with a value per sample each; prompts are empty in packs."""
+    """Prompts, answers and properties, a list with a value per sample each; prompts are empty in packs. `task` is what
+    scores are means over, where samples have several, and "" of one without."""
+    tasks = tasks_of(samples)
     stored = [rows.get(sample, {}) for sample in samples["sample"]]
     return {
         "id": samples["sample"].tolist(),
@@ -133,6 +135,7 @@ def _sample_columns(
         "question": [row.get("question", "") for row in stored],
         "prefix": [row.get("prefix", "") for row in stored],
         **{f"property {name}": values for name, values in of_sample.items()},
+        **({"task": tasks.tolist()} if tasks.nunique() > 1 else {}),
         **({"context": units(samples).tolist()} if {"context_id", "unit"} & {*samples} else {}),
     }
 

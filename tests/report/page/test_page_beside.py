@@ -8,7 +8,8 @@ import pytest
 
 from kvbench.metrics.bootstrap import OF_SCORES, paired_interval
 from kvbench.report.page.command import main
-from tests.support.page import HOSTILE, Page, grid_run, hidden_run, keys
+from tests.support.page import HOSTILE, Page, grid_run, hidden_run, keys, opened_page
+from tests.support.report_run import record, write_run
 
 pytestmark = pytest.mark.heavy
 
@@ -230,3 +231,22 @@ def test_heatmaps_and_cards_are_saved_as_they_are_seen(opened):
     assert card.name == "needle-1000-0-0-FullKV.svg"
     assert next(card.root.iter(f"{SVG}text")).text == "FullKV"
     assert card.root.find(f"{SVG}image").get("href").startswith("data:image/png;base64,")
+
+
+def test_means_beside_each_other_are_over_tasks_also_where_some_samples_have_none(driver, tmp_path):
+    def run(name, memory, scores):
+        rows = [
+            record(f"{task}-{i}", "full", score, task=task, memory=memory)
+            for task, of_task in scores.items()
+            for i, score in enumerate(of_task)
+        ]
+        return write_run(tmp_path / name, rows)
+
+    folders = [
+        run("one", "shared", {"qa": [1.0] * 6, None: [0.0] * 2}),
+        run("two", "stream", {"qa": [1.0] * 6, None: [0.5] * 2}),
+    ]
+    page = opened_page(driver, folders, "#plot .point")
+    page.choose(select(4), "1")
+    assert page.column("beside", 2) == page.column("settings", 5) == ["0.500"]
+    assert page.column("beside", 3) == ["0.750"] and not page.complaints()

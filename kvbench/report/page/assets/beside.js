@@ -50,7 +50,7 @@ function compared(run, other, { setting, beside }, metric) {
     const named = other.numberOf.get(id);
     const otherNumber = otherPrompt(run, number, other, named) ? undefined : named;
     return {
-      task: run.samples["property task"]?.[number],
+      task: run.samples.task?.[number],
       context: run.samples.context?.[number] ?? id,
       here: score(run, run.recordOf(number, index)),
       there: otherNumber === undefined ? null : score(other, other.recordOf(otherNumber, otherIndex)),
