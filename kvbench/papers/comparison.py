@@ -82,9 +82,9 @@ def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> Sp
     """A paper's published times and memory beside a run's, and the published rows that were used.
 
     One row per measured setting and published quantity: setting, ALIKE, column, unit, published, ours, and the last two
-    divided by the first setting's at the same place, on the same machine and by the same engine. The paper's machine is
-    another one, so only these ratios are comparable. `model` is the run's model; if it has no published values, the
-    experiment's first model is used.
+    divided by the first setting's at the same place, on the same machine and by the same engine; nan where that has no
+    time, as it did not fit. The paper's machine is another one, so only these ratios are comparable. `model` is the
+    run's model; if it has no published values, the experiment's first model is used.
     """
     values = published(experiment.published)
     values = values[values["column"].isin(experiment.columns) & values["column"].isin(SPEED_QUANTITIES)]
@@ -105,9 +105,12 @@ def compare_speed(frame: pd.DataFrame, experiment: Experiment, model: str) -> Sp
                 }
             )
     compared = pd.DataFrame(rows, columns=["setting", *ALIKE, "column", "unit", "published", "ours"])
-    groups = compared.groupby([*ALIKE, "column"], sort=False, dropna=False)
-    for name in ("published", "ours"):
-        compared[f"{name}_over_first"] = compared[name] / groups[name].transform("first")
+    place = [*(name for name in ALIKE if name != "decode_engine"), "column"]
+    of_first = compared["setting"] == compared.groupby(place, sort=False, dropna=False)["setting"].transform("first")
+    for name, alike in (("published", place), ("ours", [*ALIKE, "column"])):
+        first = compared[of_first].drop_duplicates(alike).set_index(alike)[name]
+        index = pd.MultiIndex.from_frame(compared[alike])
+        compared[f"{name}_over_first"] = compared[name] / first.reindex(index).to_numpy()
     return SpeedComparison(compared, values.loc[list(dict.fromkeys(used))])
 
 

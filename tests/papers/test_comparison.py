@@ -45,6 +45,17 @@ def test_times_are_divided_by_those_of_the_same_batch_machine_and_engine(other):
     assert name.removeprefix("decode_") in published_table(compared, used, paper).header
 
 
+@pytest.mark.parametrize("engine", ["eager", "graph"])
+def test_nothing_is_over_a_first_setting_that_does_not_fit(engine):
+    ours = frame_of(
+        {"method": "full", "budget": None, "fits": False, "decode_tokens_per_s": float("nan"), "decode_engine": None},
+        {"method": "spindlekv_paper", "budget": None, "ratio": 0.4, "decode_tokens_per_s": 15.0, "decode_engine": engine},
+    )
+    compared, _ = compare_speed(speeds(ours), experiment("spindlekv_table9"), "mistral-7b-v0.2")
+    assert compared["published_over_first"].tolist() == pytest.approx([1.0, 18.47 / 22.48])
+    assert compared["ours_over_first"].isna().all()
+
+
 def test_allocation_and_selection_stand_beside_table_6():
     compared, _ = compare_speed(
         speeds(frame_of({"method": "full"}, {"method": "pyramidkv_paper"})), experiment("pyramidkv_table6"), "llama3-8b"
