@@ -131,6 +131,28 @@ def test_the_best_is_bold_and_the_second_underlined_and_ties_are_all_best(tmp_pa
     assert found["pooling_merge 64"][2:] == ["30.00", "20.00", "**30.00**", "**40.00**", "70.00"]
 
 
+def test_a_floored_setting_which_kept_more_is_not_the_best_of_a_section(tmp_path):
+    overrides = "+experiment=pooling_merge_table2"
+    level = {"full": 0.9, "pyramidkv_paper_streaming_llm": 0.5, "pyramidkv_paper_h2o": 0.4, "pooling_merge": 0.7}
+    for floored in (False, True):
+        make_runs(
+            tmp_path / "runs" / str(floored), overrides, floored=floored,
+            score=lambda setting, task, i: level[setting.name],
+            skip=lambda setting, task, i, floored=floored: (setting.name == "pooling_merge") != floored,
+        )  # fmt: skip
+    text = table(tmp_path / "runs", overrides)
+    found = {name: cells[2].removesuffix("†") for name, cells in rows(text, "All columns").items()}
+    assert found["pyramidkv_paper_streaming_llm 64"] == "**50.00**" and "70.00" in found.values()
+    assert "which has one budget or ratio; FullKV and floored settings are not ranked." in text
+
+
+def test_the_legend_does_not_call_ratios_that_only_nearly_agree_one(tmp_path):
+    overrides = ("+experiment=spindlekv_table1", "benchmark.tasks=[qasper,trec]")
+    make_runs(tmp_path / "runs", *overrides, samples=1, score=drawn)
+    text = table(tmp_path / "runs", *overrides)
+    assert "of a section, which has each method's budget or ratio of one rank in its list; FullKV is not ranked." in text
+
+
 # Errata
 
 

@@ -113,7 +113,11 @@ def _legend(
     drawn = [cell for table in tables for row in table.rows() for cell in row]
     if any(cell.best for cell in drawn):
         second = " and underlined the second" if any(cell.second for cell in drawn) else ""
-        yield f"Bold is the best{second} of a section, which has one budget or ratio; FullKV is not ranked."
+        each = cells[cells["block"] != FULL].groupby(["model", "length", "block"], dropna=False)
+        alike = (each[["ratio", "budget"]].nunique(dropna=False) == 1).all(axis=None)
+        one = "one budget or ratio" if alike else "each method's budget or ratio of one rank in its list"
+        floored = " and floored settings are" if cells["floored"].any() else " is"
+        yield f"Bold is the best{second} of a section, which has {one}; FullKV{floored} not ranked."
     if any(NOT_SIGNIFICANT in cell.marks for cell in drawn):
         yield (
             f"{NOT_SIGNIFICANT} the difference to FullKV is not significant: its 95 % interval, by paired bootstrap "

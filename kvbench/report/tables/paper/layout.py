@@ -73,10 +73,11 @@ def tables(
 def _emphasised(cells: pd.DataFrame) -> pd.DataFrame:
     """The cells with flags for the `best` and the `second` value of each column in a block of several settings.
 
-    Several equal values are all best, and then there is no second.
+    Several equal values are all best, and then there is no second. Floored settings kept more than was requested, and
+    are not ranked.
     """
     cells = cells.assign(best=False, second=False)
-    apart = cells[cells["block"] != FULL]
+    apart = cells[(cells["block"] != FULL) & ~cells["floored"]]
     for _, column in apart.groupby(["model", "length", "block", "column"], dropna=False, sort=False):
         values = column["ours"].dropna()
         first, *lower = sorted(set(values), reverse=True) or [None]
