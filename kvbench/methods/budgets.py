@@ -78,12 +78,21 @@ class Budgets:
         window = self.scoring.window_of(budget)
         if self.weighted is not None:
             device = layers[0].keys.device
-            weights = [self.weighted.weight(layer, partial(scores, layer, window)) for layer in layers]
+            weights = [self.weight(layer, window, partial(scores, layer, window)) for layer in layers]
             return replace(self, weights=torch.stack([x.to(device, non_blocking=True) for x in weights]).tolist())
         ranked = [scores(layer, window).sort(dim=-1, descending=True).values for layer in layers]
         counts = self.heads.pooled(ranked, budget, window, layers[0].n)
         means = [window + math.ceil(sum(row) / len(row)) for row in counts.tolist()]
         return replace(self, counts=counts.unbind(), means=means)
+
+    def weight(self, layer: LayerState, window: int, scores: Callable[[], Tensor]) -> Tensor:
+        """A layer's weight, for a weighted allocation. Layers of a prompt within the window, in which no token has a
+        score, weigh the same.
+        """
+        assert self.weighted is not None, "only weighted allocations have weights"
+        if layer.n <= window:
+            return torch.ones((), dtype=torch.float64, device=layer.keys.device)
+        return self.weighted.weight(layer, scores)
 
     def of_heads(self, ranked: Tensor, tokens: int, layer: LayerState, index: int, budget: int) -> HeadCounts:
         """How many tokens before the window each head keeps in a layer of `tokens` per head. No wait for the device.

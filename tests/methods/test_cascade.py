@@ -93,6 +93,24 @@ def test_both_modes_decode_the_same_tokens(name):
     assert texts[0] == texts[1] and len(set(texts[0])) > 3
 
 
+@pytest.mark.parametrize("allocation", [Preference(WINDOW), OFFICIAL, ScoreEntropy()])
+@pytest.mark.parametrize("n", [WINDOW - 2, WINDOW + 1, 40])
+def test_layers_of_a_prompt_within_the_budget_divide_what_decoding_drops(allocation, n):
+    """By the weights of the whole prompt; alike where no token lies before the window."""
+    budget, model, ids = max(n, 20), tiny_model(num_layers=4), prompt(n)
+    when = DecodeCompression(every=4, budget=20)
+    method = Eviction(allocation, WINDOWED, "layer", decode_compression=when)
+    held = []
+    for source in (SharedPass(model, ids, FullPrefill(), method.needs), StreamedPass(model, ids, FullPrefill())):
+        made = source.compress(method, budget)
+        assert all(cache.kept.r1 == 1 for cache in made.caches)
+        generate(model, made.caches, made.logits, 61 - n, frozenset())
+        held.append([cache.k.length for cache in made.caches])
+    since = (60 - n) % 4  # tokens read after the last reduction
+    assert held[0] == held[1] and 0.9 * 80 < sum(held[0]) - 4 * since <= 80
+    assert len(set(held[0])) == 1 if n <= WINDOW else allocation == ScoreEntropy() or len(set(held[0])) > 1
+
+
 @pytest.mark.parametrize("name, times", [("cake", 2), ("cake evict", 1), ("lava", 1)])
 def test_the_peak_is_one_layer_the_budget_of_all_and_the_scores(name, times):
     budget, state = 20, sharpened(1.1)

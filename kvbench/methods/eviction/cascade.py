@@ -11,6 +11,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.methods.allocation.weighted import WeightedAllocation
 from kvbench.methods.base.layer_stream import LayerStream
 from kvbench.methods.budgets import Budgets
+from kvbench.methods.eviction.decode_compression import DecodeCompression
 from kvbench.methods.scoring.base import Scoring
 from kvbench.methods.selection import Selection
 from kvbench.prefill import LayerState
@@ -21,6 +22,7 @@ class Weighed(Protocol):
 
     scoring: Scoring
     budgets: Budgets
+    decode_compression: DecodeCompression | None
 
     def with_budgets(self, budgets: Budgets) -> "Weighed": ...
 
@@ -46,13 +48,16 @@ class Cascade(LayerStream):
         self.held: list[HeldLayer] = []
 
     def take(self, layer: LayerState) -> None:
-        if self.budget >= layer.n:  # there is nothing to divide
+        whole = self.budget >= layer.n
+        if whole and self.method.decode_compression is None:  # there is nothing to divide
             self.caches.append(self._compressed(self.method, layer, len(self.caches)))
             return
         window = self.method.scoring.window_of(self.budget)
-        scores = self.method.scores(layer, window)
+        scores = self.method.scores(layer, window) if layer.n > window else layer.keys.new_zeros(0)
         self.held.append(HeldLayer(layer.stored, scores))
-        self.weights.append(self.allocation.weight(layer, lambda: scores).item())
+        self.weights.append(self.method.budgets.weight(layer, window, lambda: scores).item())
+        if whole:  # what decoding drops is divided by the weights of all layers
+            return
         bounds = self.allocation.bounds(self.weights, self.budget, layer.n, window, self.num_layers)
         # every layer keeps a token at least, and its smaller budget may round up to one token more in a head
         means = [max(bound, 1) for bound in bounds]

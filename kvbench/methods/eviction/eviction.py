@@ -117,7 +117,7 @@ class Eviction(Method):
         self.budgets.forget()
 
     def compress(self, state: PrefillState, budget: int) -> list[LayerCache]:
-        if not self.budgets.layerwise and budget < state.n:
+        if not self.budgets.layerwise and (budget < state.n or self.decode_compression is not None):
             return self.for_prompt(state, budget).compress(state, budget)
         if self.decode_compression is not None or not self.storage.groups_layers:
             return super().compress(state, budget)

@@ -41,7 +41,7 @@ class ScoreEntropy(WeightedAllocation):
         values = scores().double()
         values = values.masked_fill(values.isinf(), 0.0)
         spread = values / values.sum().clamp_min(torch.finfo(torch.float64).tiny)
-        return torch.special.entr(spread).sum() / math.log(values.numel())
+        return torch.special.entr(spread).sum() / math.log(max(values.numel(), 2))  # one score has no entropy
 
     def divide(self, weights: Sequence[float], budget: int, n: int, window: int) -> list[int]:
         if self.alloc == "exact":
