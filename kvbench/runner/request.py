@@ -67,6 +67,9 @@ def build_request(cfg: Configuration) -> Request:
     """
     benchmark = build_benchmark(cfg.benchmark)
     kind, settings = choices_of(cfg, benchmark)
+    if cfg.distance is True and not kind.compares:
+        part = "probe=" if cfg.probe else f"benchmark={benchmark.name}"
+        raise UserError(f"distance=true: {part} measures no answer's distance from FullKV: leave one of the two out")
     request = Request(
         kind,
         settings,
@@ -101,8 +104,20 @@ def choices_of(cfg: Configuration, benchmark: Benchmark) -> tuple[Kind, Sequence
         raise UserError("benchmark=serve loads servers: engine=openai engine.url=…, or another engine, has them")
     check_press(cfg)
     observations = build_probes(cfg.probe)
+    if observations:
+        check_probes(cfg.memory, benchmark)
     kind = OfSpeed(cfg.experiment) if isinstance(benchmark, Speed) else OfProbes() if observations else OfMethods()
     return kind, observations or settings_of(cfg)
+
+
+def check_probes(memory: str, benchmark: Benchmark) -> None:
+    """Refuse what probes, which observe a whole prefill in place of methods, would leave undone."""
+    if isinstance(benchmark, Speed):
+        raise UserError("benchmark=speed measures methods, and probe= observes prompts in their place: leave one out")
+    if memory == "stream":
+        raise UserError(
+            "memory=stream frees layers that a method has compressed, and probe= compresses none: leave one out"
+        )
 
 
 def check_passes(request: Request) -> None:

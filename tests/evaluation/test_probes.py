@@ -24,6 +24,7 @@ from kvbench.prefill import full as prefill
 from kvbench.probes.base import ALL, Observation, build_probes
 from kvbench.records import gather
 from kvbench.records import load as load_records
+from kvbench.runner.request import build_request
 from tests.methods.test_greedy_cover import LargestFloat
 from tests.support.probes import PROBING, N, seen
 from tests.support.runs import compose, reported, run
@@ -195,6 +196,19 @@ def test_a_mistake_is_told_before_a_model_is_loaded(more, message):
     with pytest.raises(UserError, match=message) as error:
         build_probes(compose(*more).probe)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ("benchmark=speed", "^benchmark=speed measures methods, and probe= observes prompts in their place"),
+        ("memory=stream", "^memory=stream frees layers that a method has compressed, and probe= compresses none"),
+        ("distance=true", "^distance=true: probe= measures no answer's distance from FullKV"),
+    ],
+)
+def test_what_probes_would_leave_undone_is_refused_before_a_model_is_loaded(more, message):
+    with pytest.raises(UserError, match=message):
+        build_request(compose("probe=lazy_mass", more))
 
 
 def test_a_layer_that_the_model_does_not_have_is_told(tiny_folder, tmp_path):

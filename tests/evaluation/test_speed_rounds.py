@@ -202,6 +202,7 @@ def test_a_setting_added_later_is_measured_by_itself_and_says_so(tmp_path, faked
         ("benchmark.memory_gib=-2", "benchmark.memory_gib=-2 must be a number above 0 or null"),
         ("benchmark.largest=yes please", "benchmark.largest='yes please' must be true or false"),
         ("benchmark.haystack_dir=/nowhere", "benchmark.haystack_dir='/nowhere' is not a folder with .txt files"),
+        ("distance=true", "distance=true: benchmark=speed measures no answer.s distance from FullKV"),
         ("question=hidden", "question=hidden: benchmark=speed reads a text without a question"),
         ("memory=stream", "memory=stream: benchmark=speed streams every method"),
         ("model.random.model_type=llamma", "model.random.model_type='llamma' is unknown to transformers"),
