@@ -6,6 +6,7 @@ from itertools import cycle
 from pathlib import Path
 
 from kvbench.errors import UserError
+from kvbench.utils.files import visible
 from kvbench.utils.links import held
 from kvbench.utils.regular_files import read_text
 
@@ -70,7 +71,7 @@ def files_of(folder: str) -> list[Path]:
 
     Raises UserError if there are none, or where one is a link out of the folder.
     """
-    files = sorted(held(path, Path(folder)) for path in Path(folder).glob("*.txt") if path.is_file())
+    files = [held(path, Path(folder)) for path in visible(Path(folder), "*.txt") if path.is_file()]
     if not files:
         raise UserError(f"benchmark.haystack_dir={folder!r} is not a folder with .txt files")
     return files

@@ -9,6 +9,7 @@ from typing import Any
 
 from kvbench.errors import UserError, unknown
 from kvbench.utils.download import fetched
+from kvbench.utils.files import visible
 from kvbench.utils.links import held
 from kvbench.utils.revisions import checked_revision
 from kvbench.utils.text import in_one_line
@@ -92,4 +93,4 @@ class DataSet:
 
 def _matches(folder: Path, layouts: Sequence[str]) -> list[Path]:
     """The files of the first layout that has any, in the order of their names."""
-    return next((files for layout in layouts if (files := sorted(folder.glob(layout)))), [])
+    return next((files for layout in layouts if (files := visible(folder, layout))), [])

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from kvbench.errors import UserError
 from kvbench.utils.config_folder import check_folder
+from kvbench.utils.files import visible
 from kvbench.utils.interpolations import check_resolvable
 from kvbench.utils.model_override import expanded
 from kvbench.utils.overrides import check_overrides
@@ -165,12 +166,12 @@ def file_of(group: str, name: str) -> Path:
 
 
 def _files(group: str) -> dict[str, Path]:
-    return _installed(group) | {file.stem: file for folder in _more for file in (folder / group).glob("*.yaml")}
+    return _installed(group) | {file.stem: file for folder in _more for file in visible(folder / group, "*.yaml")}
 
 
 @cache
 def _installed(group: str) -> dict[str, Path]:
-    return {file.stem: file for folder in folders() for file in (folder / group).glob("*.yaml")}
+    return {file.stem: file for folder in folders() for file in visible(folder / group, "*.yaml")}
 
 
 def installed_file(group: str, name: str) -> Path | None:

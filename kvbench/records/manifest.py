@@ -7,7 +7,7 @@ from typing import Any
 
 from kvbench.errors import UserError, on_disk
 from kvbench.records.schema import JobNote, check, check_manifest
-from kvbench.utils.files import replacing
+from kvbench.utils.files import replacing, visible
 from kvbench.utils.regular_files import read_bytes
 from kvbench.utils.text import in_one_line
 
@@ -36,7 +36,7 @@ def read_manifests(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[Path, 
     """
     manifests: list[dict[str, Any]] = []
     damaged: dict[Path, str] = {}
-    for path in sorted((folder / "manifests").glob("*.json")):
+    for path in visible(folder / "manifests", "*.json"):
         try:
             manifests.append(check_manifest(parse(read_bytes(path, LARGEST))))
         except (OSError, ValueError, RecursionError) as error:

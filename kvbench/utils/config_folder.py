@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kvbench.errors import UserError
+from kvbench.utils.files import visible
 from kvbench.utils.interpolations import check_resolvable
 from kvbench.utils.yaml_files import read_yaml
 
@@ -20,8 +21,8 @@ def check_folder(folder: Path, groups: Iterable[str], conf: Path) -> None:
     """Raise UserError for the first GROUP/….yaml that cannot be read, whose keys or descriptions are not texts, or that
     Hydra would place elsewhere than the files of that group in kvbench's own folder `conf`."""
     for group in groups:
-        own = next(iter(sorted((conf / group).glob("*.yaml"))), None)
-        for path in sorted((folder / group).rglob("*.yaml")):
+        own = next(iter(visible(conf / group, "*.yaml")), None)
+        for path in visible(folder / group, "**/*.yaml"):
             _check(path)
             if own is not None and path.parent == folder / group:  # deeper ones have no name: others begin with them
                 _check_package(path, own)

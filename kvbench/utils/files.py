@@ -91,6 +91,14 @@ def remove_abandoned(folder: Path, pattern: str) -> None:
                 os.close(descriptor)
 
 
+def visible(folder: Path, pattern: str) -> list[Path]:
+    """The files of a folder by a pattern of `Path.glob`, in the order of their names, without hidden ones.
+
+    macOS puts a file `._NAME` beside each file that it copies or packs: it has the ending of NAME and other contents.
+    """
+    return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
+
+
 def cache_root() -> Path:
     """$KVBENCH_CACHE, or kvbench's folder in the user's cache: on Linux in $XDG_CACHE_HOME or ~/.cache.
 

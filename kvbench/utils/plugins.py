@@ -14,6 +14,7 @@ from typing import Any
 
 from kvbench.errors import UserError, unknown
 from kvbench.utils.config_folder import check_folder
+from kvbench.utils.files import visible
 from kvbench.utils.yaml_files import read_yaml
 
 GROUP = "kvbench.plugins"
@@ -82,7 +83,7 @@ def check_files(conf: Path) -> None:
     """
     groups = sorted(path.name for path in conf.iterdir() if path.is_dir() and path.name not in ("hydra", "experiment"))
     owners: dict[tuple[str, str], object] = {
-        (group, path.stem): "kvbench" for group in groups for path in (conf / group).glob("*.yaml")
+        (group, path.stem): "kvbench" for group in groups for path in visible(conf / group, "*.yaml")
     }
     for plugin in plugins():
         allowed = [*groups, *DECLARED]
@@ -94,7 +95,7 @@ def check_files(conf: Path) -> None:
         except UserError as error:
             raise UserError(f"the plug-in {plugin}: {error}") from error
         for group in allowed:
-            for path in sorted((plugin.conf / group).glob("*.yaml")):
+            for path in visible(plugin.conf / group, "*.yaml"):
                 owner = owners.setdefault((group, path.stem), plugin)
                 if owner != plugin:
                     raise UserError(f"{owner} and the plug-in {plugin} both have a {group} of the name {path.stem!r}")
@@ -105,7 +106,7 @@ def declared(group: str, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
     files: dict[str, Mapping[str, Any]] = {}
     kvbench_names = {*names}
     for plugin in plugins():
-        for path in sorted((plugin.conf / group).glob("*.yaml")):
+        for path in visible(plugin.conf / group, "*.yaml"):
             contents, key = read_yaml(path), DECLARED[group]
             if path.stem in kvbench_names:
                 raise UserError(f"kvbench and the plug-in {plugin} both have a {group} of the name {path.stem!r}")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvbench.benchmarks import haystack
 from kvbench.benchmarks.niah import placement
 from tests.support.niah import TESTERS, benchmark, text_tokens
 
@@ -95,6 +96,13 @@ def test_testers_join_all_texts_in_order_of_their_names_without_a_gap(embedded, 
         grid = benchmark(name, "lengths=[400]", "depths=[100]", f"haystack_dir={tmp_path}")
         (sample,) = grid.samples(embedded.tokenizer)
         assert "It began here.And so it went on. And so it went on. " in sample.prompt
+
+
+def test_hidden_files_of_a_folder_are_no_texts(tmp_path):
+    """macOS writes ._a.txt beside a.txt: its bytes were a part of prompts."""
+    (tmp_path / "a.txt").write_text("It began here.")
+    (tmp_path / "._a.txt").write_bytes(b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X        ")
+    assert [path.name for path in haystack.files_of(str(tmp_path))] == ["a.txt"]
 
 
 @pytest.mark.heavy

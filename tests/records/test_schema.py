@@ -147,6 +147,13 @@ def test_a_manifest_of_another_shape_is_damaged_and_named(text, tmp_path):
     assert manifests == {} and [*damaged] == [path]
 
 
+def test_a_hidden_file_beside_the_manifests_is_none(tmp_path):
+    """macOS writes ._r.json beside r.json: `kvbench verify` called a folder that was copied there wrong."""
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "manifests" / "._r.json").write_bytes(b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X        ")
+    assert read_manifests(tmp_path) == ({}, {})
+
+
 def test_a_manifest_of_an_earlier_version_has_its_request(tmp_path):
     assert check_manifest({"run": "r", "asked": ["ab"], "wanted": 3}) == {"run": "r", "requested": ["ab"], "wanted": 3}
 

@@ -70,3 +70,12 @@ def test_files_of_a_group_have_packages_as_kvbench_has_them_there(folder):
             check_folder(folder.parent, [group], CONF)
         path.write_text(f"# @package {needed}\nabout: mine\n")
         check_folder(folder.parent, [group], CONF)
+
+
+def test_hidden_files_beside_the_choices_are_none(folder, capsys):
+    """macOS writes ._mine.yaml beside mine.yaml: --config-dir was refused, as no YAML."""
+    (folder / "mine.yaml").write_text("# @package method.mine\nabout: mine\n_target_: kvbench.methods.FullKV")
+    (folder / "._mine.yaml").write_bytes(b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X        ")
+    assert command_line("--config-dir", "D", "--help", "method") == 0
+    printed = capsys.readouterr()
+    assert "mine" in printed.out and "._mine" not in printed.out and not printed.err

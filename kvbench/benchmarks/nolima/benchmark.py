@@ -20,6 +20,7 @@ from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.nolima import METRICS, SHORT, base_score, effective_length
 from kvbench.utils.checked import NonNegative, Positive, checked
+from kvbench.utils.files import visible
 from kvbench.utils.links import held
 from kvbench.utils.tokenizer import Tokenizer
 
@@ -71,7 +72,7 @@ class NoLiMa(Benchmark):
             raise UserError(f"set benchmark.data_dir=FOLDER to a copy of NoLiMa's data: {WHERE}")
         folder = Path(self.data_dir)
         needles = folder / "needlesets" / f"{self.needle_set}.json"
-        self.files = sorted(folder.glob(BOOKS))[: self.books]
+        self.files = visible(folder, BOOKS)[: self.books]
         for pattern, exists in ((f"needlesets/{self.needle_set}.json", needles.is_file()), (BOOKS, self.files)):
             if not exists:
                 raise UserError(f"{folder} does not have NoLiMa's {pattern}: {WHERE}")

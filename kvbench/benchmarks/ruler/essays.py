@@ -11,6 +11,7 @@ from pathlib import Path
 from kvbench.benchmarks import haystack
 from kvbench.errors import UserError
 from kvbench.utils.extras import require
+from kvbench.utils.files import visible
 from kvbench.utils.links import held
 from kvbench.utils.regular_files import read_text
 
@@ -60,7 +61,7 @@ def _read(source: str) -> str:
         if path.is_file():
             text = json.loads(read_text(path))["text"]
         else:
-            text = "".join(read_text(held(file, path)) for file in sorted(path.glob("*.txt")))
+            text = "".join(read_text(held(file, path)) for file in visible(path, "*.txt"))
         if text.strip():
             return text
     except UserError:

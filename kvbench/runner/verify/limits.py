@@ -10,6 +10,7 @@ from typing import Any
 from kvbench.errors import UserError, on_disk
 from kvbench.records.samples import SAMPLES
 from kvbench.records.store import record_files
+from kvbench.utils.files import visible
 from kvbench.utils.regular_files import open_regular
 
 LINE = 2**20  # bytes of a record or a sample; one with tokens of each head in 128 layers has a tenth of that
@@ -28,7 +29,7 @@ def check_sizes(folder: Path) -> None:
 
     kvbench.records.bounded_parquet checks the files of packs.
     """
-    manifests = [path.stat().st_size for path in (folder / "manifests").glob("*.json") if path.is_file()]
+    manifests = [path.stat().st_size for path in visible(folder / "manifests", "*.json") if path.is_file()]
     if len(manifests) > MOST_MANIFESTS:
         raise UserError(f"{folder} has {len(manifests):,} manifests: at most {MOST_MANIFESTS:,} are read")
     if sum(manifests) > MANIFESTS:
