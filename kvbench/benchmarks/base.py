@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
 
 from kvbench.errors import UserError
+from kvbench.metrics.given_scores import number, without_rounding
+from kvbench.utils.text import in_one_line
 from kvbench.utils.tokenizer import Tokenizer
 from kvbench.utils.versions import Versioned
 
@@ -200,19 +201,22 @@ class Benchmark(Versioned, ABC):
         return []
 
     def scores(self, sample: Sample, prediction: str) -> dict[str, float]:
-        """`score`, whose numbers may be NumPy's or truth values, as a record has it.
+        """`score`, whose numbers may be NumPy's, torch's or truth values, as a record has it.
 
-        Raises UserError for a number outside [0, 1], where no interval would hold, and for scores without the one that
-        tables rank by. Other values are left to the schema of records.
+        Raises UserError for anything but a number from 0 to 1, outside of which no interval would hold, and for scores
+        without the one that tables rank by. What is not finite is left to the run, which reports it and goes on.
         """
         given: object = self.score(sample, prediction)
         who = f"{type(self).__name__}.score returned"
         if not isinstance(given, Mapping):
             raise UserError(f"{who} {given!r}: a number for each name of its metrics is needed")
-        scores = {name: float(value) if isinstance(value, Real | np.bool_) else value for name, value in given.items()}
-        for name, value in scores.items():
-            if isinstance(value, float) and math.isfinite(value) and not 0 <= value <= 1:
-                raise UserError(f"{who} {name}={value:g}: a number from 0 to 1 is needed")
+        scores: dict[str, float] = {}
+        for name, value in given.items():
+            score = number(value)
+            if score is None or (math.isfinite(score) and not 0 <= without_rounding(score) <= 1):
+                shown = repr(value) if score is None else f"{score:g}"
+                raise UserError(f"{who} {name}={in_one_line(shown)}: a number from 0 to 1 is needed")
+            scores[name] = without_rounding(score)
         if scores and self.metrics and self.metrics[0] not in scores:
             raise UserError(f"{who} {', '.join(scores)}, without {self.metrics[0]!r}, the first of its metrics")
         return scores

@@ -7,13 +7,11 @@ import pkgutil
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from numbers import Real
 from typing import NamedTuple
-
-import numpy as np
 
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.backends import google_rouge
+from kvbench.metrics.given_scores import number, without_rounding
 from kvbench.metrics.longbench import english_words, f1
 from kvbench.metrics.thinking import answer_part, never_ends
 from kvbench.utils.imported_files import imported_hash
@@ -134,10 +132,11 @@ def score(name: str, prediction: str, answers: Sequence[str]) -> float:
     if not is_function(name):
         given = "" if never_ends(prediction) else answer_part(prediction)
         return max(METRICS[name](given, answer) for answer in answers)
-    value = function(name)(prediction, list(answers))
-    if isinstance(value, Real | np.bool_) and 0 <= float(value) <= 1:  # NumPy's other numbers are Real, too
-        return float(value)
-    raise UserError(f"metric={name} returned {value!r}: a number from 0 to 1 is needed")
+    value: object = function(name)(prediction, list(answers))
+    given = number(value)
+    if given is not None and 0 <= (rounded := without_rounding(given)) <= 1:
+        return rounded
+    raise UserError(f"metric={name} returned {in_one_line(repr(value))}: a number from 0 to 1 is needed")
 
 
 def check(name: str, answers: Sequence[str] = ()) -> None:

@@ -1,9 +1,11 @@
 """What a benchmark of one's own returns, as the records of a run have it."""
 
 import re
+from decimal import Decimal
 
 import numpy as np
 import pytest
+import torch
 
 from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
@@ -25,11 +27,18 @@ def scores(value: object) -> dict[str, float]:
     return benchmark.scores(SAMPLE, "this")
 
 
-@pytest.mark.parametrize("value", [np.float32(1), np.int64(1), np.bool_(True), True, 1])
+NUMBERS = [np.float32(1), np.int64(1), np.bool_(True), True, 1, torch.tensor(1.0), Decimal(1), 1 + 2**-52, 1.0000001]
+
+
+@pytest.mark.parametrize("value", NUMBERS)
 def test_a_score_may_be_any_number_or_a_truth_value(value):
     """A record that JSON cannot hold would end the run after its first answer."""
     made = scores({"exact": value})
     assert [*map(type, made.values())] == [float] and made == {"exact": 1.0}
+
+
+def test_a_score_that_rounding_put_below_0_is_0():
+    assert scores({"exact": -1e-17}) == {"exact": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -38,6 +47,10 @@ def test_a_score_may_be_any_number_or_a_truth_value(value):
         ({"exact": 57.0}, "exact=57: a number from 0 to 1 is needed"),  # per cent
         ({"exact": 1.0, "length": 12}, "length=12: a number from 0 to 1 is needed"),
         ({"exact": -0.5}, "exact=-0.5: a number from 0 to 1 is needed"),
+        ({"exact": 1.001}, "exact=1.001: a number from 0 to 1 is needed"),
+        ({"exact": "1"}, "exact='1': a number from 0 to 1 is needed"),
+        ({"exact": None}, "exact=None: a number from 0 to 1 is needed"),
+        ({"exact": torch.zeros(2)}, "exact=tensor([0., 0.]): a number from 0 to 1 is needed"),
         ({"exakt": 1.0}, "exakt, without 'exact', the first of its metrics"),
         (1.0, "1.0: a number for each name of its metrics is needed"),
     ],

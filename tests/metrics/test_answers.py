@@ -2,10 +2,12 @@
 
 import importlib
 import sys
+from decimal import Decimal
 from string import ascii_uppercase
 
 import numpy as np
 import pytest
+import torch
 
 from kvbench.errors import UserError
 from kvbench.metrics.answers import METRICS, check, score, source
@@ -176,6 +178,13 @@ def test_a_function_must_return_a_share():
 def test_a_function_may_return_a_number_of_numpy(value, monkeypatch):
     monkeypatch.setattr(metric, "two", lambda prediction, answers: value)
     assert score("tests.support.metric.two", "a", ["b"]) == float(value)
+
+
+@pytest.mark.parametrize("value", [torch.tensor(1.0), Decimal(1), 1 + 2**-52, np.float32(1.0000001)])
+def test_a_function_may_return_what_rounding_put_above_1(value, monkeypatch):
+    """The cosine of a text with itself ended the run: 1.0000001 is no number from 0 to 1."""
+    monkeypatch.setattr(metric, "two", lambda prediction, answers: value)
+    assert score("tests.support.metric.two", "a", ["b"]) == 1.0
 
 
 @pytest.fixture
