@@ -55,6 +55,12 @@ class Turn:
     answer: str = ""  # the expected one; with `own_answers`, the model's own replaces it
     max_new_tokens: int = 0  # of the model's own answer, as its own sample has it
 
+    def __post_init__(self) -> None:
+        most: object = self.max_new_tokens
+        if not isinstance(most, Integral):
+            raise ValueError(f"a Turn has max_new_tokens={most!r}: it must be an integer")
+        object.__setattr__(self, "max_new_tokens", int(most))  # JSON does not hold NumPy's
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -109,6 +115,7 @@ class Sample:
                 raise UserError("the benchmark makes more samples than may be made here")
             _remaining.set(remaining - 1)
         self._check_types()
+        self._make_plain()
         if not self.prompt.endswith(self.question):
             raise ValueError(f"sample {self.id!r}: the prompt does not end with its question")
         if self.prefix and self.turns:
@@ -132,6 +139,9 @@ class Sample:
         most, least = self.max_new_tokens, 0 if self.continuation else 1
         if not isinstance(most, Integral) or most < least:
             raise ValueError(f"sample {self.id!r}: max_new_tokens={most!r} must be an integer of at least {least}")
+        turns: object = self.turns
+        if not isinstance(turns, tuple | list) or not all(isinstance(turn, Turn) for turn in turns):
+            raise ValueError(f"sample {self.id!r}: turns={turns!r} must be a tuple of Turns")
         for name in ("spans", "history"):
             if not _pairs_of_texts(value := getattr(self, name)):
                 raise ValueError(f"sample {self.id!r}: {name}={value!r} must be a tuple of pairs of texts")
@@ -143,6 +153,19 @@ class Sample:
                     f"sample {self.id!r}: {key!r}: {value!r} of its meta must be a name and what JSON holds: a text, a "
                     "number (of numpy or torch as value.item()), true or false, None, or a list or dict of these"
                 )
+
+
+    def _make_plain(self) -> None:
+        """Tuples in the place of lists, which cannot be keys of groups, and a Python integer, which JSON holds."""
+        plain = {
+            "answers": tuple(self.answers),
+            "max_new_tokens": int(self.max_new_tokens),
+            "history": tuple(map(tuple, self.history)),
+            "turns": tuple(self.turns),
+            "spans": tuple(map(tuple, self.spans)),
+        }
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)  # the dataclass is frozen
 
 
 def _pairs_of_texts(value: object) -> bool:

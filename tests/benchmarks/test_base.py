@@ -8,7 +8,10 @@ import pytest
 import torch
 
 from kvbench.benchmarks import Sample
+from kvbench.benchmarks.base import Turn, data_hash
 from kvbench.errors import UserError
+from kvbench.evaluation.check_samples import check_turns
+from kvbench.evaluation.prompts import together
 from tests.support.given import Given
 
 SAMPLE = Sample("one", "Which?", ("this",), 4)
@@ -84,6 +87,7 @@ def test_a_sample_without_answers_has_no_scores():
         ("spans", "abc", "spans='abc' must be a tuple of pairs of texts"),
         ("spans", (("a", "b", "c"),), "spans=(('a', 'b', 'c'),) must be a tuple of pairs of texts"),
         ("history", (("user", None),), "history=(('user', None),) must be a tuple of pairs of texts"),
+        ("turns", ("And then?",), "turns=('And then?',) must be a tuple of Turns"),
         ("meta", None, "meta=None must be a dict"),
         ("meta", {1: 2}, "1: 2 of its meta must be a name and what JSON holds"),
         ("meta", {"depth": np.int64(50)}, "'depth': np.int64(50) of its meta must be"),
@@ -96,3 +100,15 @@ def test_a_field_of_another_type_is_refused_where_the_sample_is_made(field, valu
     given = {"id": "a", "prompt": "What is the code?", "answers": ("1234",), "max_new_tokens": 8}
     with pytest.raises(ValueError, match=f"^sample 'a': {re.escape(said)}"):
         Sample(**{**given, field: value})
+
+
+def test_a_sample_may_have_lists_and_integers_of_numpy():
+    """They were tracebacks: in the hash of the samples, and where samples are grouped by what they share."""
+    turn = Turn("And then?", "5678", np.int64(4))
+    given = {"history": [["system", "Be brief."]], "spans": [["code", "1234"]], "turns": [turn], "own_answers": True}
+    sample = Sample("a", "The code is 1234. What is it?", ["1234"], np.int64(8), "What is it?", **given)
+    same = {"history": (("system", "Be brief."),), "spans": (("code", "1234"),), "turns": (Turn("And then?", "5678", 4),)}
+    plain = Sample("a", sample.prompt, ("1234",), 8, "What is it?", own_answers=True, **same)
+    assert sample == plain and data_hash([sample]) == data_hash([plain])
+    check_turns([sample], [], distance=False)
+    assert [len(group) for group in together([sample, plain], "hidden")] == [2]
