@@ -56,7 +56,7 @@ class Reader:
         """
         try:
             check_template(self.spec.name, template := self.template)
-            with bounded(self.spec.name):
+            with bounded(self.spec.name, len(messages)):
                 return self.tokenizer.apply_chat_template(
                     [{"role": role, "content": content} for role, content in messages],
                     add_generation_prompt=answering,

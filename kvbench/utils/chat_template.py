@@ -18,6 +18,7 @@ from kvbench.utils.tokenizer import Tokenizer
 
 LARGEST = 1_000_000  # characters
 STEPS = 5_000_000  # lines of the compiled template and of its calls; real ones take some thousands
+PAIR = 200  # more of them for each two messages: Gemma-4's template looks at all later messages from each, and takes 62
 FACTOR = 1_000_000  # largest in a multiplication, which may repeat a text
 ROOM = 2**30  # bytes for one prompt: a text that doubles itself needs few steps
 PAGES = Path("/proc/self/statm")
@@ -118,11 +119,11 @@ class _Tracer(Protocol):
 
 
 @contextmanager
-def bounded(name: str, most: int = STEPS) -> Iterator[None]:
-    """Raise UserError if the block takes more than `most` lines of Python (nested loops could run for years), or more
-    than ROOM bytes of memory.
+def bounded(name: str, messages: int = 1) -> Iterator[None]:
+    """Raise UserError if the block, which writes `messages` of a chat, takes more lines of Python than templates need
+    (nested loops could run for years), or more than ROOM bytes of memory.
     """
-    left = most
+    left = most = STEPS + PAIR * (messages**2 - 1)
 
     def step(frame: FrameType, event: str, argument: object) -> _Tracer:
         nonlocal left

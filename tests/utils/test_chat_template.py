@@ -67,6 +67,16 @@ def test_transformers_own_tags_are_allowed(loaded):
 
 
 @pytest.mark.heavy
+def test_a_template_may_look_at_all_later_messages_from_each(loaded):
+    """Gemma-4's does: chats of 300 messages were refused, as taking too many steps."""
+    look = "{% if messages[at].get('role') == 'tool' %}{{ at }}{% endif %}" * 2
+    later = "{% for at in range(loop.index0, messages | length) %}" + look + "{% endfor %}"
+    template = "{% for m in messages %}" + later + "{{ m.content }}{% endfor %}"
+    history = [("user", "a"), ("assistant", "b")] * 200
+    assert loaded(template).render("c", chat=True, history=history) == "ab" * 200 + "c"
+
+
+@pytest.mark.heavy
 def test_ruler_counts_a_template_within_the_same_limits(loaded):
     with pytest.raises(UserError, match="takes more than 5,000,000 steps"):
         _chat_tokens(loaded(LOOPS).tokenizer)
