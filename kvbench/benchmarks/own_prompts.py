@@ -24,6 +24,11 @@ def _texts(value: object) -> list[str]:
     return texts
 
 
+def _if_null(default: Any) -> BeforeValidator:
+    """null for a field that is left out, as tables and typed rows write one."""
+    return BeforeValidator(lambda value: default() if value is None else value)
+
+
 @checked(prefix="message.")
 class Message:
     """One message of a chat."""
@@ -36,13 +41,13 @@ class Message:
 class Question:
     """One question about a context; fields that are None are taken from the row, then from the benchmark."""
 
-    question: str = ""
+    question: Annotated[str, _if_null(str)] = ""
     answers: Annotated[list[str], BeforeValidator(_texts)] | None = None  # the right answers; None: not known
     task: str | None = None
     metric: str | None = None
     max_new_tokens: Positive | None = None
     id: str | None = None
-    meta: dict[str, Any] = field(default_factory=dict)  # columns of the record
+    meta: Annotated[dict[str, Any], _if_null(dict)] = field(default_factory=dict)  # columns of the record
 
 
 @checked(prefix="row.")
@@ -52,7 +57,8 @@ class Row(Question):
     context: str | None = None
     messages: list[Any] | None = None
     questions: list[Any] | None = None
-    spans: dict[str, str] = field(default_factory=dict)  # names and texts of passages whose survival is recorded
+    # names and texts of passages whose survival is recorded
+    spans: Annotated[dict[str, str], _if_null(dict)] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.context is None) == (self.messages is None):

@@ -9,9 +9,17 @@ from kvbench.utils.regular_files import read_bytes
 LARGEST = 2**28  # bytes of a file that is read as a whole to recognise its format
 TABLES = {".csv": "a table with commas", ".tsv": "a table with tabs"}
 MAGIC = {b"PAR1": "a Parquet file", b"PK\x03\x04": "a ZIP or Excel file", b"\x1f\x8b": "a compressed file"}
-CONVERTED = (
-    "python -c \"import pandas; pandas.read_{kind}('{path}').to_json('{target}', orient='records', lines=True)\""
+# Cells stay the texts that they are, "007" and "None" among them, but for the one field that takes a number; an empty
+# one is left out.
+_TABLE = (
+    "python -c \"import collections, pandas; pandas.read_{kind}('{path}', dtype=collections.defaultdict(lambda: str, "
+    "max_new_tokens='Int64'), keep_default_na=False, na_values=['']).to_json('{target}', orient='records', lines=True)\""
 )
+_ARRAY = (  # not by pandas, which makes numbers of texts
+    "python -c \"import json; open('{target}', 'w').writelines(json.dumps(row) + '\\n' for row in "
+    "json.load(open('{path}', encoding='utf-8-sig')))\""
+)
+CONVERTED = {"csv": _TABLE, "table": _TABLE, "json": _ARRAY}
 
 
 def other_form(path: Path) -> str:
@@ -34,6 +42,6 @@ def other_form(path: Path) -> str:
         else:
             return ""
     target = re.sub(r"\.\w+$", "", path.name) + ".jsonl"
-    convert = CONVERTED.format(kind=kind, path=path, target=path.with_name(target)) if kind else ""
+    convert = CONVERTED[kind].format(kind=kind, path=path, target=path.with_name(target)) if kind else ""
     # a file is never converted into itself
     return f"{form}: {convert}" if convert and target != path.name else form

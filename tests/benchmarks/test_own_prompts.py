@@ -1,6 +1,8 @@
 """Prompts from a JSON-lines file."""
 
 import json
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -223,3 +225,37 @@ def test_a_property_that_tables_group_by_is_one_value(written, embedded):
     benchmark = written(ROW | {"meta": {"length": [1]}})
     with pytest.raises(UserError, match=r"sample '1': length=\[1\] of its meta must be one text or number"):
         check_samples(embedded, benchmark, benchmark.samples(None), "visible")
+
+
+def test_null_is_a_field_that_is_left_out(written):
+    """A table's empty cells and typed rows are nulls; question, meta and spans were refused for it."""
+    left_out = {"question": None, "answers": None, "meta": None, "spans": None, "id": None, "messages": None}
+    (sample,) = written({"context": "Ben lives in Rome."} | left_out).samples(None)
+    (plain,) = written({"context": "Ben lives in Rome."}).samples(None)
+    assert sample == plain
+
+
+TABLE = 'context,question,answers,id,task,max_new_tokens\nThe code is 007.,Which?,007,1,,8\n"A, b",,None,2,x,\n'
+ARRAY = json.dumps([{"context": "The code is 007.", "question": "Which?", "answers": "007", "id": "1"}])
+
+
+@pytest.mark.parametrize(
+    "name, text, answers, limits",
+    [
+        ("rows.csv", TABLE, [("007",), ("None",)], [8, 64]),
+        ("rows.tsv", TABLE.replace('"A, b"', "A b").replace(",", "\t"), [("007",), ("None",)], [8, 64]),
+        ("rows.json", ARRAY, [("007",)], [64]),
+    ],
+    ids=["csv", "tsv", "json"],
+)
+@pytest.mark.heavy
+def test_the_command_that_converts_a_table_keeps_its_texts(name, text, answers, limits, tmp_path):
+    """pandas made 7 of "007", which was refused, and no answer of "None"; an empty question was refused, too."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError) as error:
+        OwnPrompts(path=str(tmp_path / name))
+    _, command = str(error.value).split(": ", 1)
+    subprocess.run(command.replace("python ", f"{sys.executable} ", 1), shell=True, check=True)
+    samples = OwnPrompts(path=str(tmp_path / "rows.jsonl")).samples(None)
+    assert [sample.answers for sample in samples] == answers
+    assert [sample.max_new_tokens for sample in samples] == limits
