@@ -13,6 +13,7 @@ from kvbench.models.attending_layer import AttendingLayer
 from kvbench.models.attention_interface import ATTENTION, register, registered_attention
 from kvbench.models.cache_argument import as_argument
 from kvbench.models.cache_layers import DummyLayer, LinearAttentionLayer
+from kvbench.models.implementations import restored_attention
 from kvbench.models.latents import as_one_head
 from kvbench.models.layer_kinds import LayerKind
 from kvbench.models.positions import positions_after
@@ -79,10 +80,10 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
     vocab_size = model.get_input_embeddings().weight.shape[0]
     ids = torch.arange(1, TOKENS + 1, device=model.device)[None] * (vocab_size // (TOKENS + 2))
     layers = cache_layers(kinds, PlainLayer)
-    attention, training = model.config._attn_implementation, model.training
+    training = model.training
     model.eval()
     try:
-        with outputs_of(*deepest(model, kinds)) as hidden:
+        with outputs_of(*deepest(model, kinds)) as hidden, restored_attention(model):
             with refusing(name, KVBENCH, TOKENS):
                 model.set_attn_implementation(PROBE)
                 for seen, part in ((0, ids[:, :PROMPT]), (PROMPT, ids[:, PROMPT:])):
@@ -92,7 +93,6 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
                 with suppress(_Enough):
                     model(input_ids=ids, position_ids=positions_after(0, ids), use_cache=False)
     finally:
-        model.set_attn_implementation(attention)
         model.train(training)
     if next(layer.seen == 0 for layer in layers if isinstance(layer, PlainLayer)):
         raise UserError(f"{name} does not store keys and values in its caches: {INSTEAD}")

@@ -4,7 +4,15 @@ import threading
 
 import pytest
 import torch
-from transformers import DynamicCache
+from transformers import (
+    BertConfig,
+    BertModel,
+    CLIPVisionConfig,
+    DynamicCache,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+)
 
 import kvbench
 from kvbench.errors import UserError
@@ -153,3 +161,30 @@ def test_an_amount_that_no_method_keeps_is_refused_for_a_name_and_for_an_object(
     """Of 30 per cent as 30 an object would keep everything, and of 0 its window."""
     with pytest.raises(UserError, match=said):
         setting_of(method, **amount)
+
+
+def test_a_model_that_is_refused_keeps_its_own_attention():
+    """What reads later tokens is refused before the block runs, and again when it is tried again."""
+    small = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
+    encoder = BertModel._from_config(BertConfig(**small, num_hidden_layers=2), attn_implementation="eager").eval()
+    before = encoder(input_ids=prompt(20)[None]).last_hidden_state
+    for _ in range(2):
+        with pytest.raises(UserError, match="BertModel attends to later tokens"), kvbench.compress(encoder, "full"):
+            pytest.fail("the block ran")
+    assert encoder.config._attn_implementation == "eager"
+    assert torch.equal(encoder(input_ids=prompt(20)[None]).last_hidden_state, before)
+
+
+def test_each_part_of_a_model_gets_its_own_attention_back():
+    """A model of images and text may attend to them in different ways."""
+    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text = LlamaConfig(vocab_size=97, pad_token_id=0, bos_token_id=1, eos_token_id=None, **small)
+    images = CLIPVisionConfig(image_size=16, patch_size=8, projection_dim=16, **small)
+    config = LlavaConfig(vision_config=images.to_dict(), text_config=text.to_dict(), image_token_index=96)
+    parts = {"": "sdpa", "text_config": "sdpa", "vision_config": "eager"}
+    both = LlavaForConditionalGeneration._from_config(config, attn_implementation=parts).eval()
+    with kvbench.compress(both, "streaming_llm", budget=20) as compression:
+        generate(both, prompt(60).clamp(max=95))
+    assert compression.cache.ratio["r"] == 20 / 60
+    assert both.config._attn_implementation == both.config.text_config._attn_implementation == "sdpa"
+    assert both.config.vision_config._attn_implementation == "eager"

@@ -14,6 +14,7 @@ from kvbench.integrations.generate.setting import setting_of
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.cache_argument import NAMES, name_of
+from kvbench.models.implementations import restored_attention
 from kvbench.models.probe import ropes_of
 
 # The positional and keyword arguments of the model's forward pass.
@@ -87,16 +88,15 @@ def compress(
         raise UserError(
             "this model is in a kvbench.compress block already, here or in another thread: leave that block first"
         )
-    before = model.config._attn_implementation
     OPEN.add(model)
     try:
-        model.set_attn_implementation(ATTENTION)
-        ropes_of(model)  # reads a token, which the hook would take for a prompt
-        hook = model.register_forward_pre_hook(insert_cache, with_kwargs=True)
-        try:
-            yield compression
-        finally:
-            hook.remove()
-            model.set_attn_implementation(before)
+        with restored_attention(model):
+            model.set_attn_implementation(ATTENTION)
+            ropes_of(model)  # reads a token, which the hook would take for a prompt
+            hook = model.register_forward_pre_hook(insert_cache, with_kwargs=True)
+            try:
+                yield compression
+            finally:
+                hook.remove()
     finally:
         OPEN.discard(model)
