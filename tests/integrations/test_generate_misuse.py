@@ -1,7 +1,9 @@
 """What `kvbench.compress` cannot do is one line: padding, nested blocks, chunks, other models, wrong types."""
 
+import re
 import threading
 
+import numpy as np
 import pytest
 import torch
 from transformers import (
@@ -130,6 +132,35 @@ def test_a_share_of_tokens_yet_to_come_is_refused(model):
 def test_wrong_arguments_are_named(arguments, message, model):
     with pytest.raises(UserError, match=message), kvbench.compress(model, **arguments):
         pytest.fail("the block ran")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("prefill.chunk=512", "prefill.chunk=512 has no effect for a cache in generate, which reads method, "),
+        ("+question=hidden", "has no effect for a cache in generate"),
+        ("ratio=[0.2,0.4]", "has no effect for a cache in generate"),
+        ("method=h2o", "method=h2o: the method is the argument 'snapkv'"),
+        ("+method.snapkv.ratio=[0.2,0.4]", "runs one setting at a time, not snapkv 0.2, snapkv 0.4"),
+        ("~method.snapkv", "runs one setting at a time, not none"),
+    ],
+)
+def test_an_override_that_is_not_of_the_method_is_refused(override, message):
+    """It had no effect, or chose another method or amount than the arguments say."""
+    with pytest.raises(UserError, match=re.escape(message)):
+        setting_of("snapkv", ratio=0.3, overrides=[override])
+
+
+@pytest.mark.parametrize("overrides", [None, iter(["method.snapkv.scoring.window=8"])], ids=["None", "iterator"])
+def test_overrides_that_are_no_list_are_refused(overrides):
+    """Reading an iterator to check it empties it."""
+    with pytest.raises(UserError, match=r"must be a list of KEY=VALUE texts"):
+        setting_of("snapkv", ratio=0.3, overrides=overrides)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert setting_of("snapkv", budget=np.int64(40)).label == "snapkv 40"
+    assert setting_of(Eviction(), ratio=np.float32(0.5)).label == "Eviction 0.5"
 
 
 @pytest.mark.parametrize("make", [kvbench.compress, CompressedCache])

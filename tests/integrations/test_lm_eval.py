@@ -211,6 +211,7 @@ class Spied:
     [
         ({"method": "snapkv"}, "one setting at a time, not snapkv 0.2, snapkv 0.4: one method="),
         ({"method": "snapkv", "ratio": 2}, r"ratio 2 is outside \(0, 1\]"),
+        ({"method": "full", "prefill.chunk": 64}, "prefill.chunk=64 has no effect for lm-eval, which reads method,"),
         ({"batch_size": 4}, "batch_size=4: kvbench compresses one context at a time"),
         ({"batch_size": "auto"}, "batch_size=auto: kvbench compresses one context at a time"),
         ({"pretrained": "/nowhere"}, "pretrained=/nowhere: "),

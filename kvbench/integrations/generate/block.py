@@ -58,7 +58,7 @@ def compress(
     method      a name of conf/method, or an object of a method's class.
     ratio       share of the prompt's tokens to keep, or
     budget      tokens per layer and head.
-    overrides   KEY=VALUE as on the command line, e.g. ["method.snapkv.scoring.window=16"].
+    overrides   the method's KEY=VALUE of the command line, e.g. ["method.snapkv.scoring.window=16"].
 
     Within the block the model's attention function is kvbench's; a forward pre-hook replaces an empty cache. Nothing in
     transformers is patched. A model can be in one block at a time, across all threads. Raises UserError for a wrong

@@ -123,7 +123,7 @@ class CompressedCache(Cache):
     method      a name of conf/method, an object of a method's class, or a `Setting`, which has its ratio or budget.
     ratio       share of the prompt's tokens to keep, or
     budget      tokens per layer and head.
-    overrides   KEY=VALUE as on the command line, e.g. ["method.snapkv.scoring.window=16"].
+    overrides   the method's KEY=VALUE of the command line, e.g. ["method.snapkv.scoring.window=16"].
     """
 
     def __init__(

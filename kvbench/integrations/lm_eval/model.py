@@ -15,12 +15,13 @@ from tqdm import tqdm
 from transformers import AutoConfig
 
 from kvbench.cache.base import StoredLayer
-from kvbench.configuration import Configuration, configured
+from kvbench.configuration import configured
 from kvbench.errors import UserError
 from kvbench.evaluation.context_frame import NO_TEMPLATE
 from kvbench.evaluation.decode import batched, generate, read_all
 from kvbench.evaluation.prefill_passes import Compressed, SharedPass, num_layers
-from kvbench.evaluation.settings import Setting, is_full, settings_of
+from kvbench.evaluation.settings import is_full, settings_of
+from kvbench.integrations.one_setting import METHOD_KEYS, check_read, one_setting
 from kvbench.models import load
 from kvbench.prefill import ContextFrame
 from kvbench.utils.text import first_line
@@ -31,6 +32,7 @@ HARNESS = (
 )
 # Generation options that change nothing in greedy decoding.
 IDLE = {"attention_mask", "do_sample", "temperature", "top_k", "top_p", "min_p"}
+KEYS = (*METHOD_KEYS, "ratio", "budget", "model")  # of kvbench's configuration, those that have an effect here
 
 
 @register_model("kvbench")
@@ -39,7 +41,7 @@ class KVBenchLM(HFLM):
 
     method, ratio, budget   one setting, as on kvbench's command line; method=full is the model itself.
     model                   a model of kvbench; or `pretrained`, a folder or hub id.
-    KEY=VALUE               any other setting of kvbench: method.snapkv.scoring.window=16, press=KnormPress, …
+    KEY=VALUE               any other key of the method or model: method.snapkv.scoring.window=16, press=KnormPress, …
 
     Tokens, chat templates, stops and windows are lm-eval's own. The context is compressed with the question in it;
     answers are generated or scored from the compressed caches. If answers are scored, the context's last token is not
@@ -69,8 +71,10 @@ class KVBenchLM(HFLM):
         available = torch.cuda.is_available() or "cuda" not in str(device)  # lm-eval's default is a GPU
         request = {"method": method, "model": model, "ratio": ratio, "budget": budget, "model.dtype": dtype}
         options = request | {"model.device": (available and device) or "auto"} | more
-        cfg = configured([f"{key}={rendered(value)}" for key, value in options.items()])
-        self.setting = one_setting(cfg)
+        overrides = [f"{key}={rendered(value)}" for key, value in options.items()]
+        check_read(overrides, KEYS, "lm-eval")
+        cfg = configured(overrides)
+        self.setting = one_setting(settings_of(cfg), "lm-eval")
         self.loaded = load(replace(cfg.model, **elsewhere(pretrained)) if pretrained else cfg.model)
         super().__init__(
             pretrained=self.loaded.model,
@@ -194,14 +198,6 @@ def rendered(value: object) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(rendered, value)) + "]"
     return "null" if value is None else str(value)
-
-
-def one_setting(cfg: Configuration) -> Setting:
-    settings = settings_of(cfg)
-    if len(settings) != 1:
-        labels = ", ".join(setting.label for setting in settings)
-        raise UserError(f"lm-eval runs one setting at a time, not {labels}: one method=, with one ratio= or budget=")
-    return settings[0]
 
 
 def elsewhere(source: str) -> dict[str, Any]:
