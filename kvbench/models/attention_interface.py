@@ -15,6 +15,7 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from kvbench.errors import UserError
 from kvbench.models.latents import attend_expanded, take_handed_over
+from kvbench.models.token_masks import is_causal
 from kvbench.ops.softmax import Scaling, Softmax
 
 ATTENTION = "kvbench"
@@ -46,8 +47,9 @@ def registered_attention(
     """The attention of `query` [1, num_attention_heads, q, head_dim] over the cache layer `key`.
 
     Returns ([1, q, num_attention_heads, head_dim], None) as transformers expects. Latents come expanded, as tensors.
-    Raises UserError if `key` is a tensor of keys, from a pass without such a layer, and if the model's attention is
-    more than softmax(QKᵀ·scaling)V, over all tokens or a window, with a soft cap or sinks.
+    Raises UserError if `key` is a tensor of keys, from a pass without such a layer, for a mask that hides tokens before
+    a query, and if the model's attention is more than softmax(QKᵀ·scaling)V, over all tokens or a window, with a soft
+    cap or sinks.
     """
     latents = None
     if isinstance(key, Tensor) and (latents := take_handed_over()) is None:
@@ -66,6 +68,11 @@ def registered_attention(
     if latents is not None:
         return attend_expanded(module, query, *latents, key, value, how).transpose(1, 2).contiguous(), None
     window = kwargs.get("sliding_window")
+    if attention_mask is not None and not is_causal(attention_mask, key.get_seq_length(), window):
+        raise UserError(
+            f"an attention_mask of {attention_mask.dim()} dimensions hides tokens: a compressed cache attends to all "
+            "tokens that it holds before a query; leave the mask out"
+        )
     if window is not None and not key.windowed and key.get_seq_length() > window:
         raise UserError(
             f"{key.get_seq_length()} tokens exceed this model's sliding attention window of {window}, which every "

@@ -53,6 +53,21 @@ def test_a_padded_prompt_is_refused_without_a_block_too():
         generate(ours, mask=mask, past_key_values=CompressedCache(ours, "full"))
 
 
+def test_a_mask_that_hides_tokens_from_others_is_refused_and_a_causal_one_is_not(model):
+    """Of the prompt, where it was ignored, and of later tokens."""
+    causal = torch.ones(20, 20, dtype=torch.bool).tril()[None, None]
+    hidden = causal.clone()
+    hidden[..., 12:, 3:6] = False
+    with kvbench.compress(model, "full") as compression:
+        with pytest.raises(UserError, match="an attention_mask of 4 dimensions hides tokens"):
+            model(input_ids=prompt(20)[None], attention_mask=hidden)
+        model(input_ids=prompt(20)[None], attention_mask=causal)
+        later = torch.zeros(1, 1, 1, 21)
+        later[..., 3:6] = float("-inf")
+        with pytest.raises(UserError, match="an attention_mask of 4 dimensions"):
+            model(input_ids=prompt(1)[None], attention_mask=later, past_key_values=compression.cache)
+
+
 def test_a_block_in_a_block_is_refused_and_the_outer_one_goes_on(model):
     with kvbench.compress(model, "streaming_llm", budget=20) as outer:
         with pytest.raises(UserError, match=r"in a kvbench.compress block already"), kvbench.compress(model, "full"):
