@@ -96,6 +96,12 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
         model.train(training)
     if next(layer.seen == 0 for layer in layers if isinstance(layer, PlainLayer)):
         raise UserError(f"{name} does not store keys and values in its caches: {INSTEAD}")
+    states = [layer for layer in layers if isinstance(layer, LinearAttentionLayer)]
+    if states and not any(holds_states(layer) for layer in states):
+        raise UserError(
+            f"{name} keeps the states of a text in its own modules and not in its caches, so that two settings would "
+            f"share them: {INSTEAD}"
+        )
     for at, layer in enumerate(layers):
         if isinstance(layer, PlainLayer) and layer.seen:
             check_passed(name, at, layer, None if kinds[at].chunked else kinds[at].window)
@@ -108,6 +114,11 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
             f"differ by {share:.1%}; {INSTEAD}"
         )
     return share
+
+
+def holds_states(layer: LinearAttentionLayer) -> bool:
+    """Whether the model has put convolution or recurrent states into a cache layer."""
+    return any(state is not None for state in (*layer.conv_states.values(), *layer.recurrent_states.values()))
 
 
 def check_passed(name: str, at: int, layer: PlainLayer, window: int | None) -> None:

@@ -51,6 +51,13 @@ def test_hidden_states_that_differ_are_refused():
         check_reads_alike(model, kinds_of(model.config))
 
 
+def test_a_model_that_keeps_states_in_its_own_modules_is_refused():
+    """A second setting of RecurrentGemma went on from the states at the end of the first one's answer."""
+    model = random_model("recurrent_gemma", num_hidden_layers=3, lru_width=48, attention_window_size=16)
+    with pytest.raises(UserError, match=r"^RecurrentGemmaForCausalLM keeps the states of a text in its own modules"):
+        ropes_of(model)
+
+
 def test_code_that_attends_by_itself_is_refused():
     """Bloom ended in an AttributeError of the cache layer."""
     with pytest.raises(
