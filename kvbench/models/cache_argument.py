@@ -1,6 +1,6 @@
 """The name of the argument through which a model or a layer takes its cache: transformers 5.24 changed it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from inspect import signature
 from typing import Any
@@ -18,6 +18,12 @@ def name_of(module: nn.Module) -> str:
 def as_argument(module: nn.Module, cache: object) -> dict[str, Any]:
     """A cache as a keyword argument of the module's forward pass."""
     return {name_of(module): cache}
+
+
+def by_name(module: nn.Module, args: Sequence[object]) -> dict[str, Any]:
+    """Positional arguments of the module's forward pass, by their names."""
+    _, *names = signature(type(module).forward).parameters  # the first is the module itself
+    return dict(zip(names, args, strict=False))
 
 
 @lru_cache

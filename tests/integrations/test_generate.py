@@ -1,5 +1,7 @@
 """Methods in transformers' `generate`: the harness's tokens and kept tokens, and nothing left behind in the model."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 
@@ -118,6 +120,38 @@ def test_a_further_turn_goes_on_from_the_compressed_cache(ours):
     with kvbench.compress(ours, "full"):
         expected = new_tokens(ours, whole)
     assert new_tokens(ours, whole, past_key_values=cache) == expected
+
+
+def test_two_branches_go_on_from_copies_of_one_compressed_prompt(model):
+    """Also in the block, where a copy counted as the cache of another model."""
+    ids, turns = prompt(N), [prompt(5, seed=1), prompt(7, seed=2)]
+    with kvbench.compress(model, "snapkv", budget=40) as compression:
+        model(input_ids=ids[None])
+        branches = [deepcopy(compression.cache) for _ in turns]
+        found = [
+            new_tokens(model, torch.cat([ids, turn]), past_key_values=branch)
+            for turn, branch in zip(turns, branches, strict=True)
+        ]
+        for turn, tokens in zip(turns, found, strict=True):
+            model(input_ids=ids[None])
+            assert new_tokens(model, torch.cat([ids, turn]), past_key_values=compression.cache) == tokens
+    assert [branch.get_seq_length() for branch in branches] == [N + len(turn) + STEPS - 1 for turn in turns]
+
+
+def test_a_copy_of_an_unread_cache_is_for_the_same_model(ours):
+    cache = CompressedCache(ours, "snapkv", budget=40)
+    copied = deepcopy(cache)
+    assert copied.config is ours.config and copied._model is ours
+    assert new_tokens(ours, prompt(N), past_key_values=copied) == new_tokens(ours, prompt(N), past_key_values=cache)
+
+
+def test_a_cache_may_be_a_positional_argument(model):
+    ids = prompt(N)[None]
+    with kvbench.compress(model, "full") as compression:
+        expected = model(input_ids=ids).logits
+        assert torch.equal(model(ids, None, None, None).logits, expected)
+        model(ids[:, :3], None, None, compression.cache)
+        assert len(compression.caches) == 2 and compression.cache.get_seq_length() == N + 3
 
 
 def test_a_method_of_ones_own_is_an_object(ours):

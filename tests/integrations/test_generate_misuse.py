@@ -68,6 +68,14 @@ def test_a_mask_that_hides_tokens_from_others_is_refused_and_a_causal_one_is_not
             model(input_ids=prompt(1)[None], attention_mask=later, past_key_values=compression.cache)
 
 
+def test_keys_and_values_that_are_no_cache_are_refused(model):
+    """They were dropped, and the model went on without its text."""
+    pairs = ((torch.ones(1, 2, 9, 8), torch.ones(1, 2, 9, 8)),)
+    refused = pytest.raises(UserError, match="past_key_values must be a cache of transformers, not tuple")
+    with kvbench.compress(model, "full"), refused:
+        model(input_ids=prompt(5)[None], past_key_values=pairs)
+
+
 def test_a_block_in_a_block_is_refused_and_the_outer_one_goes_on(model):
     with kvbench.compress(model, "streaming_llm", budget=20) as outer:
         with pytest.raises(UserError, match=r"in a kvbench.compress block already"), kvbench.compress(model, "full"):

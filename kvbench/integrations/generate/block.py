@@ -13,7 +13,7 @@ from kvbench.integrations.generate.cache import CompressedCache
 from kvbench.integrations.generate.setting import setting_of
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION
-from kvbench.models.cache_argument import NAMES, name_of
+from kvbench.models.cache_argument import NAMES, by_name, name_of
 from kvbench.models.implementations import restored_attention
 from kvbench.models.probe import ropes_of
 
@@ -69,11 +69,16 @@ def compress(
     setting = setting_of(method, ratio, budget, overrides)
     compression = Compression()
 
-    def insert_cache(_: object, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords] | None:
+    def insert_cache(_: object, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
+        args, kwargs = (), by_name(model, args) | kwargs
         cache = next((kwargs[name] for name in NAMES if name in kwargs), None)
+        if cache is not None and not isinstance(cache, Cache):
+            raise UserError(
+                f"past_key_values must be a cache of transformers, not {type(cache).__name__}: leave it out"
+            )
         if isinstance(cache, CompressedCache):
             cache.check_model(model)
-            return None
+            return args, kwargs
         if kwargs.get("use_cache") is False:
             raise UserError("use_cache=False: in a kvbench.compress block a prompt is read into a cache; leave it out")
         if isinstance(cache, Cache) and cache.get_seq_length() > 0:

@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import Tensor
@@ -177,6 +178,13 @@ class CompressedCache(Cache):
     def caches(self) -> list[StoredLayer]:
         """The compressed cache of each layer; empty before a prompt was read."""
         return [] if self.compressed is None else self.compressed.caches
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A branch that goes on by itself, with the same model and setting."""
+        branch = memo[id(self)] = type(self).__new__(type(self))
+        memo |= {id(shared): shared for shared in (self._model, self.config, self.setting)}
+        branch.__dict__ = deepcopy(self.__dict__, memo)
+        return branch
 
     def check_model(self, model: PreTrainedModel) -> None:
         """Raise UserError for another model than the cache's."""
