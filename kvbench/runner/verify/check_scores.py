@@ -68,7 +68,7 @@ def _scored(record: Mapping[str, Any], benchmark: Benchmark, others: str) -> Ite
         return
     sample = Sample(record["sample"], "", tuple(record["answers"]), 1, meta=dict(record))
     try:
-        scores = benchmark.score(sample, record["prediction"])
+        scores = benchmark.scores(sample, record["prediction"])
     except (AttributeError, KeyError, TypeError, ValueError, ImportError) as error:
         what = f"{type(error).__name__}: {error}"
         yield missing(f"{record['benchmark']} cannot be scored without its data ({what})")

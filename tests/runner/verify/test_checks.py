@@ -87,6 +87,14 @@ def test_scores_of_an_earlier_version_of_a_metric_are_unproven_where_they_are_ot
     assert f"scored by version {VERSIONS['needle'] - 1} of needle, which here is {VERSIONS['needle']}" in found.notes[0]
 
 
+def test_a_score_that_rounding_put_above_1_is_1_as_in_its_record(undisturbed, tiny_folder, tmp_path, monkeypatch):
+    forged = Forged(undisturbed, tmp_path / "run", _tokenizer(tiny_folder))
+    for record in forged.records:
+        record["scores"] |= {name: 1.0 for name in record["scores"] if name != "exact"}
+    monkeypatch.setattr(single_needle, "leading_digits", lambda number, prediction: 1.0000001)
+    assert scores_fit(read(forged.seal(True))).verdict is Verdict.PROVEN
+
+
 def test_records_from_before_the_benchmark_named_units_are_unproven(undisturbed, tiny_folder, tmp_path, verdicts):
     forged = Forged(undisturbed, tmp_path / "run", _tokenizer(tiny_folder))
     for record in forged.records:
