@@ -49,7 +49,13 @@ def test_times_are_divided_by_those_of_the_same_batch_machine_and_engine(other):
 def test_nothing_is_over_a_first_setting_that_does_not_fit(engine):
     ours = frame_of(
         {"method": "full", "budget": None, "fits": False, "decode_tokens_per_s": float("nan"), "decode_engine": None},
-        {"method": "spindlekv_paper", "budget": None, "ratio": 0.4, "decode_tokens_per_s": 15.0, "decode_engine": engine},
+        {
+            "method": "spindlekv_paper",
+            "budget": None,
+            "ratio": 0.4,
+            "decode_tokens_per_s": 15.0,
+            "decode_engine": engine,
+        },
     )
     compared, _ = compare_speed(speeds(ours), experiment("spindlekv_table9"), "mistral-7b-v0.2")
     assert compared["published_over_first"].tolist() == pytest.approx([1.0, 18.47 / 22.48])

@@ -78,11 +78,8 @@ def _group(group: pd.DataFrame, size: str, scores: pd.DataFrame) -> list[str]:
     printed = {name: [_number(x, kind) for x, kind in _column(scores, name)] for name in group["setting"]}
     compared = [] if pd.isna(requested) else [printed[name] for name in group.loc[~group["floored"], "setting"]]
     best = [_best([cells[i] for cells in compared], kind) for i, kind in enumerate(scores["kind"])]
-    heading = (
-        []
-        if pd.isna(requested)
-        else [f"\\multicolumn{{{2 + len(scores)}}}{{l}}{{\\textit{{{group['request'].iloc[0]} {shortest(requested)}}}}} \\\\"]
-    )
+    amount = "" if pd.isna(requested) else f"{group['request'].iloc[0]} {shortest(requested)}"
+    heading = [f"\\multicolumn{{{2 + len(scores)}}}{{l}}{{\\textit{{{amount}}}}} \\\\"] if amount else []
     twice = group["method"].duplicated(keep=False)
     lines = ["\\midrule", *heading]
     for (_, row), several in zip(group.iterrows(), twice, strict=True):

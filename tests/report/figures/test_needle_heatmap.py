@@ -28,4 +28,6 @@ def test_the_mean_of_a_grid_whose_lengths_are_tasks_is_that_of_tables():
     ]
     records = pd.DataFrame(rows)
     (panel,) = panels(heatmaps(records, "score", CAPTION))
-    assert panel.get_title().splitlines()[1] == "mean 0.75" and summarise(records, ["score"])["score"].tolist() == [0.75]
+    assert panel.get_title().splitlines()[1] == "mean 0.75" and summarise(records, ["score"])["score"].tolist() == [
+        0.75
+    ]

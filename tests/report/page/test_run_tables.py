@@ -58,7 +58,8 @@ def test_lengths_of_a_million_tokens_have_every_digit(tmp_path):
 @pytest.mark.heavy
 def test_the_page_shows_every_digit_of_whole_numbers(driver, tmp_path):
     rows = [
-        record(f"needle-{depth}", "full", 1.0, length=1048576, depth=depth, prompt_tokens=1048577) for depth in (0, 12.5)
+        record(f"needle-{depth}", "full", 1.0, length=1048576, depth=depth, prompt_tokens=1048577)
+        for depth in (0, 12.5)
     ]
     page = opened_page(driver, [write_run(tmp_path / "long", rows)], "#heatmaps table")
     assert [text for text in page.texts("#heatmaps th") if text] == ["1048576", "0", "12.5"]

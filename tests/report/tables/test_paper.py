@@ -150,7 +150,9 @@ def test_the_legend_does_not_call_ratios_that_only_nearly_agree_one(tmp_path):
     overrides = ("+experiment=spindlekv_table1", "benchmark.tasks=[qasper,trec]")
     make_runs(tmp_path / "runs", *overrides, samples=1, score=drawn)
     text = table(tmp_path / "runs", *overrides)
-    assert "of a section, which has each method's budget or ratio of one rank in its list; FullKV is not ranked." in text
+    assert (
+        "of a section, which has each method's budget or ratio of one rank in its list; FullKV is not ranked." in text
+    )
 
 
 # Errata
