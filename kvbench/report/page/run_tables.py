@@ -134,9 +134,9 @@ def heatmap(frame: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Any] | Non
 
 
 def number(value: object) -> object:
-    """A value as JSON has it, numbers to 5 digits."""
+    """A value as JSON has it, numbers to 5 decimals, and with two digits where these are none but zeros."""
     value = plain(value)
-    return round(value, 5) if isinstance(value, float) else value
+    return round(value, 5) or float(f"{value:.2g}") if isinstance(value, float) else value
 
 
 def plain(value: object) -> object:

@@ -102,4 +102,9 @@ def _cell(measure: str, agreement: Agreement | None) -> str:
         return MISSING
     if measure == EQUAL:
         return f"{agreement.total:,.0f} of {agreement.samples:,}"
-    return f"{agreement.mean:.2g}" if measure in DIVERGENCES else number(agreement.mean)
+    return measure_text(measure, agreement.mean)
+
+
+def measure_text(measure: str, value: float) -> str:
+    """A mean as tables show it: two digits of a divergence, however small it is, and three decimals of all else."""
+    return f"{value:.2g}" if measure in DIVERGENCES and not pd.isna(value) else number(value)

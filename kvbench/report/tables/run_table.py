@@ -13,6 +13,7 @@ from kvbench.metrics.thinking import BEGIN_OF_THINKING, never_ends
 from kvbench.records.identity import FULL, requested
 from kvbench.records.ratios import means
 from kvbench.records.served_bytes import COUNTED, IN_16, name_of
+from kvbench.report.tables.agreement import measure_text
 from kvbench.report.tables.engine_columns import BYTES, engine_notes, has_engines, of_engines
 from kvbench.report.tables.span_table import of_spans
 from kvbench.report.tables.text_table import MISSING, TextTable, number, write_table
@@ -51,8 +52,8 @@ def summarise(records: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
 
     If records name their task, a score is the mean over the tasks' means; a score that only some tasks or samples have
     is the mean over these. low and high bound the interval of `metrics[0]`, for which the samples of a unit are drawn
-    together (`kvbench.metrics.aggregate.units`); `units` is their number, and `scored` that of the samples drawn. `lacking`
-    is the number of samples of other settings that a setting does not have.
+    together (`kvbench.metrics.aggregate.units`); `units` is their number, and `scored` that of the samples drawn.
+    `lacking` is the number of samples of other settings that a setting does not have.
     """
     rows, samples = [], records["sample"].nunique()
     thinks = "prediction" in records and bool(records["prediction"].map(never_ends).any())
@@ -180,9 +181,9 @@ def run_table(summary: pd.DataFrame, metrics: Sequence[str], title: str) -> Text
             _requested(row),
             *(number(row[name]) for name in ratios),
             *([row["cache_bytes"]] if engines else []),
-            number(row[metrics[0]]),
+            measure_text(metrics[0], row[metrics[0]]),
             MISSING if pd.isna(row["low"]) else f"{row['low']:.2f}–{row['high']:.2f}",
-            *(number(row[metric]) for metric in metrics[1:]),
+            *(measure_text(metric, row[metric]) for metric in metrics[1:]),
             *[f"{row['samples']:,}"] * differ,
             *[number(row["decode_tokens_per_s"], 1)] * speeds,
         ]

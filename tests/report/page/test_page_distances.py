@@ -59,8 +59,21 @@ def test_no_distance_is_called_right_or_wrong(driver, folder):
     assert page.texts(f"{shown} option") == ["all samples", "samples where settings differ"]
     assert len(page.column("samples", 1)) == 8
     page.click("#samples a.open")
-    assert page.texts(".card .score") == ["0.000", "1.300", "0.020"]
+    assert page.texts(".card .score") == ["0", "1.3", "0.02"]
     page.choose("#samples .row label:nth-of-type(2) select", "SnapKV 0.2")
-    assert page.texts("#samples td .score") == ["1.300"] * 8
+    assert page.texts("#samples td .score") == ["1.3"] * 8
     page.choose(SCORE, "exact")
     assert {text[:2] for text in page.texts("#samples td .score")} == {"✓ ", "✗ "} and not page.complaints()
+
+
+def test_small_divergences_are_told_from_none(driver, tmp_path):
+    rows = [
+        record(f"s{i}", setting, 1.0, distance={"kl": kl * (i + 1)})
+        for i in range(8)
+        for setting, kl in (("full", 0.0), ("knorm 0.2", 0.00000011))
+    ]
+    page = opened_page(driver, [write_run(tmp_path / "near", rows)], "#plot .point")
+    page.choose(SCORE, "kl")
+    assert page.column("settings", 8) == ["0", "5e-7"]
+    told = [mark.get_attribute("aria-label") for mark in page.all("#plot .point")]
+    assert "kl 5e-7 (95 % interval 2" in told[1] and "0.00" not in told[1].split("kl")[1]

@@ -59,7 +59,10 @@ def test_a_summary_has_a_row_per_setting_with_means():
 def test_means_over_different_samples_are_told_from_those_over_the_same_however_many_they_are():
     frame = records()
     whole = summarise(frame, ["digits"])
-    assert "samples" not in run_table(whole, ["digits"], "").header and UNEVEN not in run_table(whole, ["digits"], "").notes
+    assert (
+        "samples" not in run_table(whole, ["digits"], "").header
+        and UNEVEN not in run_table(whole, ["digits"], "").notes
+    )
     places = frame.groupby("setting").cumcount()
     as_many = frame[places != frame["setting"].map({"full": 0, "snapkv 0.2": 5})]  # 5 of 6 each, 4 of them the same
     table = run_table(summary := summarise(as_many, ["digits"]), ["digits"], "")

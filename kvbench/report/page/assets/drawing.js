@@ -73,11 +73,11 @@ function pareto(points, lower, faster = false) {
 /** A setting's mark with its interval, and its name beside it while it is pointed at. */
 function mark({ setting, scores, x, y, left, top, front }, across, metric, up, { path, colour }, onRight, announce) {
   const [, low, high] = scores;
-  const sure = low == null ? "" : ` (95 % interval ${interval(scores)})`;
+  const sure = low == null ? "" : ` (95 % interval ${interval(metric, scores)})`;
   const place = FASTER.test(across) ? `${short(x)} tokens/s` : isRatio(across) ? `${across} ${fixed(x)}` : `${across}: ${short(x)}`;
-  const usual = `${setting.label}: ${place}, ${metric} ${fixed(y)}${sure}, ${setting.samples} samples`;
+  const usual = `${setting.label}: ${place}, ${metric} ${scoreText(metric, y)}${sure}, ${setting.samples} samples`;
   const label = `${setting.runTitle ? `${setting.runTitle}: ` : ""}${setting.summary ?? usual}${front ? ", on the Pareto front" : ""}`;
-  const name = text(`${setting.label}: ${fixed(y)}`, left + (onRight ? 11 : -11), top - 8, onRight ? "start" : "end");
+  const name = text(`${setting.label}: ${scoreText(metric, y)}`, left + (onRight ? 11 : -11), top - 8, onRight ? "start" : "end");
   name.classList.add("named");
   const shift = `translate(${left} ${top})`;
   const inked = setting.runTitle ? { style: { stroke: colour } } : { fill: colour };

@@ -120,7 +120,7 @@ function outcome(run, record, metric, number, runTitle) {
     { class: "outcome" },
     h("p", { class: "run" }, runTitle, " ", scoreMark(run, metric, records.scores[metric]?.[record])),
     h("pre", { class: "output" }, records.prediction[record] || "(empty)"),
-    others.length ? note(others.map((name) => `${name} ${fixed(records.scores[name][record])}`).join(" · ")) : null,
+    others.length ? note(others.map((name) => `${name} ${scoreText(name, records.scores[name][record])}`).join(" · ")) : null,
     ...(shares.length
       ? [
           note(factors(records, record)),
@@ -152,7 +152,7 @@ function rounding(records, record) {
 
 /** A score with a sign, so that right and wrong do not depend on colour; a distance is neither, and has none. */
 function scoreMark({ distances }, metric, score) {
-  if (distances.includes(metric)) return h("span", { class: "score", title: metric }, fixed(score));
+  if (distances.includes(metric)) return h("span", { class: "score", title: metric }, scoreText(metric, score));
   const kind = score == null ? "none" : score >= 1 ? "right" : score > 0 ? "part" : "wrong";
   const sign = { none: "", right: "✓ ", part: "~ ", wrong: "✗ " }[kind];
   return h("span", { class: `score ${kind}`, title: metric }, sign + fixed(score, 2));

@@ -133,7 +133,7 @@ function browserSection(run, settings, other, others, metric) {
     const outcome = (row) => (answered(row) ? `${right(row)} of ${scoresOf(row.number).length}` : "–");
     const judged = !run.distances.includes(metric) && samples.answers.some((answers) => answers.length);
     return [
-      { title: `mean ${metric}`, number: true, value: average, text: (row) => fixed(average(row), 2) },
+      { title: `mean ${metric}`, number: true, value: average, text: (row) => scoreText(metric, average(row), 2) },
       ...(judged ? [{ title: "right", number: true, hint: "settings with a score of 1", value: right, text: outcome }] : []),
     ];
   }

@@ -19,7 +19,7 @@ function settingsTable(run, settings) {
   });
   const remarks = Object.entries(run.remarks); // [column, [mark, remark]]
   const marks = (row) => remarks.map(([column, [mark]]) => (row[column] ? mark : "")).join("");
-  const score = (metric) => numeric(metric, (row) => row.scores[metric][0], 3);
+  const score = (metric) => ({ ...numeric(metric, (row) => row.scores[metric][0], 3), text: (row) => scoreText(metric, row.scores[metric][0]) });
   const decoding = Object.entries(DECODING).filter(([name]) => settings.some((row) => row[name] != null));
   const alone = settings.every((row) => row.tokens_per_s != null);
   const columns = [
@@ -33,7 +33,7 @@ function settingsTable(run, settings) {
     score(first),
     {
       ...numeric("95 % interval", (row) => row.scores[first][1], 2, `of ${first}, by bootstrap over what was drawn independently`),
-      text: (row) => interval(row.scores[first]),
+      text: (row) => interval(first, row.scores[first]),
     },
     ...others.map(score),
     numeric("samples", (row) => row.samples),
@@ -51,9 +51,16 @@ function settingsTable(run, settings) {
   return section("settings", "Settings", more, table(columns, settings, { label: "settings", filter: true }).node, notes);
 }
 
-/** The interval of [mean, low, high]; a dash where there is none. */
-function interval([, low, high]) {
-  return low == null ? "–" : `${fixed(low, 2)} – ${fixed(high, 2)}`;
+const DIVERGENCES = new Set(["kl", "kl_at_least"]);
+
+/** A score, or two digits of a divergence, however small it is. */
+function scoreText(metric, value, digits = 3) {
+  return value != null && DIVERGENCES.has(metric) ? String(+value.toPrecision(2)) : fixed(value, digits);
+}
+
+/** The interval of a metric's [mean, low, high]; a dash where there is none. */
+function interval(metric, [, low, high]) {
+  return low == null ? "–" : `${scoreText(metric, low, 2)} – ${scoreText(metric, high, 2)}`;
 }
 
 /** A row for each setting and a column for each task, the mean first: any number of settings fits a screen's width. */
