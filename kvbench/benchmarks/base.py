@@ -154,7 +154,6 @@ class Sample:
                     "number (of numpy or torch as value.item()), true or false, None, or a list or dict of these"
                 )
 
-
     def _make_plain(self) -> None:
         """Tuples in the place of lists, which cannot be keys of groups, and a Python integer, which JSON holds."""
         plain = {

@@ -14,6 +14,7 @@ from kvbench.records.consistency import ABOUT
 from kvbench.records.load import files_in
 from kvbench.records.manifest import read_manifests
 from kvbench.records.recorded_configuration import Recorded, recorded
+from kvbench.utils.files import below
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.places import PLACES
 from kvbench.utils.targets import DESCRIBING
@@ -37,10 +38,10 @@ def find_runs(folders: Sequence[str | Path]) -> Runs:
     """The folders with records below `folders`, and the manifests in each."""
     runs: dict[Path, list[dict[str, Any]]] = {}
     for top in folders:
-        for below in sorted(Path(top).rglob("manifests")):
-            manifests = [manifest for manifest in read_manifests(below.parent)[0].values() if "config" in manifest]
-            if manifests and files_in(below.parent):
-                runs.setdefault(below.parent, manifests)
+        for folder in (path.parent for path in below(Path(top), "manifests")):
+            manifests = [manifest for manifest in read_manifests(folder)[0].values() if "config" in manifest]
+            if manifests and files_in(folder):
+                runs.setdefault(folder, manifests)
     return runs
 
 

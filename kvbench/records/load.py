@@ -31,6 +31,7 @@ from kvbench.records.store import (
 )
 from kvbench.utils.console import warn
 from kvbench.utils.extras import require
+from kvbench.utils.files import below
 from kvbench.utils.text import count
 
 # Properties of samples that tables group by: one value each.
@@ -173,18 +174,22 @@ def refuse(findings: Sequence[Finding]) -> None:
         raise UserError("; ".join(contradictions))
 
 
-def files(folders: Sequence[str | Path]) -> list[Path]:
-    """The files of records below the folders, each once, a folder's in order of name."""
+def files(folders: Sequence[str | Path], linked: bool = True) -> list[Path]:
+    """The files of records below the folders, each once, a folder's in order of name.
+
+    linked: also those of folders that links lead to; not for what somebody else handed in.
+    """
     if not folders:
         raise UserError("name a folder of records")
     paths: dict[Path, Path] = {}
     for folder in folders:
         if not Path(folder).is_dir():
             raise no_folder(folder)
-        below = sorted(path for name in (PATTERN, PACK) for path in Path(folder).rglob(name))
-        if not below:
+        search = below if linked else Path.rglob
+        inside = sorted(path for name in (PATTERN, PACK) for path in search(Path(folder), name))
+        if not inside:
             raise UserError(f"{folder} holds no {RECORDS}")
-        for path in below:
+        for path in inside:
             paths.setdefault(path.resolve(), path)
     return list(paths.values())
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from kvbench.errors import UserError
 from kvbench.records.manifest import read_manifests
+from kvbench.utils.files import below
 from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.versions import raised
 
@@ -76,7 +77,7 @@ def processor(device: str | None, hardware: dict[str, Any]) -> str | None:
 
 def manifests(*folders: str | Path) -> pd.DataFrame:
     """One row per run below the folders: PROVENANCE, how the run went, and its whole manifest as a dict."""
-    paths = {path.parent for folder in folders for path in Path(folder).rglob("manifests")}
+    paths = {path.parent for folder in folders for path in below(Path(folder), "manifests")}
     if not paths:
         raise UserError(f"{', '.join(map(str, folders)) or 'no folder'} holds no manifests")
     outcome = ("status", "ended", "wall_seconds", "records")

@@ -15,6 +15,7 @@ from kvbench.records.store import PACK, record_files, shard_label
 from kvbench.runner.starting_note import STARTING, lock_of
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out
+from kvbench.utils.files import below
 from kvbench.utils.locks import held
 
 STYLE = {"finished": "green", "running": "cyan", "not begun": "yellow", "killed": "red", "failed": "red"}
@@ -39,9 +40,9 @@ def rows(folder: Path) -> list[Row]:
     """Everything under a folder of runs, or under one run's folder. UserError where there is no run."""
     if not folder.is_dir():
         raise no_folder(folder)
-    runs = [path.parent for path in sorted(folder.rglob("manifests"))]
+    runs = [path.parent for path in below(folder, "manifests")]
     every = [row for path in runs if not is_pack(path) for row in run_rows(path)]
-    every += [note_row(path) for path in sorted(folder.rglob(f"{STARTING}/*.json"))]
+    every += [note_row(path) for path in below(folder, f"{STARTING}/*.json")]
     if not every and any(map(is_pack, runs)):
         raise UserError(f"{folder} has only packs, and their runs have ended: kvbench records {folder}")
     if not every:

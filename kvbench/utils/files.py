@@ -99,6 +99,23 @@ def visible(folder: Path, pattern: str) -> list[Path]:
     return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
 
 
+def below(folder: Path, pattern: str) -> list[Path]:
+    """The paths below a folder by a pattern of `Path.rglob`, and those below folders that links in it lead to.
+
+    A run that was moved to another disk may have left such a link. One into the folder itself (`latest`) adds nothing.
+    """
+    if not folder.is_dir():
+        return []
+    top, paths = folder.resolve(), sorted(folder.rglob(pattern))
+    targets: set[Path] = set()
+    for link in (path for path in sorted(folder.iterdir()) if path.is_symlink() and path.is_dir()):
+        target = link.resolve()
+        if not target.is_relative_to(top) and not top.is_relative_to(target) and target not in targets:
+            targets.add(target)
+            paths += sorted(link.rglob(pattern))
+    return paths
+
+
 def cache_root() -> Path:
     """$KVBENCH_CACHE, or kvbench's folder in the user's cache: on Linux in $XDG_CACHE_HOME or ~/.cache.
 

@@ -107,7 +107,11 @@ def test_a_sample_may_have_lists_and_integers_of_numpy():
     turn = Turn("And then?", "5678", np.int64(4))
     given = {"history": [["system", "Be brief."]], "spans": [["code", "1234"]], "turns": [turn], "own_answers": True}
     sample = Sample("a", "The code is 1234. What is it?", ["1234"], np.int64(8), "What is it?", **given)
-    same = {"history": (("system", "Be brief."),), "spans": (("code", "1234"),), "turns": (Turn("And then?", "5678", 4),)}
+    same = {
+        "history": (("system", "Be brief."),),
+        "spans": (("code", "1234"),),
+        "turns": (Turn("And then?", "5678", 4),),
+    }
     plain = Sample("a", sample.prompt, ("1234",), 8, "What is it?", own_answers=True, **same)
     assert sample == plain and data_hash([sample]) == data_hash([plain])
     check_turns([sample], [], distance=False)

@@ -8,9 +8,10 @@ import pytest
 from kvbench.errors import UserError
 from kvbench.records import check, gather, load, manifests
 from kvbench.records.consistency import differences
-from kvbench.records.load import PROPERTIES
+from kvbench.records.load import PROPERTIES, files
 from kvbench.records.manifest import parse
 from kvbench.records.provenance import PROVENANCE, processor
+from kvbench.runner.status import rows
 from tests.support.loaded_records import manifest, record, write
 
 
@@ -46,6 +47,17 @@ def test_a_folder_that_is_not_there_or_holds_nothing_is_named(tmp_path):
         load()
     with pytest.raises(UserError, match="empty holds no manifests"):
         manifests(tmp_path / "empty")
+
+
+def test_a_run_that_was_moved_and_left_a_link_is_loaded_from_its_old_place(tmp_path):
+    """A run goes on through such a link, and tables and status of the folder above left it out without a word."""
+    write(tmp_path / "runs" / "a", [record(0)], manifest())
+    moved = tmp_path / "runs" / "b"
+    moved.symlink_to(write(tmp_path / "disk" / "b", [record(1, run="r2")], manifest("r2")).parent)
+    records, findings = gather(tmp_path / "runs")
+    assert sorted(records.folder) == [str(tmp_path / "runs" / "a"), str(moved)] and not findings
+    assert len(rows(tmp_path / "runs")) == len(manifests(tmp_path / "runs")) == 2
+    assert len(files([tmp_path / "runs"], linked=False)) == 1  # as of what others hand in
 
 
 def test_a_run_killed_before_its_first_record_loads_as_none(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kvbench.utils.files import appearing, cache_root, folder_name, replacing
+from kvbench.utils.files import appearing, below, cache_root, folder_name, replacing
 from kvbench.utils.hashing import file_hash
 from tests.support.paths import ROOT
 
@@ -96,3 +96,13 @@ def test_files_of_others_with_a_dot_stay(tmp_path):
     with replacing(tmp_path / "table.md") as work:
         work.write_text("ours")
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_folder_that_was_moved_and_left_a_link_is_below_its_old_place(tmp_path):
+    runs, disk = tmp_path / "runs", tmp_path / "disk"
+    for folder in (runs / "a", disk / "b"):
+        (folder / "manifests").mkdir(parents=True)
+    for name, target in {"b": disk / "b", "again": disk / "b", "latest": runs / "a", "up": tmp_path}.items():
+        (runs / name).symlink_to(target)
+    assert below(runs, "manifests") == [runs / "a" / "manifests", runs / "again" / "manifests"]
+    assert below(tmp_path / "none", "manifests") == []

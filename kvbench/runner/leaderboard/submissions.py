@@ -70,7 +70,7 @@ def read_submissions(folders: Sequence[Path], judge: Judge | None = None) -> Han
     Raises UserError if there is none, and for a mistake in submission.yaml.
     """
     ranked, apart, seen = [], [], Seen()
-    for folder in dict.fromkeys(path.parent for path in files(folders)):
+    for folder in dict.fromkeys(path.parent for path in files(folders, linked=False)):
         name = name_of(folder, folders)
         try:
             contents = read(folder)

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     folders = [folder for folder in options.folder if "=" not in folder or Path(folder).exists()]
     places = dict(place(word) for word in options.folder if word not in folders)
     draw = draw_of(options.rerun, options.nonce)
-    paths = list(dict.fromkeys(path.parent for path in files(folders)))
+    paths = list(dict.fromkeys(path.parent for path in files(folders, linked=False)))
     # behind the parser: this brings torch, which --help need not wait for
     from kvbench.runner.verify import page
     from kvbench.runner.verify.checks import verify
