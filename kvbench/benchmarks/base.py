@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from kvbench.errors import UserError
-from kvbench.metrics.given_scores import number, without_rounding
-from kvbench.utils.text import in_one_line
+from kvbench.metrics.given_scores import number, shown, without_rounding
 from kvbench.utils.tokenizer import Tokenizer
 from kvbench.utils.versions import Versioned
 
@@ -236,8 +235,8 @@ class Benchmark(Versioned, ABC):
         for name, value in given.items():
             score = number(value)
             if score is None or (math.isfinite(score) and not 0 <= without_rounding(score) <= 1):
-                shown = repr(value) if score is None else f"{score:g}"
-                raise UserError(f"{who} {name}={in_one_line(shown)}: a number from 0 to 1 is needed")
+                what = shown(value) if score is None else f"{score:g}"
+                raise UserError(f"{who} {name}={what}: a number from 0 to 1 is needed")
             scores[name] = without_rounding(score)
         if scores and self.metrics and self.metrics[0] not in scores:
             raise UserError(f"{who} {', '.join(scores)}, without {self.metrics[0]!r}, the first of its metrics")

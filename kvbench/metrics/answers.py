@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kvbench.errors import UserError, unknown
 from kvbench.metrics.backends import google_rouge
-from kvbench.metrics.given_scores import number, without_rounding
+from kvbench.metrics.given_scores import number, shown, without_rounding
 from kvbench.metrics.longbench import english_words, f1
 from kvbench.metrics.thinking import answer_part, never_ends
 from kvbench.utils.imported_files import imported_hash
@@ -133,10 +133,10 @@ def score(name: str, prediction: str, answers: Sequence[str]) -> float:
         given = "" if never_ends(prediction) else answer_part(prediction)
         return max(METRICS[name](given, answer) for answer in answers)
     value: object = function(name)(prediction, list(answers))
-    given = number(value)
-    if given is not None and 0 <= (rounded := without_rounding(given)) <= 1:
+    returned = number(value)
+    if returned is not None and 0 <= (rounded := without_rounding(returned)) <= 1:
         return rounded
-    raise UserError(f"metric={name} returned {in_one_line(repr(value))}: a number from 0 to 1 is needed")
+    raise UserError(f"metric={name} returned {shown(value)}: a number from 0 to 1 is needed")
 
 
 def check(name: str, answers: Sequence[str] = ()) -> None:

@@ -3,6 +3,7 @@
 from typing import SupportsFloat
 
 ROUNDING = 1e-6  # of float32, in which the cosine of a vector with itself may be 1.0000001
+SHOWN = 80  # characters
 
 
 def number(value: object) -> float | None:
@@ -20,3 +21,9 @@ def without_rounding(score: float) -> float:
     if -ROUNDING <= score < 0:
         return 0.0
     return 1.0 if 1 < score <= 1 + ROUNDING else score
+
+
+def shown(value: object) -> str:
+    """What was returned in the place of a score, in one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

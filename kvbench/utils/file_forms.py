@@ -13,7 +13,8 @@ MAGIC = {b"PAR1": "a Parquet file", b"PK\x03\x04": "a ZIP or Excel file", b"\x1f
 # one is left out.
 _TABLE = (
     "python -c \"import collections, pandas; pandas.read_{kind}('{path}', dtype=collections.defaultdict(lambda: str, "
-    "max_new_tokens='Int64'), keep_default_na=False, na_values=['']).to_json('{target}', orient='records', lines=True)\""
+    "max_new_tokens='Int64'), keep_default_na=False, na_values=['']).to_json('{target}', orient='records', "
+    'lines=True)"'
 )
 _ARRAY = (  # not by pandas, which makes numbers of texts
     "python -c \"import json; open('{target}', 'w').writelines(json.dumps(row) + '\\n' for row in "
