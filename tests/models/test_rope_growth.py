@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Gemma3TextConfig
+from transformers import AutoModelForCausalLM, Gemma3TextConfig, Phi3Config, Phi3ForCausalLM, PreTrainedModel
 
 import kvbench
 from kvbench.benchmarks import Sample
@@ -141,3 +141,35 @@ def test_texts_that_are_only_timed_may_cross_the_length(embedded):
     with pytest.raises(UserError, match=f"beyond {TRAINED} "):
         check_samples(loaded, Given([sample]), [sample], "visible")
     check_samples(loaded, Given([sample]), [sample], "visible", timed=OfSpeed(None).timed)
+
+
+LONGROPE = PARAMETERS["longrope"] | {"rope_type": "longrope", "original_max_position_embeddings": TRAINED}
+PHI3 = (
+    SIZES | GROUPED | {"rope_parameters": LONGROPE, "original_max_position_embeddings": TRAINED, "eos_token_id": None}
+)
+
+
+def phi3() -> PreTrainedModel:
+    return Phi3ForCausalLM._from_config(Phi3Config(**PHI3), attn_implementation="sdpa").eval()
+
+
+def test_an_answer_of_phi3_in_generate_that_crosses_the_length_is_refused():
+    """Phi-3's code reads prompt and answer again there, which compressed both: the ratio was of the longer text."""
+    model, ids = phi3(), prompt(TRAINED - 4)[None]
+    long = {"attention_mask": torch.ones_like(ids), "do_sample": False, "pad_token_id": 0}
+    with kvbench.compress(model, "streaming_llm", budget=20) as compression:
+        model.generate(ids, max_new_tokens=5, **long)
+        assert [cache.ratio["r"] for cache in compression.caches] == [20 / (TRAINED - 4)]
+        crossed = rf"^{TRAINED + 1} tokens after a prompt of {TRAINED - 4}: beyond {TRAINED} .* \(rope_type=longrope\)"
+        with pytest.raises(UserError, match=crossed):
+            model.generate(ids, max_new_tokens=6, **long)
+        assert len(compression.caches) == 2
+
+
+def test_a_prompt_behind_the_length_is_read_once_after_a_text_that_ended_there():
+    model, ids = phi3(), prompt(TRAINED + 1)[None]
+    long = {"do_sample": False, "pad_token_id": 0}
+    with kvbench.compress(model, "streaming_llm", budget=20) as compression:
+        model.generate(ids[:, :-1], attention_mask=torch.ones_like(ids[:, :-1]), max_new_tokens=1, **long)
+        model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, **long)
+    assert [cache.get_seq_length() for cache in compression.caches] == [TRAINED, TRAINED + 8]

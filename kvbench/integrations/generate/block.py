@@ -10,6 +10,7 @@ from transformers import Cache, PreTrainedModel
 
 from kvbench.errors import UserError
 from kvbench.integrations.generate.cache import CompressedCache
+from kvbench.integrations.generate.running import is_decoding
 from kvbench.integrations.generate.setting import setting_of
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION
@@ -85,6 +86,8 @@ def compress(
             raise UserError(
                 "a cache from outside the block has tokens already: pass the whole prompt to generate instead"
             )
+        if compression.caches and is_decoding():
+            compression.cache.check_goes_on()
         compression.caches.append(CompressedCache(model, setting))
         arguments = {name: value for name, value in kwargs.items() if name not in NAMES}
         return args, arguments | {name_of(model): compression.cache}

@@ -1,11 +1,9 @@
 """A `Cache` of transformers that compresses the prompt in the pass that reads it, and decodes from the rest."""
 
-import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from types import FrameType
 from typing import Any, NoReturn, Self
 
 import torch
@@ -17,6 +15,7 @@ from kvbench.cache.beside import Beside
 from kvbench.errors import UserError
 from kvbench.evaluation.prefill_passes import Compressed, Stream, num_layers
 from kvbench.evaluation.settings import Setting
+from kvbench.integrations.generate.running import chunk_of_prefill
 from kvbench.integrations.generate.setting import check_plan, setting_of
 from kvbench.methods import Method
 from kvbench.methods.base.method import as_given
@@ -26,7 +25,7 @@ from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.latents import Latents
 from kvbench.models.layer_kinds import LayerKind, check_continues, kinds_of
 from kvbench.models.probe import ropes_of
-from kvbench.models.rope_growth import forget_lengths
+from kvbench.models.rope_growth import forget_lengths, growth_of
 from kvbench.prefill import ContextFrame
 from kvbench.prefill.full import CaptureLayer, PromptLayers, layer_of
 
@@ -146,6 +145,7 @@ class CompressedCache(Cache):
         self._compressed: Compressed | None = None
         self._placed: list[StoredLayer] | None = None  # the caches of all layers; None before the prompt was read
         self._model = model
+        self._growth, self._tokens = growth_of(model), 0
         ropes_of(model)  # before the model runs
         forget_lengths(model)
         self._prompt: PromptLayers | None = None
@@ -190,6 +190,17 @@ class CompressedCache(Cache):
         """Raise UserError for another model than the cache's."""
         if model.config is not self.config:
             raise UserError("this CompressedCache was made for another model: make one for this model")
+
+    def check_goes_on(self) -> None:
+        """Raise UserError if `generate` leaves this cache for the next token, because it is rotated with other
+        frequencies than the keys of the prompt (Phi-3): it would read prompt and answer as one longer prompt."""
+        end = self.get_seq_length() + 1
+        if self._growth and self._growth.splits(self._tokens, end):
+            raise UserError(
+                f"{end} tokens after a prompt of {self._tokens}: beyond {self._growth.length} this model uses other "
+                f"RoPE frequencies (rope_type={self._growth.kind}), and generate would read the whole text again: end "
+                "earlier, or use a longer prompt"
+            )
 
     def begin(self, n: int) -> None:
         """Prepare the layers for a prompt of n tokens, which decides the budget."""
@@ -250,16 +261,3 @@ class CompressedCache(Cache):
             raise UserError("this cache has read no prompt yet")
         ratio = compressed.ratio(self.caches).fields(compressed.window_bytes)
         return ratio | {"r_bytes_16": compressed.r_bytes_16(self.caches)}
-
-
-def chunk_of_prefill() -> int | None:
-    """The prefill_chunk_size of the running `generate`; None without one.
-
-    `generate` passes it to no cache and no hook, so it is read from the stack frame of its prefill.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == "_prefill" and "generation_config" in frame.f_locals:
-            return getattr(frame.f_locals["generation_config"], "prefill_chunk_size", None)
-        frame = frame.f_back
-    return None
