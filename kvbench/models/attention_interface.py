@@ -16,6 +16,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from kvbench.errors import UserError
 from kvbench.models.latents import attend_expanded, take_handed_over
 from kvbench.models.token_masks import is_causal
+from kvbench.ops.no_gradients import refusing_gradients
 from kvbench.ops.softmax import Scaling, Softmax
 
 ATTENTION = "kvbench"
@@ -80,7 +81,8 @@ def registered_attention(
         )
     # a layer may read the keys of an earlier one (Gemma-3n, Gemma-4)
     attend = key.reread if getattr(module, "is_kv_shared_layer", False) else key.attend
-    return attend(query, how).transpose(1, 2).contiguous(), None
+    out = refusing_gradients(attend(query, how), query)
+    return out.transpose(1, 2).contiguous(), None
 
 
 def no_mask(*args: object, attention_mask: Tensor | None = None, **kwargs: object) -> None:

@@ -76,6 +76,19 @@ def test_keys_and_values_that_are_no_cache_are_refused(model):
         model(input_ids=prompt(5)[None], past_key_values=pairs)
 
 
+def test_gradients_are_refused_in_a_block(model):
+    """They were those of a model without attention."""
+    embedded = model.get_input_embeddings()(prompt(20)[None]).detach().requires_grad_()
+    with kvbench.compress(model, "full"):
+        logits = model(inputs_embeds=embedded).logits
+        with pytest.raises(UserError, match="attention over a compressed cache has no gradients"):
+            logits[0, -1].sum().backward()
+    expected = model(inputs_embeds=embedded).logits
+    torch.testing.assert_close(logits, expected)
+    expected[0, -1].sum().backward()
+    assert embedded.grad[0, 0].any()
+
+
 def test_a_block_in_a_block_is_refused_and_the_outer_one_goes_on(model):
     with kvbench.compress(model, "streaming_llm", budget=20) as outer:
         with pytest.raises(UserError, match=r"in a kvbench.compress block already"), kvbench.compress(model, "full"):
