@@ -196,6 +196,9 @@ def test_what_such_a_cache_cannot_do_is_one_line(model, ours):
         cache.crop(10)
     with pytest.raises(UserError, match="a new one"):
         cache.reset()
+    for several in (cache.reorder_cache, cache.batch_repeat_interleave, cache.batch_select_indices):
+        with pytest.raises(UserError, match=r"holds one sequence \(no beams, no batch\)"):
+            several(torch.tensor([0]))
 
 
 @pytest.mark.parametrize("name", ["snapkv", "quest", "spindle", "rkv"])

@@ -105,6 +105,12 @@ class CompressingLayer(AttendingLayer):
     def crop(self, max_length: int) -> None:
         raise UserError("a CompressedCache cannot remove tokens, which assisted decoding needs: decode without it")
 
+    def reorder_cache(self, *_: object) -> NoReturn:
+        """Raises UserError, as its other names in transformers do: beams and copies of a sequence are a batch."""
+        raise UserError("a CompressedCache holds one sequence (no beams, no batch): copy.deepcopy(cache) makes another")
+
+    batch_repeat_interleave = batch_select_indices = reorder_cache
+
     def reset(self) -> None:
         raise UserError("a CompressedCache holds one prompt: make a new one")
 
