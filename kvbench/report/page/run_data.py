@@ -27,6 +27,7 @@ from kvbench.utils.text import count
 # Kinds of records without answers.
 WITHOUT = {
     "probe": "is a run of probes: no outputs to show, see its figures",
+    "speed": "is a run of benchmark=speed: no answers to compare, see its table and kvbench report",
     "serve": "is a run of servers under load: no answers to show, see its table and kvbench served",
 }
 CHUNK = 256  # records whose layers the page parses together, once one of them is opened
@@ -205,7 +206,7 @@ def kind_of(folder: Path) -> str | None:
 
 def without_page(folder: Path) -> str:
     """Why the page cannot show a run; empty where it can."""
-    return "" if kind_of(folder) == "serve" else without_outputs(folder)
+    return "" if kind_of(folder) in ("serve", "speed") else without_outputs(folder)
 
 
 def without_outputs(folder: Path) -> str:
