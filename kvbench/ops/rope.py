@@ -59,8 +59,10 @@ class Rope:
     def all_from_model(cls, model: nn.Module) -> "list[Rope]":
         """Every rotation that a model can compute, the rotation of full attention first. A model may have an embedding
         for each type of layers, several embeddings, or an embedding that no layer reads (Granite-SWA)."""
-        base = text_decoder(model)
-        apply = getattr(sys.modules[type(base).__module__], "apply_rotary_pos_emb", None)
+        file = sys.modules[type(text_decoder(model)).__module__]
+        apply = getattr(file, "apply_rotary_pos_emb", None)
+        if apply is None and hasattr(file, "apply_rotary_pos_emb_interleave"):  # which leaves keys in halves
+            apply = rotated_halves
         if apply is None:
             return []
         apply = of_pairs(apply)
@@ -131,6 +133,12 @@ def of_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
     if "k" in inspect.signature(apply).parameters:
         return apply
     return lambda q, k, cos, sin: (apply(q, cos, sin), apply(k, cos, sin))
+
+
+def rotated_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Channels of the first half of x [sequences, heads, len, rotary_dim] turned with those of the second half."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos[:, None] + torch.cat([-second, first], dim=-1) * sin[:, None]
 
 
 def text_decoder(model: nn.Module) -> nn.Module:

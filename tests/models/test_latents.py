@@ -196,9 +196,11 @@ def test_a_model_with_latents_and_no_cache_is_refused():
         latent_model()(prompt(5)[None], use_cache=False)
 
 
-def test_the_last_channels_of_heads_are_rotated():
-    layer: LayerState = prefill(latent_model(), prompt(N), Needs()).layers[0]
-    rope = ropes_of(latent_model())[0]
+@pytest.mark.parametrize("family", ["deepseek_v3", "longcat_flash"])
+def test_the_last_channels_of_heads_are_rotated(family):
+    """LongCat's file has the rotation of interleaved pairs alone, which leaves keys in halves as the others do."""
+    layer: LayerState = prefill(latent_model(family), prompt(N), Needs()).layers[0]
+    rope = ropes_of(latent_model(family))[0]
     assert rope is not None and rope.last and layer.rope == rope
     back = rope.rotate(layer.keys, -torch.arange(N))
     torch.testing.assert_close(back[..., :PLAIN], layer.keys[..., :PLAIN])
