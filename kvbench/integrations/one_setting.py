@@ -19,6 +19,7 @@ def one_setting(settings: Sequence[Setting], who: str) -> Setting:
 def check_read(overrides: Sequence[str], keys: Collection[str], who: str) -> None:
     """Raise UserError for an override of another key than `keys` and the keys in them: it would have no effect."""
     for override in overrides:
-        key = override.partition("=")[0].lstrip("+~").partition("@")[0]
+        group, _, place = override.partition("=")[0].lstrip("+~").partition("@")
+        key = place or group  # storage@method.snapkv.storage=kivi is of the method
         if "=" in override and not any(key == name or key.startswith(f"{name}.") for name in keys):
             raise UserError(f"{override} has no effect for {who}, which reads {', '.join(keys)} and the keys in them")

@@ -19,7 +19,7 @@ from transformers import (
 import kvbench
 from kvbench.errors import UserError
 from kvbench.integrations.generate import CompressedCache, setting_of
-from kvbench.methods import Eviction
+from kvbench.methods import Dense, Eviction
 from tests.support.tiny import prompt, tiny_model
 
 LONG = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
@@ -185,6 +185,11 @@ def test_an_override_that_is_not_of_the_method_is_refused(override, message):
     """It had no effect, or chose another method or amount than the arguments say."""
     with pytest.raises(UserError, match=re.escape(message)):
         setting_of("snapkv", ratio=0.3, overrides=[override])
+
+
+def test_parts_of_a_method_are_exchanged_by_its_overrides():
+    override = "storage@method.snapkv.storage=kivi"
+    assert type(setting_of("snapkv", ratio=0.3, overrides=[override]).method.storage) is not Dense
 
 
 @pytest.mark.parametrize("overrides", [None, iter(["method.snapkv.scoring.window=8"])], ids=["None", "iterator"])
