@@ -22,10 +22,16 @@ def as_argument(module: nn.Module, cache: object) -> dict[str, Any]:
 
 def by_name(module: nn.Module, args: Sequence[object]) -> dict[str, Any]:
     """Positional arguments of the module's forward pass, by their names."""
-    _, *names = signature(type(module).forward).parameters  # the first is the module itself
+    _, *names = _names_of(type(module).forward)  # the first is the module itself
     return dict(zip(names, args, strict=False))
 
 
 @lru_cache
 def _name_of(forward: Callable[..., Any]) -> str:
-    return next((name for name in NAMES if name in signature(forward).parameters), NAMES[-1])
+    return next((name for name in NAMES if name in _names_of(forward)), NAMES[-1])
+
+
+@lru_cache
+def _names_of(forward: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a forward pass's arguments; asked for at every token that a block decodes."""
+    return tuple(signature(forward).parameters)

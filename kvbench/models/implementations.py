@@ -11,7 +11,7 @@ Implementations = dict[str, Any]  # by the key of a part, nested as the configur
 
 @contextmanager
 def restored_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Afterwards the model attends as before, each of its parts (text, images) in its own way."""
+    """When the block ends, the model and each of its parts (text, images) get back the attention that they had."""
     before = implementations(model.config)
     try:
         yield

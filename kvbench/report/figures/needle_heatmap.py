@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.aggregate import tasks_of
+from kvbench.metrics.aggregate import over_tasks
 from kvbench.records.served_bytes import name_of, served_bytes
 from kvbench.report.figures.style import SCALE, new_figure, panels, rows_of, save, scale
 from kvbench.utils.text import shortest
@@ -58,8 +58,7 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
     axes = panels(body, columns, len(settings))
     for axis, (setting, group), grid in zip(axes, settings, grids, strict=True):
         image = _draw(axis, grid)
-        mean = group["score"].groupby(tasks_of(group)).mean().mean()
-        axis.set_title(f"{titled(setting)}\nmean {mean:.2f}\n{_sizes(group)}", fontsize=9)
+        axis.set_title(f"{titled(setting)}\nmean {over_tasks(group, metric):.2f}\n{_sizes(group)}", fontsize=9)
     body.supxlabel("context length (tokens)", fontsize=10)
     body.supylabel("needle depth (%)", fontsize=10)
     scale(body, image, axes, f"score ({metric}, 0 to 1)")

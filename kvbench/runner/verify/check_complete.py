@@ -44,8 +44,9 @@ def complete(folder: Folder) -> Check:
             missing += [] if folder.samples else [f"run {run} took the first {config.limit} samples of each task"]
     covered = {record["sample"] for record in folder.records}
     shards = shards_by_request(folder.manifests.values())
+    entire = whole(shards)
     for request, begun in shards.items():  # a request that a whole one includes need not be whole itself
-        if len(begun) < request.shards and not any(covers(other, request) for other in whole(shards)):
+        if len(begun) < request.shards and not any(covers(other, request) for other in entire):
             missing.append(f"{request.shards - len(begun):,} of {request.shards:,} shards are not there")
     if folder.samples:
         wrong += [

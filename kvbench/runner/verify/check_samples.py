@@ -11,21 +11,20 @@ from kvbench.records.samples import row_of
 from kvbench.runner.shards import first_of_each_task
 from kvbench.runner.verify.folder import Folder, named
 from kvbench.runner.verify.materials import Materials
-from kvbench.runner.verify.verdict import Check, Verdict, judged
+from kvbench.runner.verify.verdict import Check, Findings, Verdict, missing
 
 
 def samples_fit(folder: Folder, materials: Materials) -> Check:
     """Hashes of data and rows, answers and properties, and which samples were run."""
-    wrong: list[str] = []
-    missing: list[str] = []
-    without_unit: list[str] = []
+    findings = Findings()
+    wrong, omitted = findings.wrong, findings.missing
     about = "samples against the benchmark" if materials.samples else "samples against their file"
     if not folder.samples:
-        missing.append("the samples are not listed")
+        omitted.append("the samples are not listed")
     if materials.samples is None:
-        (wrong if materials.other_data else missing).extend(materials.missing)
+        (wrong if materials.other_data else omitted).extend(materials.missing)
         wrong += _against_rows(folder)
-        return judged("samples", about, wrong, missing)
+        return findings.judged("samples", about)
     samples = {sample.id: sample for sample in materials.samples}
     for name, row in folder.samples.items():
         fit = _row_fits(folder.packed, samples[name], row) if name in samples else None
@@ -34,7 +33,7 @@ def samples_fit(folder: Folder, materials: Materials) -> Check:
         elif not fit.matches:
             wrong.append(f"sample {name!r} is another one in the benchmark")
         elif not fit.complete:
-            missing.append(f"the row of sample {name!r} has other fields or passages than this version writes")
+            omitted.append(f"the row of sample {name!r} has other fields or passages than this version writes")
     for record in folder.records:
         if (sample := samples.get(record["sample"])) is None:
             wrong.append(f"{named(record)}: the benchmark has no such sample")
@@ -42,14 +41,12 @@ def samples_fit(folder: Folder, materials: Materials) -> Check:
             wrong += [f"{named(record)}: {line}" for line in _fields(record, list(sample.answers), sample.meta)]
             wrong += [f"{named(record)}: {line}" for line in _drawn_with(record, sample)]
             if sample.unit and record.get("unit") is None:  # as in records from before the benchmark named units
-                without_unit.append(named(record))
+                no_unit = missing("no unit, so that intervals draw each sample alone")
+                findings.notes.setdefault(no_unit, []).append(named(record))
             if len(record["tokens"] or []) > sample.max_new_tokens:
                 wrong.append(f"{named(record)}: its answer is longer than {sample.max_new_tokens} tokens")
-    if without_unit:
-        more = f" and {len(without_unit) - 1:,} more" if len(without_unit) > 1 else ""
-        missing.append(f"{without_unit[0]}{more}: no unit, so that intervals draw each sample alone")
     wrong += _chosen(folder, materials.samples)
-    return judged("samples", about, wrong, missing, Verdict.PROVEN)
+    return findings.judged("samples", about, Verdict.PROVEN)
 
 
 class Fit(NamedTuple):
