@@ -107,6 +107,7 @@ MEASURES = {
     "nll": Measure(POSITIVE, smaller_is_better=True, unit="nats per token"),
 }
 DISTANCES = tuple(MEASURES)
+DIVERGENCES = ("kl", "kl_at_least")  # whose small values count: shown with two digits, not three decimals
 AGREEMENT = tuple(name for name, measure in MEASURES.items() if measure.of_full == 1)  # with FullKV, on any prompt
 SMALLER_IS_BETTER = frozenset(name for name, measure in MEASURES.items() if measure.smaller_is_better)
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 import pandas as pd
 
 from kvbench.errors import UserError
+from kvbench.metrics.aggregate import DIVERGENCES
 from kvbench.metrics.bootstrap import equal_pairs_needed
 from kvbench.metrics.paired_comparison import verdict
-from kvbench.report.tables.agreement import DIVERGENCES, EQUAL, Agreement, Agreements
+from kvbench.report.tables.agreement import EQUAL, Agreement, Agreements
 from kvbench.report.tables.differences import at_floor
 from kvbench.runner.gate import Condition, Judged
 from kvbench.runner.verdicts import UNDECIDED, WITHIN

@@ -12,6 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from kvbench.metrics.aggregate import DIVERGENCES, SMALLER_IS_BETTER
 from kvbench.papers.colours import looks
 from kvbench.report.page.run_data import kind_of, read_run
 from kvbench.report.page.serve_data import read_serve
@@ -41,7 +42,9 @@ def page(folders: Sequence[Path]) -> str:
         data.append(_block(f"run-{index}", run))
         data += [_block(f"layers-{index}-{number}", chunk) for number, chunk in enumerate(chunks)]
     names = [run["name"] for run in runs]
-    data = [looks_block(methods), _block("runs", names), _block("titles", titles(runs)), *data]
+    measures = {"divergences": DIVERGENCES, "smallerIsBetter": sorted(SMALLER_IS_BETTER)}
+    known = {"measures": measures, "runs": names, "titles": titles(runs)}
+    data = [looks_block(methods), *(_block(name, value) for name, value in known.items()), *data]
     script = "\n".join(['"use strict";', *((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)])
     style = (ASSETS / "page.css").read_text(encoding="utf-8")
     return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(

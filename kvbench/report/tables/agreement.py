@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from kvbench.metrics.aggregate import MEASURES, tasks_of, units
+from kvbench.metrics.aggregate import DIVERGENCES, MEASURES, tasks_of, units
 from kvbench.metrics.bootstrap import OF_SCORES, Interval, clustered
 from kvbench.records.consistency import ABOUT
 from kvbench.records.identity import FULL
@@ -13,7 +13,6 @@ from kvbench.records.same_answer import answer_hash, same_answer
 from kvbench.report.tables.text_table import MISSING, number
 
 EQUAL = "equal answers"
-DIVERGENCES = ("kl", "kl_at_least")
 BOUNDS = {EQUAL: OF_SCORES, **{name: MEASURES[name].bounds for name in ("top1", *DIVERGENCES)}}
 READ = ("kind", "sample", "setting", "method", "key", "scores", "prediction", "tokens", "baseline")
 DRAWN = ("sample", "task", "context_id", "unit")  # the task, context and unit of a sample

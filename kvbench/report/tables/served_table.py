@@ -6,9 +6,9 @@ from typing import Any
 import pandas as pd
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.aggregate import over_tasks, with_distances
+from kvbench.metrics.aggregate import DIVERGENCES, over_tasks, with_distances
 from kvbench.metrics.repeats import ratio
-from kvbench.report.tables.agreement import DIVERGENCES, EQUAL, agreements
+from kvbench.report.tables.agreement import EQUAL, agreements
 from kvbench.report.tables.alike_loads import same_load
 from kvbench.report.tables.differences import against, at_floor, floor_words, full_of, pairs
 from kvbench.report.tables.serve_table import capacity_notes, cell, columns_shown, serving

@@ -72,7 +72,7 @@ def test_a_page_is_one_text_with_nothing_to_load(real):
     html = page([real])
     assert not re.search(r'\b(?:src|href)="', html) and "@import" not in html and "url(" not in html
     assert "default-src 'none'" in html
-    assert set(blocks(html)) == {"looks", "runs", "titles", "speeds", "serves", "run-0", "layers-0-0"}
+    assert set(blocks(html)) == {"looks", "measures", "runs", "titles", "speeds", "serves", "run-0", "layers-0-0"}
     assert page([real]) == html
 
 

@@ -15,7 +15,7 @@ function plot(settings, x, metric, width, announce, dotted, axes = ACROSS) {
   const [, title, label = title] = axes.find(([key]) => key === x);
   const rule = (x1, x2, y1, y2, kind) => svg("line", { class: kind, x1, x2, y1, y2 });
   const runs = [...Map.groupBy(points, ({ setting }) => setting.runTitle).values()];
-  const front = new Set(runs.flatMap((group) => [...pareto(group, LOWER_IS_BETTER.has(metric), FASTER.test(x))]));
+  const front = new Set(runs.flatMap((group) => [...pareto(group, data("measures").smallerIsBetter.includes(metric), FASTER.test(x))]));
   const full = points.filter((point) => point.setting.method === "full");
   // a run beside is drawn below, in larger marks: where both have one place, both are seen
   const methods = runs.toReversed().flatMap((group) => [...Map.groupBy(group, ({ setting }) => setting.method).values()]);

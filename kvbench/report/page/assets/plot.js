@@ -24,7 +24,6 @@ const ACROSS = [
 ];
 const isRatio = (key) => ACROSS.some(([ratio]) => ratio === key); // all others are speeds or latencies
 const FASTER = /^tokens\/s/; // axes whose larger values are better
-const LOWER_IS_BETTER = new Set(["kl", "kl_at_least", "nll", "bits_per_byte"]);
 const EDGE = { left: 52, right: 16, top: 12, bottom: 44 };
 
 function plotSection(run, settings, other, others, metric) {

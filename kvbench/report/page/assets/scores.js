@@ -51,11 +51,9 @@ function settingsTable(run, settings) {
   return section("settings", "Settings", more, table(columns, settings, { label: "settings", filter: true }).node, notes);
 }
 
-const DIVERGENCES = new Set(["kl", "kl_at_least"]);
-
 /** A score, or two digits of a divergence, however small it is. */
 function scoreText(metric, value, digits = 3) {
-  return value != null && DIVERGENCES.has(metric) ? String(+value.toPrecision(2)) : fixed(value, digits);
+  return value != null && data("measures").divergences.includes(metric) ? String(+value.toPrecision(2)) : fixed(value, digits);
 }
 
 /** The interval of a metric's [mean, low, high]; a dash where there is none. */
