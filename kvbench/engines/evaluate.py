@@ -1,10 +1,10 @@
 """Samples × engines → records: ask, check the prompt's tokens, end the answer by kvbench's rules, score, store."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvbench.benchmarks import Sample
 from kvbench.engines import texts
@@ -14,13 +14,12 @@ from kvbench.engines.distance import compare, likeliest
 from kvbench.engines.pool import in_parallel
 from kvbench.engines.questions import asked_again, check_answer, ended, question
 from kvbench.engines.record import Answered, EngineRun, Equality, failure, record
+from kvbench.engines.references import Reference, References
 from kvbench.engines.server_answers import AS_ID
 from kvbench.engines.settings import EngineSetting
 from kvbench.errors import Incomplete
 from kvbench.evaluation.record import Failure
-from kvbench.records.identity import setting_key
-from kvbench.records.store import Store, read_records
-from kvbench.utils.hashing import digest
+from kvbench.records.store import Store
 from kvbench.utils.sequences import common_prefix
 
 
@@ -29,18 +28,19 @@ def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterato
 
     Raises Incomplete if an engine is gone; its earlier answers are stored.
     """
+    references = References(run, samples, store)
     for setting in run.settings:
         keys = {run.key(sample, setting): sample for sample in samples}
         missing = [sample for key, sample in keys.items() if key not in store.done]
         if not missing:
             continue
-        reference = reference_of(run, setting, keys, store)
+        reference = references.of(setting, missing)
         twice = {sample.id for sample in samples[: setting.engine.repeat]}
         run.stage.text = f"{setting.label} · starting"
         try:
             with setting.engine.session() as session:
                 recorder = Recorder(run, setting, session, twice, reference)
-                keep, likeness = partial(append, store), Likeness(setting.label, reference.records)
+                keep, likeness = partial(append, store, references), Likeness(setting.label, reference.records)
                 canary = Canary(run, setting, session, keys, reference.earlier) if setting.engine.repeat else None
                 if canary:
                     canary.ask("before the run goes on")
@@ -58,33 +58,10 @@ def evaluate(run: EngineRun, samples: Sequence[Sample], store: Store) -> Iterato
             raise Incomplete(f"{setting.label!r}: {error}; {then}") from error
 
 
-def append(store: Store, result: dict[str, Any] | Failure) -> None:
+def append(store: Store, references: References, result: dict[str, Any] | Failure) -> None:
     if not isinstance(result, Failure):
         store.append(result)
-
-
-class Reference(NamedTuple):
-    """The records that a setting's answers are compared with."""
-
-    records: Mapping[str, dict[str, Any]]  # by sample, for the samples that the setting lacks
-    itself: bool  # whether other settings are compared with this setting
-    earlier: dict[str, Any] | None  # a record of this setting from an earlier run
-
-
-def reference_of(run: EngineRun, setting: EngineSetting, keys: Mapping[str, Sample], store: Store) -> Reference:
-    """The records of the folder's first engine setting; if distances are measured, of the first with likeliest tokens.
-    An earlier run may have made them, with a server that is not up any more. Without such records the first setting of
-    this run is the reference. `keys` has the keys of the setting's records."""
-    records = [record for record in read_records(store.path).records if record["kind"] == "engine"]
-    earlier = next((record for record in records if record["key"] in keys), None)
-    first = next((setting_key(record) for record in records if record["top"] or not run.distance), run.settings[0].key)
-    if setting.key == first:
-        return Reference({}, True, earlier)
-    lacking = [sample.id for key, sample in keys.items() if key not in store.done]
-    sample_of_key = {digest(run.identity, sample, first): sample for sample in lacking}
-    return Reference(
-        {sample_of_key[record["key"]]: record for record in records if record["key"] in sample_of_key}, False, earlier
-    )
+        references.add(result)
 
 
 class Recorder:
