@@ -1,10 +1,9 @@
 """How long a run takes: finished samples give the seconds of the work that prompts and settings are predicted to be."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedModel
@@ -20,6 +19,7 @@ from kvbench.models.flops import forward_flops
 from kvbench.models.layer_kinds import kinds_of
 from kvbench.models.token_numbers import heads_of
 from kvbench.records.identity import prefill_of
+from kvbench.runner.finished_work import NOTHING, Cost, Finished
 
 UNIT = 256  # predicted work is in prefills of so many tokens
 # The time of a decoded token in the same unit, on a CPU. It counts only if records have no time of their prefill:
@@ -39,29 +39,6 @@ class Factors(NamedTuple):
 
     prefill: float
     rest: float
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The work of one sample under all settings that lack its record: predicted in UNITs, or measured in seconds."""
-
-    prefill: float
-    rest: float  # compressing, decoding, scoring
-    records: int
-
-    @property
-    def total(self) -> float:
-        return self.prefill + self.rest
-
-
-class Finished(NamedTuple):
-    """The work of a finished sample."""
-
-    predicted: Cost
-    measured: Cost
-
-
-_NOTHING = (Cost(0.0, 0.0, 0), Cost(0.0, 0.0, 0))
 
 
 def prompt_tokens(run: AnyRun, samples: Sequence[Sample]) -> dict[str, int]:
@@ -144,11 +121,15 @@ class Estimate:
     ):
         """long: whether the run is announced. rounds: prefills of which a record has the (median) time of one."""
         self.left_of = {sample: cost.records for sample, cost in costs.items()}
+        self.order = deque(sample for sample, records in self.left_of.items() if records > 0)
+        self.ahead = len(self.order)  # unfinished samples
+        self.work_ahead = sum((costs[sample] for sample in self.order), NOTHING)  # predicted
+        self.current = costs[self.order[0]] if self.order else NOTHING  # predicted, of the first unfinished sample
         self.costs, self.tokens, self.clock, self.part = costs, tokens, clock, part
         self.warned = False  # whether a dominant setting was named
         self.long, self.rounds = long, rounds
         self.since = clock()  # when the last sample was finished, or the run began
-        self.finished: list[Finished] = []
+        self.finished, self.later = Finished(), Finished()  # all samples, and those after the first
         self.passes: set[float] = set()  # passes of finished samples, see `prefill_of`
         self.unfinished: dict[str, set[float]] = {}  # passes of samples with some records
 
@@ -166,61 +147,61 @@ class Estimate:
         self.passes |= passes
         elapsed, self.since = now - self.since, now
         prefill = min(self.rounds * sum(passes), elapsed)
-        cost = self.costs[sample]
-        self.finished.append(Finished(cost, Cost(prefill, elapsed - prefill, cost.records)))
+        predicted = self.costs[sample]
+        measured = Cost(prefill, elapsed - prefill, predicted.records)
+        if self.finished.samples:
+            self.later.add(predicted, measured)
+        self.finished.add(predicted, measured)
+        if self.left_of[sample] == 0:
+            self._leave_behind(predicted)
         return True
+
+    def _leave_behind(self, predicted: Cost) -> None:
+        """One sample is ahead no more. Only here, since the thread of the progress line reads what is ahead."""
+        self.ahead -= 1
+        self.work_ahead -= predicted
+        while self.order and self.left_of[self.order[0]] <= 0:
+            self.order.popleft()
+        self.current = self.costs[self.order[0]] if self.order else NOTHING
 
     @property
     def measuring(self) -> bool:
         """Whether no sample is finished yet, so that the seconds of the predicted work are unknown."""
-        return not self.finished
+        return not self.finished.samples
 
     @property
-    def counted(self) -> list["Finished"]:
+    def counted(self) -> Finished:
         """The finished samples without the first, whose time includes what a process does once: compiling kernels,
         reading files. The first sample counts while no other has finished, or while no other has a prefill.
         """
-        first, later = self.finished[:1], self.finished[1:]
-        alone = any(sample.predicted.prefill for sample in first) and not any(
-            sample.predicted.prefill for sample in later
-        )
-        return self.finished if alone or not later else later
-
-    @property
-    def ahead(self) -> list[Cost]:
-        """The predicted costs of unfinished samples."""
-        return [cost for sample, cost in self.costs.items() if self.left_of[sample] > 0]
+        alone = self.finished.predicted.prefill and not self.later.predicted.prefill
+        return self.finished if alone or not self.later.samples else self.later
 
     def left(self) -> float:
         """Seconds until the last record, minus the current sample's seconds so far; in UNITs while `measuring`."""
-        factors = self._factors()
-        ahead = [factors.prefill * cost.prefill + factors.rest * cost.rest for cost in self.ahead]
-        if not ahead:
+        if not self.ahead:
             return 0.0
+        factors, current = self._factors(), self.current
+        seconds, others = (
+            factors.prefill * cost.prefill + factors.rest * cost.rest for cost in (current, self.work_ahead - current)
+        )
         spent = self.clock() - self.since
-        return max(ahead[0] - spent, 0.0) + sum(ahead[1:])
+        return max(seconds - spent, 0.0) + max(others, 0.0)
 
     def span(self) -> Seconds:
         """The range of `left` in seconds, from how much the ratio of measured to predicted time varies over samples."""
-        ratios = [sample.measured.total / sample.predicted.total for sample in self.counted if sample.predicted.total]
-        left, count, ahead = self.left(), len(ratios), len(self.ahead)
-        if count < 2 or not ahead:
-            low, high = AFTER_ONE if ahead else (1.0, 1.0)
+        left, counted = self.left(), self.counted
+        if counted.ratios < 2 or not self.ahead:
+            low, high = AFTER_ONE if self.ahead else (1.0, 1.0)
             return Seconds(low * left, high * left)
-        spread = 2 * stdev(ratios) / mean(ratios) * (1 / count + 1 / ahead) ** 0.5
+        spread = 2 * counted.variation * (1 / counted.ratios + 1 / self.ahead) ** 0.5
         if spread < SURE:
             return Seconds(left, left)
         return Seconds(max(1 - spread, 0.0) * left, (1 + spread) * left)
 
     def _factors(self) -> Factors:
-        predicted, measured = (_sum(costs) for costs in zip(*self.counted, strict=True)) if self.finished else _NOTHING
+        predicted, measured = self.counted.predicted, self.counted.measured
         if predicted.prefill and measured.prefill and predicted.rest:
             return Factors(measured.prefill / predicted.prefill, measured.rest / predicted.rest)
         factor = measured.total / predicted.total if predicted.total else 1.0
         return Factors(factor, factor)
-
-
-def _sum(costs: Sequence[Cost]) -> Cost:
-    return Cost(
-        sum(cost.prefill for cost in costs), sum(cost.rest for cost in costs), sum(cost.records for cost in costs)
-    )

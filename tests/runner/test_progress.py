@@ -1,6 +1,7 @@
 """How much time is left, what is running, and which setting takes most of it."""
 
 import io
+from statistics import mean, stdev
 from threading import Event
 from types import SimpleNamespace
 
@@ -11,7 +12,8 @@ from kvbench.evaluation.settings import Setting
 from kvbench.methods import FullKV
 from kvbench.runner import estimate as module
 from kvbench.runner import progress
-from kvbench.runner.estimate import Cost, Estimate, costs, prompt_flops
+from kvbench.runner.estimate import Estimate, costs, prompt_flops
+from kvbench.runner.finished_work import Cost, Finished
 from kvbench.runner.time_spent import TimeSpent, dominant
 from kvbench.utils.console import SafeConsole
 from kvbench.utils.text import duration
@@ -109,6 +111,42 @@ def test_what_a_process_does_once_does_not_count_from_the_second_sample_on(clock
     finish(shared, clock, "a", 5, prefill=4.0)
     finish(shared, clock, "b", 3, prefill=4.0)
     assert shared.left() == pytest.approx(2 * 2 + 1 * 2)  # the first has the only prefill, and counts
+
+
+class Watched(Cost):
+    """A cost that counts how often its parts are read."""
+
+    reads = 0
+
+    def __getattribute__(self, name):
+        Watched.reads += name in ("prefill", "rest")
+        return super().__getattribute__(name)
+
+
+def reads_of(clock, samples):
+    """How often predicted costs are read by a run of so many samples that shows its time after each."""
+    predicted = {str(number): Watched(1 + number % 3, 2, 1) for number in range(samples)}
+    one = Estimate(predicted, {}, True, clock)
+    Watched.reads = 0
+    for name in predicted:
+        finish(one, clock, name, 6, prefill=1 / (1 + clock.now), records=1)
+        progress.left(one)
+    return Watched.reads
+
+
+def test_the_work_of_an_estimate_does_not_grow_with_the_samples_behind_and_ahead(clock):
+    """Each of 4,000 samples was counted again whenever one was finished or the bar was drawn."""
+    assert reads_of(clock, 200) == pytest.approx(2 * reads_of(clock, 100), rel=0.05)
+
+
+def test_finished_samples_have_the_spread_of_their_ratios():
+    taken = [(2, 3.0), (1, 5.0), (0, 4.0), (4, 2.0), (3, 7.5)]
+    finished = Finished()
+    for predicted, measured in taken:
+        finished.add(Cost(predicted, 0, 1), Cost(0, measured, 1))
+    ratios = [measured / predicted for predicted, measured in taken if predicted]
+    assert (finished.samples, finished.ratios) == (5, 4)
+    assert finished.variation == pytest.approx(stdev(ratios) / mean(ratios))
 
 
 def test_the_parts_of_a_run_are_shares_of_its_time():
