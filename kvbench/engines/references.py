@@ -24,44 +24,37 @@ class References:
     """The reference of every setting of a run. The folder's records are read once, and those that the run makes are
     added.
 
-    The reference is the folder's first engine setting; if distances are measured, the first with likeliest tokens. An
-    earlier run may have made its records, in any number of shards, with a server that is not up any more. Without such
-    records it is the first setting of this run.
+    The reference is the folder's first engine setting. An earlier run may have made its records, in any number of
+    shards, with a server that is not up any more; if it measured no distances, there are none from it. Without such
+    records it is the first setting of this run that has any.
     """
 
     def __init__(self, run: EngineRun, samples: Sequence[Sample], store: Store):
         """samples: those of this process, one of which is asked again before an earlier run goes on."""
-        self.run, self.store = run, store
-        self.first_of_run = run.settings[0].key
-        self.answers: dict[str, dict[str, dict[str, Any]]] = {}  # of settings that can be the reference, by sample
+        self.answers: dict[str, dict[str, Any]] = {}  # the reference's, by sample
         self.earlier: dict[str, dict[str, Any]] = {}  # by setting, its first record of one of `samples`
         asked = {sample.id for sample in samples}
         records = recorded_by_engines(store.path.parent)
-        self.first = next((setting_key(record) for record in records if self.can_be_first(record)), None)
-        self.compares = any(setting.key != (self.first or self.first_of_run) for setting in run.settings)
+        self.first = next(map(setting_key, records), None)  # the reference's key
+        self.compares = any(setting.key != (self.first or run.settings[0].key) for setting in run.settings)
         for record in records:
             self.add(record)
             if record["sample"] in asked:
                 self.earlier.setdefault(setting_key(record), record)
 
-    def can_be_first(self, record: Mapping[str, Any]) -> bool:
-        return bool(record["top"]) or not self.run.distance
-
     def add(self, record: dict[str, Any]) -> None:
         """Add a record of the folder; without a setting to compare, memory holds none."""
         key = setting_key(record)
-        if self.first is None and self.can_be_first(record):
-            self.first = key
-        if self.compares and key in (self.first, self.first_of_run):
-            self.answers.setdefault(key, {})[record["sample"]] = record
+        self.first = self.first or key
+        if self.compares and key == self.first:
+            self.answers[record["sample"]] = record
 
     def of(self, setting: EngineSetting, samples: Sequence[Sample]) -> Reference:
         """The reference of a setting for `samples`, of which it has no records."""
-        first, earlier = self.first or self.first_of_run, self.earlier.get(setting.key)
-        if setting.key == first:
+        earlier = self.earlier.get(setting.key)
+        if setting.key == (self.first or setting.key):
             return Reference({}, True, earlier)
-        answers = self.answers.get(first, {})
-        return Reference({s.id: answers[s.id] for s in samples if s.id in answers}, False, earlier)
+        return Reference({s.id: self.answers[s.id] for s in samples if s.id in self.answers}, False, earlier)
 
 
 def recorded_by_engines(folder: Path) -> list[dict[str, Any]]:

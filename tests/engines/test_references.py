@@ -5,6 +5,7 @@ from unittest.mock import patch
 import pytest
 
 from kvbench.engines import references
+from kvbench.errors import Incomplete
 from kvbench.records import load
 from tests.engines.test_evaluate import command
 from tests.support.fake_engine import FakeEngine
@@ -45,6 +46,28 @@ def test_the_first_run_decides_not_the_name_of_its_file(tiny_folder, tmp_path):
             folder = run(*command(tiny_folder, tmp_path, url, f"engine.label={label}", "engine.flags=f16", *part))
     baselines = load(folder).dropna(subset="baseline").groupby("setting")["baseline"].first()
     assert baselines.str.partition(" ")[0].to_dict() == {"two": "one", "three": "one"}
+
+
+@pytest.mark.heavy
+def test_a_setting_is_not_its_own_baseline_where_the_first_one_measured_no_distances(tiny_folder, tmp_path):
+    """It stood in the table with a divergence of 0, and its answers were not compared at all."""
+    for engine, label, more in ((FakeEngine(), "one", []), (other(), "two", ["distance=true"])):
+        with engine.running() as url:
+            folder = run(*command(tiny_folder, tmp_path, url, f"engine.label={label}", "engine.flags=f16", *more))
+    rows = {name: group for name, group in load(folder).groupby("setting")}
+    assert rows["two"]["distance"].isna().all() and rows["two"]["baseline"].str.startswith("one ").all()
+
+
+@pytest.mark.heavy
+def test_the_baseline_is_the_first_setting_that_answers(tiny_folder, tmp_path):
+    refuses, engines = FakeEngine(lambda number, payload: "refused" if number > 1 else "well"), (FakeEngine(), other())
+    with refuses.running() as a, engines[0].running() as b, engines[1].running() as c:
+        urls = [f"[{a},{b},{c}]", "engine.label=[one,two,three]", "engine.flags=f16", "distance=true"]
+        with pytest.raises(Incomplete):
+            run(*command(tiny_folder, tmp_path, *urls))
+    rows = {name: group for name, group in load(next(tmp_path.glob("niah-*"))).groupby("setting")}
+    assert {*rows} == {"two", "three"} and rows["three"]["baseline"].str.startswith("two ").all()
+    assert rows["three"]["distance"].map(lambda distance: distance["kl_at_least"] > 0).all()
 
 
 @pytest.mark.heavy
