@@ -112,6 +112,8 @@ def attend_expanded(
             f"{type(module).__name__} of transformers {transformers.__version__} stores keys and values of every head, "
             "where the model is made to store latents for all of them: use a newer release"
         )
+    if keys.shape[2] > 1:
+        renew_projections(module, latents)
     if not layer.absorbs:
         layer.keep_latents(latents)
         layer.take(keys, values)
@@ -122,15 +124,36 @@ def attend_expanded(
 
 
 def projections_of(module: Any, like: Latents) -> Projections:
-    """The projections of an attention module, from the expansion of a unit matrix; `like` has the sizes of latents."""
+    """The projections of an attention module, computed once until they are renewed; `like` has the sizes of latents."""
     if module not in _PROJECTIONS:
-        rank, rotated = like.latent.shape[-1], like.rotated.shape[-1]
-        with torch.inference_mode(False), torch.no_grad():
-            units = torch.eye(rank, dtype=like.latent.dtype, device=like.latent.device)
-            keys, values = module.expand_kv(units[None, None], units.new_zeros(1, 1, rank, rotated))
-            of_latent = keys[0, ..., : keys.shape[-1] - rotated].mT
-            _PROJECTIONS[module] = Projections(of_latent.contiguous(), values[0].contiguous())
+        _PROJECTIONS[module] = _expanded_units(module, like)
     return _PROJECTIONS[module]
+
+
+def renew_projections(module: Any, like: Latents) -> None:
+    """Compute known projections of an attention module again, before tokens that it reads at once.
+
+    Its weights, its adapters or its dtype may have changed since the last prompt or turn. New numbers replace the old
+    ones in their tensors, since a recorded step (a CUDA graph) reads them at the same addresses.
+    """
+    if (known := _PROJECTIONS.get(module)) is None:
+        return
+    renewed = _expanded_units(module, like)
+    if (renewed.values.dtype, renewed.values.device) != (known.values.dtype, known.values.device):
+        _PROJECTIONS[module] = renewed
+        return
+    for before, now in zip(known, renewed, strict=True):
+        before.copy_(now)
+
+
+def _expanded_units(module: Any, like: Latents) -> Projections:
+    """The projections of an attention module, from the expansion of a unit matrix."""
+    rank, rotated = like.latent.shape[-1], like.rotated.shape[-1]
+    with torch.inference_mode(False), torch.no_grad():
+        units = torch.eye(rank, dtype=like.latent.dtype, device=like.latent.device)
+        keys, values = module.expand_kv(units[None, None], units.new_zeros(1, 1, rank, rotated))
+        of_latent = keys[0, ..., : keys.shape[-1] - rotated].mT
+        return Projections(of_latent.contiguous(), values[0].contiguous())
 
 
 class OneHead(NamedTuple):

@@ -1,6 +1,7 @@
 """Models with latent attention: what is stored, and attention over it."""
 
 import gc
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -53,6 +54,27 @@ def test_compress_gives_the_tokens_of_generate(family):
         out = model.generate(prompt(N)[None], max_new_tokens=STEPS, do_sample=False)
     assert out[0, N:].tolist() == own_tokens(family)
     assert compression.caches[-1].ratio["r_bytes"] == 1
+
+
+@pytest.mark.parametrize("turn", [False, True], ids=["prompt", "turn"])
+def test_weights_that_change_between_prompts_or_turns_are_those_that_are_read(turn):
+    """Projections were kept from the first answer on, when another adapter of LoRA had become active."""
+    model, own = (made("deepseek_v3", implementation) for implementation in ("sdpa", "eager"))
+    ids, first = prompt(N + 9)[None], N if turn else N + 9
+    after = {}
+    for name, read in {"kvbench": model, "own": own}.items():
+        with compress(read, "full") if read is model else nullcontext():
+            seen = read(input_ids=ids[:, :first], use_cache=True).past_key_values
+            read(input_ids=ids[:, :1], **as_argument(read, seen))  # a single token, which absorbs
+            with torch.no_grad():
+                for layer in read.model.layers:
+                    layer.self_attn.kv_b_proj.weight.mul_(-1.5)
+            if turn:
+                read(input_ids=ids[:, first:], **as_argument(read, seen))
+            else:
+                seen = read(input_ids=ids, use_cache=True).past_key_values
+            after[name] = read(input_ids=ids[:, :1], **as_argument(read, seen)).logits
+    torch.testing.assert_close(after["kvbench"], after["own"], atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
