@@ -1,6 +1,7 @@
 """The norms of projected values, which each value adds to the residual stream (CriticalKV, KVzip+)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,17 +19,26 @@ def output_projections(model: PreTrainedModel, places: Sequence[int]) -> list[Te
     Raises UserError for a model whose decoder layers have no `self_attn.o_proj` with a floating-point weight.
     """
     layers = decoder_layers(model)
-    weights = [
-        getattr(getattr(getattr(layers[at], "self_attn", None), "o_proj", None), "weight", None)
-        for at in places
-        if at < len(layers)
-    ]
-    if not weights or not all(isinstance(x, Tensor) and x.is_floating_point() and not x.is_meta for x in weights):
+    modules = [getattr(getattr(layers[at], "self_attn", None), "o_proj", None) for at in places if at < len(layers)]
+    stored = [getattr(module, "weight", None) for module in modules]
+    if not stored or not all(isinstance(x, Tensor) and x.is_floating_point() and not x.is_meta for x in stored):
         raise UserError(
             f"{type(model).__name__} has no layers with the weight of an output projection, which norms of projected "
             "values need"
         )
-    return weights
+    return [effective_weight(module) for module in modules if module is not None]
+
+
+def effective_weight(module: Any) -> Tensor:
+    """The weight [out, in] of a linear module: the stored one, or what it makes of unit vectors if it has more than
+    this to project with, as adapters do (LoRA)."""
+    weight: Tensor = module.weight
+    if {name for name, _ in module.named_parameters()} <= {"weight", "bias"}:
+        return weight
+    with torch.no_grad():
+        units = torch.eye(weight.shape[1], dtype=weight.dtype, device=weight.device)
+        added = module(units.new_zeros(1, weight.shape[1]))  # the bias
+        return (module(units) - added).T.contiguous()
 
 
 def value_output_norm(values: Tensor, weight: Tensor, order: int = 1) -> Tensor:

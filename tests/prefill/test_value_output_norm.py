@@ -43,6 +43,39 @@ def test_layers_below_a_head_of_their_own_have_projections_too():
     assert [id(weight) for weight in weights] == [id(model.model.layers[at].self_attn.o_proj.weight) for at in (1, 3)]
 
 
+class Adapted(nn.Module):
+    """A linear module with an adapter beside it that is not merged, as peft's, whose `weight` is the linear module's."""
+
+    def __init__(self, base: nn.Linear):
+        super().__init__()
+        self.base_layer = base
+        self.down, self.up = nn.Linear(base.in_features, 4, bias=False), nn.Linear(4, base.out_features, bias=False)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        return self.base_layer.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base_layer(x) + 3 * self.up(self.down(x))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_an_adapter_that_is_not_merged_counts_as_if_it_were(bias):
+    """The weight alone was read, so that the methods kept other tokens than after merging."""
+    model, ids = tiny_model(), prompt(40)
+    base = model.model.layers[0].self_attn.o_proj
+    base.bias = nn.Parameter(torch.ones(base.out_features)) if bias else None
+    adapted = model.model.layers[0].self_attn.o_proj = Adapted(base)
+    beside = prefill(model, ids, Needs(value_output_norm=True)).layers[0].value_output_norm
+    merged = model.model.layers[0].self_attn.o_proj = nn.Linear(base.in_features, base.out_features, bias=bias)
+    with torch.no_grad():
+        merged.weight.copy_(base.weight + 3 * adapted.up.weight @ adapted.down.weight)
+        if bias:
+            merged.bias.copy_(base.bias)
+    expected = prefill(model, ids, Needs(value_output_norm=True)).layers[0].value_output_norm
+    torch.testing.assert_close(beside, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_nobody_else_pays_for_it():
     assert prefill(tiny_model(), prompt(20), Needs(window=8)).layers[0].value_output_norm is None
     assert (Needs(8) | Needs(value_output_norm=True)) == Needs(8, value_output_norm=True)
