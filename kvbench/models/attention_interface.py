@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.errors import UserError
 from kvbench.models.latents import attend_expanded, take_handed_over
@@ -104,6 +105,12 @@ def register(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
     REGISTERED[name] = attention
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, no_mask)
+
+
+def restore_registered() -> None:
+    """Register kvbench's attention functions again, which take cache layers: importing kvpress wraps every function of
+    transformers in one that reads tensors."""
+    ALL_ATTENTION_FUNCTIONS.update(REGISTERED)
 
 
 register(ATTENTION, registered_attention)

@@ -13,7 +13,7 @@ from kvbench.integrations.generate.cache import CompressedCache
 from kvbench.integrations.generate.running import is_decoding
 from kvbench.integrations.generate.setting import setting_of
 from kvbench.methods import Method
-from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.attention_interface import ATTENTION, restore_registered
 from kvbench.models.cache_argument import NAMES, by_name, name_of
 from kvbench.models.implementations import restored_attention
 from kvbench.models.probe import ropes_of
@@ -99,6 +99,7 @@ def compress(
     OPEN.add(model)
     try:
         with restored_attention(model):
+            restore_registered()
             model.set_attn_implementation(ATTENTION)
             ropes_of(model)  # reads a token, which the hook would take for a prompt
             hook = model.register_forward_pre_hook(insert_cache, with_kwargs=True)

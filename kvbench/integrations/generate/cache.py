@@ -21,7 +21,7 @@ from kvbench.methods import Method
 from kvbench.methods.base.method import as_given
 from kvbench.methods.base.returned import checked_caches
 from kvbench.models.attending_layer import AttendingLayer, attend_one_by_one
-from kvbench.models.attention_interface import ATTENTION
+from kvbench.models.attention_interface import ATTENTION, restore_registered
 from kvbench.models.latents import Latents
 from kvbench.models.layer_kinds import LayerKind, check_continues, kinds_of
 from kvbench.models.probe import ropes_of
@@ -95,6 +95,20 @@ class CompressingLayer(AttendingLayer):
         return out
 
     @property
+    def keys(self) -> NoReturn:
+        """Raises UserError, as `values` does: they are compressed, and `inner` alone knows how to read them."""
+        raise UserError(
+            "something else than kvbench reads the keys and values of a CompressedCache (a press of kvpress? a hook?): "
+            "they are compressed, and their layers in `cache.caches` attend to them"
+        )
+
+    @keys.setter
+    def keys(self, _: None) -> None:
+        """transformers sets None before there are tokens."""
+
+    values = keys
+
+    @property
     def shape(self) -> NoReturn:
         """Raises UserError: any attention function but kvbench's first reads the shape of its keys."""
         raise UserError(
@@ -147,6 +161,7 @@ class CompressedCache(Cache):
                 f"the model's attention is {model.config._attn_implementation!r}: `with kvbench.compress(…)` sets "
                 f"kvbench's for a block, model.set_attn_implementation({ATTENTION!r}) permanently"
             )
+        restore_registered()
         self.setting = method if isinstance(method, Setting) else setting_of(method, ratio, budget, overrides)
         self._compressed: Compressed | None = None
         self._placed: list[StoredLayer] | None = None  # the caches of all layers; None before the prompt was read

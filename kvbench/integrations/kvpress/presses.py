@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 from packaging.requirements import Requirement
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.errors import UserError, unknown
-from kvbench.models.attention_interface import REGISTERED
+from kvbench.models.attention_interface import restore_registered
 from kvbench.utils.text import first_line
 
 INSTALL = "pip install -c constraints-kvpress.txt 'kvbench[kvpress]', in an environment of its own"
@@ -28,8 +27,7 @@ _REROTATING = ("KeyRerotationPress", "FinchPress", "RestoreKVPress")
 def kvpress() -> ModuleType:
     """The installed kvpress. Raises UserError if there is none, or if transformers is too new for it.
 
-    Importing it wraps every attention function of transformers in one that reads tensors; kvbench's functions, which
-    take cache layers, are put back.
+    Importing it wraps kvbench's attention functions, too, which are put back.
     """
     if importlib.util.find_spec("kvpress") is None:
         raise UserError(f"method=kvpress needs the package kvpress, which is not installed: {INSTALL}")
@@ -42,7 +40,7 @@ def kvpress() -> ModuleType:
             )
     import kvpress
 
-    ALL_ATTENTION_FUNCTIONS.update(REGISTERED)
+    restore_registered()
     return kvpress
 
 

@@ -1,0 +1,59 @@
+"""`kvbench.compress` beside other programs in one process, which change attention functions, hook layers or compile."""
+
+import pytest
+import torch
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+import kvbench
+from kvbench.errors import UserError
+from kvbench.integrations.generate import CompressedCache
+from tests.support.tiny import prompt, tiny_model
+
+LONG = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+
+
+def generate(model, **options) -> list[int]:
+    ids = prompt(60)[None]
+    return model.generate(ids, attention_mask=torch.ones_like(ids), **LONG | options)[0, 60:].tolist()
+
+
+@pytest.fixture
+def wrapped_functions():
+    """Every attention function wrapped in one that reads tensors, as importing kvpress leaves them."""
+
+    def reading_tensors(function):
+        def wrapper(module, query, key, *args, **kwargs):
+            assert query.shape[-1] == key.shape[-1]
+            return function(module, query, key, *args, **kwargs)
+
+        return wrapper
+
+    before = dict(ALL_ATTENTION_FUNCTIONS.items())
+    ALL_ATTENTION_FUNCTIONS.update({name: reading_tensors(function) for name, function in before.items()})
+    yield
+    for name in before:
+        del ALL_ATTENTION_FUNCTIONS[name]
+
+
+@pytest.mark.usefixtures("wrapped_functions")
+def test_attention_functions_that_another_program_wraps_do_not_reach_compressed_caches():
+    """After `import kvpress` every block was refused, as if the model did not work with kvbench."""
+    model = tiny_model(implementation="sdpa")
+    expected = generate(model)
+    with kvbench.compress(model, "full"):
+        assert generate(model) == expected
+    model.set_attn_implementation("kvbench")
+    assert generate(model, past_key_values=CompressedCache(model, "full")) == expected
+
+
+def test_a_hook_that_reads_keys_of_a_compressed_cache_is_one_line():
+    """As presses of kvpress do in a block; it was an AttributeError of None."""
+    model = tiny_model(implementation="sdpa")
+
+    def press(module, args, kwargs, output):
+        return kwargs["past_key_values"].layers[module.layer_idx].keys.norm(dim=-1)
+
+    hook = model.model.layers[0].self_attn
+    with kvbench.compress(model, "full"), pytest.raises(UserError, match="reads the keys and values of a Compressed"):
+        hook.register_forward_hook(press, with_kwargs=True)
+        generate(model)
