@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import torch
-from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import LayerCache, StoredLayer
@@ -15,118 +14,18 @@ from kvbench.cache.beside import Beside
 from kvbench.errors import UserError
 from kvbench.evaluation.prefill_passes import Compressed, Stream, num_layers
 from kvbench.evaluation.settings import Setting
+from kvbench.integrations.generate.layer import CompressingLayer
 from kvbench.integrations.generate.running import chunk_of_prefill
 from kvbench.integrations.generate.setting import check_plan, setting_of
 from kvbench.methods import Method
 from kvbench.methods.base.method import as_given
 from kvbench.methods.base.returned import checked_caches
-from kvbench.models.attending_layer import AttendingLayer, attend_one_by_one
 from kvbench.models.attention_interface import ATTENTION, restore_registered
-from kvbench.models.latents import Latents
-from kvbench.models.layer_kinds import LayerKind, check_continues, kinds_of
+from kvbench.models.layer_kinds import LayerKind, kinds_of
 from kvbench.models.probe import ropes_of
 from kvbench.models.rope_growth import forget_lengths, growth_of
 from kvbench.prefill import ContextFrame
 from kvbench.prefill.full import CaptureLayer, PromptLayers, layer_of
-
-
-class CompressingLayer(AttendingLayer):
-    """One layer of a CompressedCache: first `inner` captures the prompt, then it is the compressed cache."""
-
-    def __init__(self, cache: "CompressedCache", index: int, readers: int, latent: bool):
-        super().__init__()
-        self.cache, self.index, self.readers, self.latent = cache, index, readers, latent
-        self.inner: AttendingLayer | None = None
-        self.waiting: tuple[Tensor, Tensor] | None = None  # new keys and values of a cache that takes no blocks
-
-    @property
-    def windowed(self) -> bool:
-        return self.inner is not None and self.inner.windowed
-
-    @property
-    def absorbs(self) -> bool:
-        return self.inner is not None and self.inner.absorbs
-
-    def keep_latents(self, latents: Latents) -> None:
-        self._layer_for(latents.latent).keep_latents(latents)
-
-    def _layer_for(self, new: Tensor) -> AttendingLayer:
-        """The layer that takes new tokens [1, heads, t, …]; the first ones are the prompt."""
-        if new.shape[0] != 1:
-            raise UserError(f"a batch of {new.shape[0]} sequences: a CompressedCache holds one (no beams, no batch)")
-        if self.inner is None:
-            self.cache.begin(new.shape[2])
-        return self.layer
-
-    @property
-    def layer(self) -> AttendingLayer:
-        """The layer that holds tokens, after the first `append`."""
-        assert self.inner is not None, "`append` comes first"
-        return self.inner
-
-    @torch.no_grad()
-    def append(self, keys: Tensor, values: Tensor) -> None:
-        t, inner = keys.shape[2], self._layer_for(keys)
-        if self.cache.compressed and t > 1:
-            check_continues(self.cache.config, "generate reads further tokens at once")
-        if self.cache.compressed and t > 1 and not inner.takes_blocks:
-            if self.readers:
-                raise UserError(
-                    f"{self.cache.setting.label} reads one token at a time, and later layers of this model attend to "
-                    f"the same keys: {t} further tokens have to come one by one, or in the harness"
-                )
-            self.waiting = keys, values
-        else:
-            inner.take(keys, values)
-
-    @torch.no_grad()
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
-        if self.waiting:
-            (keys, values), self.waiting = self.waiting, None
-            return attend_one_by_one(self.layer, keys, values, query, scaling)
-        out = self.layer.attend(query, scaling)
-        self.cache.attended()
-        return out
-
-    @torch.no_grad()
-    def reread(self, query: Tensor, scaling: float) -> Tensor:
-        out = self.layer.reread(query, scaling)
-        self.cache.attended()
-        return out
-
-    @property
-    def keys(self) -> NoReturn:
-        """Raises UserError, as `values` does: they are compressed, and `inner` alone knows how to read them."""
-        raise UserError(
-            "something else than kvbench reads the keys and values of a CompressedCache (a press of kvpress? a hook?): "
-            "they are compressed, and their layers in `cache.caches` attend to them"
-        )
-
-    @keys.setter
-    def keys(self, _: None) -> None:
-        """transformers sets None before there are tokens."""
-
-    values = keys
-
-    @property
-    def shape(self) -> NoReturn:
-        """Raises UserError: any attention function but kvbench's first reads the shape of its keys."""
-        raise UserError(
-            "a CompressedCache reached a model whose attention is not kvbench's: hand it to the model that it was made "
-            "for, within its kvbench.compress block"
-        )
-
-    def crop(self, max_length: int) -> None:
-        raise UserError("a CompressedCache cannot remove tokens, which assisted decoding needs: decode without it")
-
-    def reorder_cache(self, *_: object) -> NoReturn:
-        """Raises UserError, as its other names in transformers do: beams and copies of a sequence are a batch."""
-        raise UserError("a CompressedCache holds one sequence (no beams, no batch): copy.deepcopy(cache) makes another")
-
-    batch_repeat_interleave = batch_select_indices = reorder_cache
-
-    def reset(self) -> None:
-        raise UserError("a CompressedCache holds one prompt: make a new one")
 
 
 class CompressedCache(Cache):
