@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.cache_utils import CacheLayerMixin
 
 from kvbench.errors import UserError
@@ -45,6 +45,9 @@ class AttendingLayer(CacheLayerMixin):
     def append(self, keys: Tensor, values: Tensor) -> None:
         """Store new tokens: keys (after RoPE) and values, [1, num_key_value_heads, t, head_dim], or as many rows as the
         layer has sequences."""
+
+    def read_by(self, module: nn.Module) -> None:
+        """Called with the module whose query is about to attend, which a layer may refuse."""
 
     @abstractmethod
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:

@@ -32,6 +32,8 @@ class Attends(Protocol):
 
     def get_seq_length(self) -> int: ...
 
+    def read_by(self, module: Module) -> None: ...
+
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor: ...
 
     def reread(self, query: Tensor, scaling: Scaling) -> Tensor: ...
@@ -69,6 +71,7 @@ def registered_attention(
         how = Softmax(factor, softcap, None if sinks is None else sinks.detach())
     if latents is not None:
         return attend_expanded(module, query, *latents, key, value, how).transpose(1, 2).contiguous(), None
+    key.read_by(module)
     window = kwargs.get("sliding_window")
     if attention_mask is not None and not is_causal(attention_mask, key.get_seq_length(), window):
         raise UserError(

@@ -43,6 +43,8 @@ class LatentLayer(Protocol):
     @property
     def absorbs(self) -> bool: ...
 
+    def read_by(self, module: Module) -> None: ...
+
     def keep_latents(self, latents: Latents) -> None: ...
 
     def take(self, keys: Tensor, values: Tensor) -> object: ...
@@ -117,9 +119,11 @@ def attend_expanded(
     if not layer.absorbs:
         layer.keep_latents(latents)
         layer.take(keys, values)
+        layer.read_by(module)
         return layer.attend(query, scaling)
     projections = projections_of(module, latents)
     layer.take(latents.rotated, latents.latent)
+    layer.read_by(module)
     return projections.expanded(layer.attend(projections.absorbed(query), scaling))
 
 

@@ -132,16 +132,6 @@ def test_a_cache_is_refused_after_its_block(model):
         generate(model, prompt(70), past_key_values=compression.cache)
 
 
-def test_a_cache_is_refused_by_another_model(model):
-    other = tiny_model(implementation="sdpa")
-    with kvbench.compress(model, "streaming_llm", budget=20) as compression:
-        generate(model)
-        with pytest.raises(UserError, match="attention is not kvbench's"):
-            generate(other, prompt(70), past_key_values=compression.cache)
-        with kvbench.compress(other, "full"), pytest.raises(UserError, match="was made for another model"):
-            generate(other, prompt(70), past_key_values=compression.cache)
-
-
 def test_a_share_of_tokens_yet_to_come_is_refused(model):
     overrides = ["decode.compress={every: 8, of: total}"]
     with (

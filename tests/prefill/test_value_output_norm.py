@@ -44,7 +44,7 @@ def test_layers_below_a_head_of_their_own_have_projections_too():
 
 
 class Adapted(nn.Module):
-    """A linear module with an adapter beside it that is not merged, as peft's, whose `weight` is the linear module's."""
+    """A linear module with an adapter beside it, as peft's before merging, whose `weight` is the linear module's."""
 
     def __init__(self, base: nn.Linear):
         super().__init__()

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NoReturn, Self, SupportsIndex
+from weakref import WeakSet, ref
 
 import torch
+from torch import nn
 from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import LayerCache, StoredLayer
@@ -26,6 +28,11 @@ from kvbench.models.probe import ropes_of
 from kvbench.models.rope_growth import forget_lengths, growth_of
 from kvbench.prefill import ContextFrame
 from kvbench.prefill.full import CaptureLayer, PromptLayers, layer_of
+
+
+def named(model: PreTrainedModel) -> str:
+    """A model's class and, if it was loaded, where from."""
+    return f"{type(model).__name__} {model.config.name_or_path}".rstrip()
 
 
 class CompressedCache(Cache):
@@ -64,7 +71,8 @@ class CompressedCache(Cache):
         self.setting = method if isinstance(method, Setting) else setting_of(method, ratio, budget, overrides)
         self._compressed: Compressed | None = None
         self._placed: list[StoredLayer] | None = None  # the caches of all layers; None before the prompt was read
-        self._model = model
+        self._model, self._name, self._made_for = model, named(model), ref(model)
+        self._attending: WeakSet[nn.Module] = WeakSet()  # modules of this model that have read the prompt
         self._growth, self._tokens = growth_of(model), 0
         ropes_of(model)  # before the model runs
         forget_lengths(model)
@@ -74,6 +82,8 @@ class CompressedCache(Cache):
         self.config = model.config
         kinds = kinds_of(model.config)
         super().__init__(layers=[self._layer(index, kind) for index, kind in enumerate(kinds)])
+        self._compressing = [layer for layer in self.layers if isinstance(layer, CompressingLayer)]
+        self.lowest = self._compressing[0]
 
     def _layer(self, index: int, kind: LayerKind) -> CompressingLayer | StoredLayer:
         if kind.keeps == "own":
@@ -102,14 +112,38 @@ class CompressedCache(Cache):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A branch that goes on by itself, with the same model and setting."""
         branch = memo[id(self)] = type(self).__new__(type(self))
-        memo |= {id(shared): shared for shared in (self._model, self.config, self.setting)}
+        memo |= {id(shared): shared for shared in (self._model, self.config, self.setting, self._attending)}
         branch.__dict__ = deepcopy(self.__dict__, memo)
         return branch
 
     def check_model(self, model: PreTrainedModel) -> None:
         """Raise UserError for another model than the cache's."""
-        if model.config is not self.config:
-            raise UserError("this CompressedCache was made for another model: make one for this model")
+        if model is not self._made_for():
+            self.refuse(named(model))
+
+    def check_reader(self, module: nn.Module) -> None:
+        """Raise UserError for a module that attends to this cache and is not of its model."""
+        if self._prompt is not None and id(module) in self._modules:
+            self._attending.add(module)
+        if module not in self._attending:
+            self.refuse(f"the model of this {type(module).__name__}")
+
+    def refuse(self, other: str) -> NoReturn:
+        """Raise UserError for another model."""
+        raise UserError(f"this CompressedCache was made for another model, {self._name}, than {other}: make one for it")
+
+    def check_whole(self) -> None:
+        """Raise UserError, before a pass, if an error or an interrupt has ended the one before between two layers."""
+        unread_prompt = self._prompt is not None and self.lowest.seen > 0
+        if unread_prompt or any(layer.seen != self.lowest.seen for layer in self._compressing):
+            raise UserError(
+                "a pass over this CompressedCache ended before its last layer, after an error or an interrupt: some "
+                "layers have tokens that others lack; make a new one"
+            )
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Raises UserError: a cache belongs to a model and to its method."""
+        raise UserError("a CompressedCache cannot be pickled: copy.deepcopy(cache) makes another within this program")
 
     def check_goes_on(self) -> None:
         """Raise UserError if `generate` leaves this cache for the next token, because it is rotated with other
@@ -142,6 +176,7 @@ class CompressedCache(Cache):
                 layer.inner = self._prompt.all[index]
             else:
                 self._prompt.fixed_layers[index] = layer
+        self._modules = {id(module) for module in model.modules()}
         self._unread = sum(kind.attends for kind in self._prompt.kinds)
 
     def attended(self) -> None:
@@ -170,6 +205,7 @@ class CompressedCache(Cache):
             if isinstance(layer, CompressingLayer) and isinstance(cache, LayerCache):
                 layer.inner = cache
         self._model = self._prompt = self._stream = None
+        self._modules = set()
 
     @property
     def ratio(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kvbench.errors import UserError
 from kvbench.models.attending_layer import AttendingLayer, attend_one_by_one
@@ -22,6 +22,9 @@ class CompressingLayer(AttendingLayer):
         self.cache, self.index, self.readers, self.latent = cache, index, readers, latent
         self.inner: AttendingLayer | None = None
         self.waiting: tuple[Tensor, Tensor] | None = None  # new keys and values of a cache that takes no blocks
+        self.token: tuple[int, int, int, torch.dtype, torch.dtype] | None = (
+            None  # heads; widths, dtypes of keys, values
+        )
 
     @property
     def windowed(self) -> bool:
@@ -31,6 +34,9 @@ class CompressingLayer(AttendingLayer):
     def absorbs(self) -> bool:
         return self.inner is not None and self.inner.absorbs
 
+    def read_by(self, module: nn.Module) -> None:
+        self.cache.check_reader(module)
+
     def keep_latents(self, latents: Latents) -> None:
         self._layer_for(latents.latent).keep_latents(latents)
 
@@ -38,6 +44,8 @@ class CompressingLayer(AttendingLayer):
         """The layer that takes new tokens [1, heads, t, …]; the first ones are the prompt."""
         if new.shape[0] != 1:
             raise UserError(f"a batch of {new.shape[0]} sequences: a CompressedCache holds one (no beams, no batch)")
+        if self is self.cache.lowest:
+            self.cache.check_whole()
         if self.inner is None:
             self.cache.begin(new.shape[2])
         return self.layer
@@ -51,6 +59,10 @@ class CompressingLayer(AttendingLayer):
     @torch.no_grad()
     def append(self, keys: Tensor, values: Tensor) -> None:
         t, inner = keys.shape[2], self._layer_for(keys)
+        token = (keys.shape[1], keys.shape[3], values.shape[3], keys.dtype, values.dtype)
+        if self.token not in (None, token) and not self.latent:  # latents come expanded with the prompt only
+            self.cache.refuse("one whose keys and values have other shapes or another dtype")
+        self.token = token
         if self.cache.compressed and t > 1:
             check_continues(self.cache.config, "generate reads further tokens at once")
         if self.cache.compressed and t > 1 and not inner.takes_blocks:
