@@ -117,6 +117,31 @@ def test_a_second_thread_is_refused_while_the_first_has_its_block(model):
     assert len(said) == 1 and "another thread" in said[0]
 
 
+def test_prompts_of_two_threads_in_one_block_have_a_cache_each(model):
+    """The latest cache of the block was handed to both, which then held two prompts."""
+
+    class Together(list):
+        both = threading.Barrier(2, timeout=60)
+
+        def append(self, cache):
+            super().append(cache)
+            self.both.wait()
+
+    ids, answers = [prompt(60), prompt(50, seed=1)], {}
+    expected = [generate(model, one) for one in ids]
+    with kvbench.compress(model, "full") as compression:
+        compression.caches = Together()
+        threads = [
+            threading.Thread(target=lambda one=one: answers.update({len(one): generate(model, one)})) for one in ids
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [answers[len(one)] for one in ids] == expected
+    assert sorted(cache.get_seq_length() for cache in compression.caches) == [53, 63]
+
+
 def test_chunks_of_a_prompt_are_refused_and_without_them_all_is_compressed(model):
     with pytest.raises(UserError, match="prefill_chunk_size=16"), kvbench.compress(model, "streaming_llm", budget=20):
         generate(model, prefill_chunk_size=16)

@@ -86,7 +86,7 @@ def test_a_pass_that_an_interrupt_ended_is_not_gone_on_with(interrupted):
     with pytest.raises(KeyboardInterrupt):
         model(input_ids=ids if interrupted == "prompt" else ids[:, :1], **as_argument(model, cache))
     hook.remove()
-    with pytest.raises(UserError, match="ended before its last layer, after an error or an interrupt: .* make a new"):
+    with pytest.raises(UserError, match=r"ended before its last layer, after an error or an interrupt: .* make a new"):
         model(input_ids=ids[:, :1], **as_argument(model, cache))
 
 

@@ -88,9 +88,10 @@ def compress(
             )
         if compression.caches and is_decoding():
             compression.cache.check_goes_on()
-        compression.caches.append(CompressedCache(model, setting))
+        new = CompressedCache(model, setting)
+        compression.caches.append(new)
         arguments = {name: value for name, value in kwargs.items() if name not in NAMES}
-        return args, arguments | {name_of(model): compression.cache}
+        return args, arguments | {name_of(model): new}  # not the latest, which may be another thread's
 
     if model in OPEN:
         raise UserError(
