@@ -52,9 +52,14 @@ def registered_attention(
 
     Returns ([1, q, num_attention_heads, head_dim], None) as transformers expects. Latents come expanded, as tensors.
     Raises UserError if `key` is a tensor of keys, from a pass without such a layer, for a mask that hides tokens before
-    a query, and if the model's attention is more than softmax(QKᵀ·scaling)V, over all tokens or a window, with a soft
-    cap or sinks.
+    a query, for attention weights as output, and if the model's attention is more than softmax(QKᵀ·scaling)V, over all
+    tokens or a window, with a soft cap or sinks.
     """
+    if kwargs.get("output_attentions", getattr(getattr(module, "config", None), "output_attentions", False)):
+        raise UserError(
+            "output_attentions=True: attention over a compressed cache has no weights of all tokens; leave it out, or "
+            "read them outside of kvbench's attention"
+        )
     latents = None
     if isinstance(key, Tensor) and (latents := take_handed_over()) is None:
         raise UserError(
