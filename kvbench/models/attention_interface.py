@@ -16,6 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.errors import UserError
 from kvbench.models.latents import attend_expanded, take_handed_over
+from kvbench.models.rope_growth import longrope_length
 from kvbench.models.token_masks import is_causal
 from kvbench.ops.no_gradients import refusing_gradients
 from kvbench.ops.softmax import Scaling, Softmax
@@ -62,11 +63,7 @@ def registered_attention(
         )
     latents = None
     if isinstance(key, Tensor) and (latents := take_handed_over()) is None:
-        raise UserError(
-            f"attn_implementation={ATTENTION!r} attends to a compressed prompt, and this pass has no cache of one: run "
-            "it in `with kvbench.compress(…)`, with past_key_values=CompressedCache(…), or after "
-            "model.set_attn_implementation('sdpa')"
-        )
+        raise UserError(_why_without_cache(module, key.shape[2]))
     if kwargs.get("position_bias") is not None:
         raise UserError("this model's attention uses 'position_bias', which kvbench does not implement")
     factor: float = module.head_dim**-0.5 if scaling is None else scaling
@@ -92,6 +89,27 @@ def registered_attention(
     attend = key.reread if getattr(module, "is_kv_shared_layer", False) else key.attend
     out = refusing_gradients(attend(query, how), query)
     return out.transpose(1, 2).contiguous(), None
+
+
+def _why_without_cache(module: Module, n: int) -> str:
+    """What to tell of a pass over n tokens in which a module attends without a compressed cache."""
+    if getattr(module, "is_causal", True) is False:
+        return (
+            f"{type(module).__name__} attends to later tokens, as encoders of images, sound or texts do: a compressed "
+            "cache holds what a decoder reads, so give the model text alone"
+        )
+    config = getattr(module, "config", None)
+    length = None if config is None else longrope_length(config)
+    if length is not None and n > length:
+        return (
+            f"{n} tokens: beyond {length} this model uses other RoPE frequencies (rope_type=longrope), and generate "
+            "reads the whole text again without its compressed cache: end earlier, or use a longer prompt"
+        )
+    return (
+        f"attn_implementation={ATTENTION!r} attends to a compressed prompt, and this pass has no cache of one: run it "
+        "in `with kvbench.compress(…)`, with past_key_values=CompressedCache(…), or after "
+        "model.set_attn_implementation('sdpa')"
+    )
 
 
 def no_mask(*args: object, attention_mask: Tensor | None = None, **kwargs: object) -> None:

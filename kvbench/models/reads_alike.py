@@ -77,6 +77,10 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
     through kvbench's attention, with a cache, and all tokens at once through the model's own.
     """
     name = type(model).__name__
+    if model.config.is_encoder_decoder:
+        raise UserError(
+            f"{name} reads its prompt with an encoder, which has no cache that could be compressed: {INSTEAD}"
+        )
     vocab_size = model.get_input_embeddings().weight.shape[0]
     ids = torch.arange(1, TOKENS + 1, device=model.device)[None] * (vocab_size // (TOKENS + 2))
     layers = cache_layers(kinds, PlainLayer)

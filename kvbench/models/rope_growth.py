@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from kvbench.ops.rope import embeddings_of, rope_type, types_of, varies_with_length
 
@@ -38,11 +38,22 @@ def growth_of(model: PreTrainedModel) -> Growth | None:
             kind = rope_type(embedding, layer_type)
             if varies_with_length(kind):
                 if kind == "longrope":
-                    parameters = config.rope_parameters[layer_type] if layer_type else config.rope_parameters
-                    growths.append(Growth(kind, int(parameters["original_max_position_embeddings"]), True))
+                    growths.append(Growth(kind, _length(config, layer_type), True))
                 else:
                     growths.append(Growth(kind, int(embedding.original_max_seq_len), False))
     return min(growths, key=lambda growth: growth.length, default=None)
+
+
+def longrope_length(config: PreTrainedConfig) -> int | None:
+    """The longest text that LongRoPE rotates with its first frequencies, in the configuration of a text model whose
+    layers rotate alike; None for other rotations."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    return _length(config, None) if parameters.get("rope_type") == "longrope" else None
+
+
+def _length(config: PreTrainedConfig, layer_type: str | None) -> int:
+    parameters = config.rope_parameters[layer_type] if layer_type else config.rope_parameters
+    return int(parameters["original_max_position_embeddings"])
 
 
 def forget_lengths(model: PreTrainedModel) -> None:
