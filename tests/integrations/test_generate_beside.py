@@ -57,3 +57,25 @@ def test_a_hook_that_reads_keys_of_a_compressed_cache_is_one_line():
     with kvbench.compress(model, "full"), pytest.raises(UserError, match="reads the keys and values of a Compressed"):
         hook.register_forward_hook(press, with_kwargs=True)
         generate(model)
+
+
+@pytest.mark.parametrize("part", ["model", "layer"])
+def test_a_model_that_was_compiled_in_place_runs_uncompiled_in_a_block(part):
+    """Tracing a layer cache ended in an error of torch's compiler."""
+    model, compiled = (tiny_model(implementation="sdpa") for _ in range(2))
+    calls = []
+
+    def counting(graph, _):
+        calls.append(graph)
+        return graph.forward
+
+    (compiled if part == "model" else compiled.model.layers[0]).compile(backend=counting)
+    with kvbench.compress(model, "h2o", budget=20):
+        expected = generate(model)
+    with kvbench.compress(compiled, "h2o", budget=20):
+        assert generate(compiled) == expected and not calls
+    generate(compiled)
+    assert calls
+    compiled.set_attn_implementation("kvbench")
+    with pytest.raises(UserError, match=r"LlamaForCausalLM was compiled in place .* use `with kvbench.compress"):
+        CompressedCache(compiled, "full")

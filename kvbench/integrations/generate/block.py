@@ -15,6 +15,7 @@ from kvbench.integrations.generate.setting import setting_of
 from kvbench.methods import Method
 from kvbench.models.attention_interface import ATTENTION, restore_registered
 from kvbench.models.cache_argument import NAMES, by_name, name_of
+from kvbench.models.compiled_in_place import uncompiled
 from kvbench.models.implementations import restored_attention
 from kvbench.models.probe import ropes_of
 
@@ -61,9 +62,9 @@ def compress(
     budget      tokens per layer and head.
     overrides   the method's KEY=VALUE of the command line, e.g. ["method.snapkv.scoring.window=16"].
 
-    Within the block the model's attention function is kvbench's; a forward pre-hook replaces an empty cache. Nothing in
-    transformers is patched. A model can be in one block at a time, across all threads. Raises UserError for a wrong
-    setting, before the model runs.
+    Within the block the model's attention function is kvbench's; a forward pre-hook replaces an empty cache; a model
+    that `model.compile()` compiled in place runs uncompiled. Nothing in transformers is patched. A model can be in one
+    block at a time, across all threads. Raises UserError for a wrong setting, before the model runs.
     """
     if not isinstance(model, PreTrainedModel):
         raise UserError(f"model must be a model of transformers, a PreTrainedModel, not {type(model).__name__}")
@@ -99,7 +100,7 @@ def compress(
         )
     OPEN.add(model)
     try:
-        with restored_attention(model):
+        with restored_attention(model), uncompiled(model):
             restore_registered()
             model.set_attn_implementation(ATTENTION)
             ropes_of(model)  # reads a token, which the hook would take for a prompt

@@ -23,6 +23,7 @@ from kvbench.methods import Method
 from kvbench.methods.base.method import as_given
 from kvbench.methods.base.returned import checked_caches
 from kvbench.models.attention_interface import ATTENTION, restore_registered
+from kvbench.models.compiled_in_place import compiled_in_place
 from kvbench.models.layer_kinds import LayerKind, kinds_of
 from kvbench.models.probe import ropes_of
 from kvbench.models.rope_growth import forget_lengths, growth_of
@@ -66,6 +67,11 @@ class CompressedCache(Cache):
             raise UserError(
                 f"the model's attention is {model.config._attn_implementation!r}: `with kvbench.compress(…)` sets "
                 f"kvbench's for a block, model.set_attn_implementation({ATTENTION!r}) permanently"
+            )
+        if compiled_in_place(model):
+            raise UserError(
+                f"{type(model).__name__} was compiled in place (model.compile()), and compiled code cannot trace a "
+                "CompressedCache: use `with kvbench.compress(…)`, in which the model runs uncompiled"
             )
         restore_registered()
         self.setting = method if isinstance(method, Setting) else setting_of(method, ratio, budget, overrides)
