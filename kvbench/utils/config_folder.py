@@ -1,5 +1,6 @@
 """The YAML files of a folder of --config-dir or of a plug-in, checked before Hydra reads them."""
 
+import codecs
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from kvbench.utils.yaml_files import read_yaml
 
 DESCRIPTIONS = ("about", "title", "help_group", "colour")
 SWITCHES = ("short_help",)  # descriptions that are true or false
+MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # which hide a file's first line from Hydra
 
 
 # The node under which Hydra places a file, where its first line names one; else that of the file's group.
@@ -43,6 +45,8 @@ def _package(path: Path) -> str:
 
 def _check(path: Path) -> None:
     contents = read_yaml(path)
+    if path.read_bytes().startswith(MARKS):
+        raise UserError(f"{path} begins with a byte order mark: save it as UTF-8 without one")
     if not isinstance(contents, Mapping):
         form = "is empty" if contents is None else f"is {contents!r:.60}"
         raise UserError(f"{path} {form}: a file of choices has lines KEY: VALUE")

@@ -25,6 +25,10 @@ FORMS = {
     "no package": ("about: mine", "must begin with `# @package method.mine`"),
     "another one's package": ("# @package method.other\nabout: mine", "must begin with `# @package method.mine`"),
     "a package too late": ("# by me\n# @package method.mine\nabout: mine", "must begin with `# @package method.mine`"),
+    "a byte order mark": (
+        "\ufeff# @package method.mine\nabout: mine",
+        "begins with a byte order mark: save it as UTF-8",
+    ),
 }
 
 
@@ -39,7 +43,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", [["method=mine"], ["--help", "method"]], ids=["run", "help"])
 @pytest.mark.parametrize("text, message", FORMS.values(), ids=FORMS)
 def test_a_file_that_cannot_be_read_is_one_line(text, message, command, folder, capsys):
-    (folder / "mine.yaml").write_text(text)
+    (folder / "mine.yaml").write_text(text, encoding="utf-8")
     assert command_line("--config-dir", "D", *command) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith("kvbench: D/method/mine.yaml") and message in printed.err
