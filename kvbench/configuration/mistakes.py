@@ -7,13 +7,14 @@ from collections.abc import Collection, Iterator, Sequence
 import yaml
 from hydra.errors import MissingConfigException
 from omegaconf import DictConfig
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, InterpolationKeyError
 
 from kvbench.configuration.conf import choices, options, stated_keys
 from kvbench.errors import unknown
 from kvbench.utils.other_words import WORDS
 from kvbench.utils.yaml_files import yaml_fault
 
+_MISSING = re.compile("Interpolation key '(.+)' not found")
 NEARLY = 0.7  # difflib's ratio above which a word is a typing error
 
 
@@ -29,6 +30,9 @@ def one_line(error: BaseException) -> str:
         return f"{place} is not YAML: {yaml_fault(error)}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be used: {error.strerror}"
+    if isinstance(error, InterpolationKeyError) and (source := _MISSING.match(str(error))):
+        key = error.full_key
+        return f"{key} follows {source[1]}, which the chosen parts do not have: state it, {key}=…"
     cause = error.__cause__
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and cause.parent_node is not None:
         key = str(cause.key)

@@ -22,6 +22,7 @@ from kvbench.integrations.generate import CompressedCache, setting_of
 from kvbench.methods import Dense, Eviction
 from tests.support.tiny import prompt, tiny_model
 
+STATED = [f"method.attention_matching.storage.{key}=4" for key in ("sinks", "recent")]
 LONG = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
 
 
@@ -212,6 +213,16 @@ def test_an_override_that_is_not_of_the_method_is_refused(override, message):
     """It had no effect, or chose another method or amount than the arguments say."""
     with pytest.raises(UserError, match=re.escape(message)):
         setting_of("snapkv", ratio=0.3, overrides=[override])
+
+
+def test_a_part_that_lacks_what_another_part_follows_is_told_in_kvbenchs_words():
+    part = "scoring@method.attention_matching.scoring=knorm"
+    key = "method.attention_matching.storage.references"
+    with pytest.raises(
+        UserError, match=rf"^{key} follows scoring.references, which .* do not have: state it, {key}=…$"
+    ):
+        setting_of("attention_matching", ratio=0.5, overrides=[part])
+    assert setting_of("attention_matching", ratio=0.5, overrides=[part, f"{key}=64", *STATED]).method.storage
 
 
 def test_parts_of_a_method_are_exchanged_by_its_overrides():
