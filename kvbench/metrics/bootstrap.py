@@ -8,6 +8,10 @@ bounded scores hold for ten units as for a thousand (`python -m scripts.benchmar
   the upper bound (Learned-Miller and Thomas 2019, https://arxiv.org/abs/1905.06208, count one unit). Strata share them.
 - The weights of n units have the shape (n - 2) / n each, so that the variance of a mean is unbiased.
 
+Units of unequal size tell as little as fewer ones of one size: of 100 questions, 50 of which are about one text, no
+number of texts behind the others tells more than four texts with 25 each. In both rules n is the number of equally
+large units that tell as much, and an unseen unit is as large as those in which most values lie.
+
 A unit may have values in several strata, such as a text about which each task asks: it has one weight in all of them,
 of the shape that the smallest of these strata gives. Strata that share units share the unseen ones, too.
 
@@ -147,6 +151,16 @@ class _Units(NamedTuple):
     sums: np.ndarray
     counts: np.ndarray
 
+    @property
+    def effective(self) -> float:
+        """The number of equally large units that tell as much (Kish 1965), and at least two."""
+        return max(float(self.counts.sum() ** 2 / (self.counts**2).sum()), 2.0)
+
+    @property
+    def usual(self) -> float:
+        """The mean size of the units in which values lie: of 50 values about one text and one about another, 49."""
+        return float((self.counts**2).sum() / self.counts.sum())
+
 
 def _units(values: np.ndarray, labels: Sequence[Hashable]) -> _Units:
     names, members = np.unique([str(label) for label in labels], return_inverse=True)
@@ -173,10 +187,10 @@ def _groups(members: Members) -> list[int]:
 
 def _means(strata: Sequence[_Units], bound: float, seed: int) -> np.ndarray:
     """RESAMPLES means over strata of the weighted means of their units, with unseen units at `bound`."""
-    weights = _weights(_members(strata), seed)
+    weights = _weights(_members(strata), tuple(stratum.effective for stratum in strata), seed)
     means = np.zeros(RESAMPLES)
     for stratum, seen, unseen in zip(strata, *weights, strict=True):
-        more = unseen * stratum.counts.mean()
+        more = unseen * stratum.usual
         means += (seen @ stratum.sums + more * bound) / (seen @ stratum.counts + more)
     return means / len(strata)
 
@@ -189,14 +203,14 @@ class _Weights(NamedTuple):
 
 
 @lru_cache(maxsize=2)
-def _weights(members: Members, seed: int) -> _Weights:
-    """The weights of strata with these units.
+def _weights(members: Members, sizes: tuple[float, ...], seed: int) -> _Weights:
+    """The weights of strata with these units, of these effective numbers.
 
     A unit weighs most in the smallest stratum, and the unseen units may lie there: in every stratum they have the
     effect that they would have in the smallest one.
     """
     rng = np.random.default_rng(seed)
-    sizes, groups = [len(units) for units in members], _groups(members)
+    groups = _groups(members)
     unseen = {group: _unseen(rng, UNSEEN / len(set(groups))) for group in dict.fromkeys(groups)}
     shapes = [_total(n) / n for n in sizes]
     smallest: dict[int, float] = {}
@@ -222,7 +236,7 @@ def _drawn(members: Members, draw: Callable[[Sequence[int]], np.ndarray]) -> Ite
         yield weights if len(new) == len(units) else np.stack([known[unit] for unit in units], axis=1)
 
 
-def _total(units: int) -> float:
+def _total(units: float) -> float:
     """The weight of all units of a stratum."""
     return max(units - 2.0, 1.0)
 
@@ -237,15 +251,15 @@ def _unbounded_means(strata: Sequence[_Units], seed: int) -> np.ndarray:
     """RESAMPLES means over strata of the weighted means of their units, for unbounded values."""
     rng = np.random.default_rng(seed)
     members = _members(strata)
-    groups = _groups(members)
+    groups, sizes = _groups(members), [stratum.effective for stratum in strata]
     students: dict[int, np.ndarray] = {}
     total = np.zeros(RESAMPLES)
     drawn = _drawn(members, lambda new: rng.standard_exponential((RESAMPLES, len(new))))
-    for group, (_, sums, counts), weights in zip(groups, strata, drawn, strict=True):
+    for group, size, (_, sums, counts), weights in zip(groups, sizes, strata, drawn, strict=True):
         means = (weights @ sums) / (weights @ counts)
         if group not in students:
-            freedom = min(len(units) for units, of in zip(members, groups, strict=True) if of == group) - 1
+            freedom = min(size for size, of in zip(sizes, groups, strict=True) if of == group) - 1
             students[group] = np.sqrt(freedom / rng.chisquare(freedom, RESAMPLES))
-        stretch = students[group] * sqrt((len(counts) + 1) / (len(counts) - 1))
+        stretch = students[group] * sqrt((size + 1) / (size - 1))
         total += means.mean() + (means - means.mean()) * stretch
     return total / len(strata)

@@ -4,8 +4,8 @@ python -m scripts.benchmarks.measure_interval_coverage [--out results/benchmarks
 
 Means are of one task, over four tasks, of texts with one to five questions each, and over four tasks about the same
 texts. Paired differences are of settings that differ in 0.5 to 30 % of the answers: of one task, over four tasks that
-change unequally, of texts with one to five questions, which change together, and over four tasks about the same texts,
-of which a text changes all or none.
+change unequally, of texts with one to five questions, which change together, over four tasks about the same texts, of
+which a text changes all or none, and of texts with a few or with very many questions, all or none of which change.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -112,6 +112,13 @@ def texts_in_pairs(change: Change, share: float, units: int, rng: Random) -> Int
     return beside(np.where(changed, change(rng, len(labels)), 0.0), labels.tolist())
 
 
+def long_texts_in_pairs(change: Change, share: float, units: int, rng: Random) -> Interval:
+    """Numbers of questions have a long tail: of 50 texts the largest has a fifth of them in the median."""
+    labels = np.repeat(np.arange(units), np.ceil(rng.lognormal(1, 1.5, units)).astype(int))
+    changed = np.where(rng.random(units) < share, change(rng, units), 0.0)
+    return beside(changed[labels], labels.tolist())
+
+
 def tasks_in_pairs(change: Change, share: float, units: int, rng: Random) -> Interval:
     """One task changes as much as two others together, and the fourth does not."""
     shares = np.repeat(np.array([2, 1, 1, 0]) * share, units)
@@ -162,6 +169,12 @@ def cases() -> Iterator[Case]:
                 (f"paired difference over {TASKS} tasks about the same texts", tasks_of_texts_in_pairs),
             ):
                 yield Case(title, f"{kind}, {share:.1%} changed", share * size, partial(difference, change, share))
+    lost = DIFFERENCES["lost"]
+    for share in CHANGED:
+        simulate = partial(long_texts_in_pairs, lost, share)
+        yield Case(
+            "paired difference, texts with a few or very many questions", f"lost, {share:.1%} changed", -share, simulate
+        )
 
 
 class Coverage(NamedTuple):

@@ -131,6 +131,18 @@ def test_tasks_that_share_some_of_their_texts_lie_between(bounds):
     assert max(width) < 1.5 * min(width)  # these scores do not depend on the text, so that it matters little
 
 
+@pytest.mark.parametrize("bounds", [OF_SCORES, None])
+def test_a_text_with_most_of_the_questions_makes_the_others_tell_little(bounds):
+    """Two texts with 50 questions each and 48 with one tell as much as four or five texts, not as 50."""
+    texts = np.repeat(np.arange(50), [50] * 2 + [1] * 48).tolist()
+    lost = [0.0 if text in (1, *range(2, 50, 3)) else 1.0 for text in texts]
+    low, high = clustered([lost], [texts], bounds)
+    few = clustered([[0.0, 1.0, 1.0, 0.0, 1.0]], [range(5)], bounds)
+    assert high - low > 0.7 * (few.high - few.low)
+    # as large as all others, whatever their number
+    assert interval([1.0] * 20).low > clustered([[1.0] * 39], [[0] * 20 + [*range(1, 20)]]).low + 0.2
+
+
 def test_one_cluster_of_a_stratum_tells_nothing():
     assert all(math.isnan(end) for end in clustered([[1, 0], [1, 0]], [["a", "b"], ["a", "a"]]))
 
@@ -168,6 +180,7 @@ def simulated() -> dict[str, Case]:
         ("paired difference, lost, 5.0% changed", 50),
         ("paired difference, slight, 10.0% changed", 10),
         ("paired difference, texts with 1 to 5 questions, F1, 5.0% changed", 20),
+        ("paired difference, texts with a few or very many questions, lost, 30.0% changed", 50),
     ],
 )
 def test_intervals_cover_the_truth_as_often_as_they_say(name, units, simulated):

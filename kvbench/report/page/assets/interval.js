@@ -37,11 +37,12 @@ function quantile(means, side) {
 
 /** DRAWS means over tasks of weighted units, with unseen ones at `bound`. */
 function boundedMeans(tasks, bound) {
-  const { weights, unseen } = unitWeights(tasks.map(({ numbers }) => numbers));
+  const { weights, unseen } = unitWeights(tasks.map(({ numbers }) => numbers), tasks.map(effective));
+  const usual = tasks.map(({ counts }) => squares(counts) / sum(counts)); // sizes of the units in which samples lie
   return Array.from({ length: DRAWS }, (_, draw) =>
     mean(
       tasks.map(({ sums, counts }, task) => {
-        const more = unseen[task][draw] * mean(counts);
+        const more = unseen[task][draw] * usual[task];
         const start = draw * counts.length;
         let [total, size] = [more * bound, more];
         for (let i = 0; i < counts.length; i++) {
@@ -54,14 +55,26 @@ function boundedMeans(tasks, bound) {
   );
 }
 
+/** The number of equally large units that tell as much as a task's, and at least two. */
+function effective({ counts }) {
+  return Math.max(sum(counts) ** 2 / squares(counts), 2);
+}
+
+function sum(values) {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+function squares(values) {
+  return sum(values.map((value) => value ** 2));
+}
+
 let lastWeights = { key: "" }; // most pairs of settings are over the same units
 
-/** For tasks of units with these numbers: DRAWS weights of each unit, and of what was not seen. */
-function unitWeights(members) {
-  const key = members.join(";");
+/** For tasks of units with these numbers, of these effective sizes: DRAWS weights of each unit, and of what was not seen. */
+function unitWeights(members, sizes) {
+  const key = [...members, sizes].join(";");
   if (key !== lastWeights.key) {
     const random = randomNumbers(1);
-    const sizes = members.map((units) => units.length);
     const shapes = sizes.map((n) => Math.max(n - 2, 1) / n);
     const smallest = new Map(); // the shape of a unit: that of the smallest of its tasks
     members.forEach((units, task) => {
@@ -108,6 +121,7 @@ function groupsOf(members) {
 function unboundedMeans(tasks) {
   const random = randomNumbers(1);
   const groups = groupsOf(tasks.map(({ numbers }) => numbers));
+  const sizes = tasks.map(effective);
   const [drawn, students] = [new Map(), new Map()];
   const means = tasks.map(({ numbers, sums, counts }, task) => {
     for (const unit of numbers) if (!drawn.has(unit)) drawn.set(unit, draws(() => exponential(random)));
@@ -121,12 +135,12 @@ function unboundedMeans(tasks) {
       return total / size;
     });
     if (!students.has(groups[task])) {
-      const fewest = Math.min(...tasks.filter((_, other) => groups[other] === groups[task]).map(({ counts }) => counts.length));
+      const fewest = Math.min(...sizes.filter((_, other) => groups[other] === groups[task]));
       // of chi square
       students.set(groups[task], draws(() => Math.sqrt((fewest - 1) / (2 * gamma(random, (fewest - 1) / 2)))));
     }
     const centre = mean(ofTask);
-    const stretch = Math.sqrt((counts.length + 1) / (counts.length - 1));
+    const stretch = Math.sqrt((sizes[task] + 1) / (sizes[task] - 1));
     return ofTask.map((value, draw) => centre + (value - centre) * stretch * students.get(groups[task])[draw]);
   });
   return draws((_, draw) => mean(means.map((ofTask) => ofTask[draw])));
