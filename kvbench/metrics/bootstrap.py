@@ -21,8 +21,9 @@ Values that are unbounded on a side, such as divergences, have no unseen units. 
 Student's t is wider than the normal distribution; where values do not vary there is no interval.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import inf, isfinite, nan, sqrt
 from typing import NamedTuple
 
@@ -124,16 +125,42 @@ def paired_interval(
     )
 
 
-def equal_pairs_needed(margin: float, confidence: float = 0.95) -> int | None:
-    """The number of equal pairs of scores in [0, 1] that show a loss of at most `margin`; None for a margin of 0."""
+class Division(NamedTuple):
+    """How units are divided between the strata of a mean."""
+
+    fewest: float  # equally large units that tell as much as those of the stratum with the fewest
+    shares: tuple[float, ...]  # of the mean, that strata without units in common have
+
+
+WHOLE = (1.0,)  # the shares of a single stratum
+
+
+def division(strata: Sequence[Hashable], clusters: Sequence[Hashable]) -> Division:
+    """The division of samples with these labels, of their stratum and of what they were drawn with."""
+    labels: dict[Hashable, list[Hashable]] = {}
+    for stratum, cluster in zip(strata, clusters, strict=True):
+        labels.setdefault(stratum, []).append(cluster)
+    units = [_units(np.zeros(len(of)), of) for of in labels.values()]
+    together = Counter(_groups(_members(units)))
+    return Division(min(stratum.alike for stratum in units), tuple(count / len(units) for count in together.values()))
+
+
+@cache
+def equal_pairs_needed(margin: float, confidence: float = 0.95, shares: tuple[float, ...] = WHOLE) -> int | None:
+    """The number of equal pairs of scores in [0, 1] that show a loss of at most `margin`; None for a margin of 0.
+
+    Of several strata each takes so many; `shares` are as in a `Division`.
+    """
     if margin <= 0:
         return None
-    quantile = 1 - (1 - confidence) / 2
+    quantile, rng = 1 - (1 - confidence) / 2, np.random.default_rng(0)
+    unseen = [_unseen(rng, UNSEEN / len(shares)) for _ in shares]
 
     def shown(pairs: int) -> bool:
-        unseen = _unseen(np.random.default_rng(0), UNSEEN)
-        seen = np.random.default_rng(1).standard_gamma(_total(pairs), RESAMPLES)
-        return bool(np.quantile(unseen / (unseen + seen), quantile) <= margin)
+        rng = np.random.default_rng(1)
+        seen = [rng.standard_gamma(_total(pairs), RESAMPLES) for _ in shares]
+        losses = [share * more / (more + all_seen) for share, more, all_seen in zip(shares, unseen, seen, strict=True)]
+        return bool(np.quantile(sum(losses), quantile) <= margin)
 
     few, enough = 1, 2
     while not shown(enough):
@@ -152,9 +179,9 @@ class _Units(NamedTuple):
     counts: np.ndarray
 
     @property
-    def effective(self) -> float:
-        """The number of equally large units that tell as much (Kish 1965), and at least two."""
-        return max(float(self.counts.sum() ** 2 / (self.counts**2).sum()), 2.0)
+    def alike(self) -> float:
+        """The number of equally large units that tell as much (Kish 1965)."""
+        return float(self.counts.sum() ** 2 / (self.counts**2).sum())
 
     @property
     def usual(self) -> float:
@@ -185,9 +212,14 @@ def _groups(members: Members) -> list[int]:
     return groups
 
 
+def _sizes(strata: Sequence[_Units]) -> tuple[float, ...]:
+    """The effective numbers of the strata's units, of which an interval takes at least two."""
+    return tuple(max(stratum.alike, 2.0) for stratum in strata)
+
+
 def _means(strata: Sequence[_Units], bound: float, seed: int) -> np.ndarray:
     """RESAMPLES means over strata of the weighted means of their units, with unseen units at `bound`."""
-    weights = _weights(_members(strata), tuple(stratum.effective for stratum in strata), seed)
+    weights = _weights(_members(strata), _sizes(strata), seed)
     means = np.zeros(RESAMPLES)
     for stratum, seen, unseen in zip(strata, *weights, strict=True):
         more = unseen * stratum.usual
@@ -251,7 +283,7 @@ def _unbounded_means(strata: Sequence[_Units], seed: int) -> np.ndarray:
     """RESAMPLES means over strata of the weighted means of their units, for unbounded values."""
     rng = np.random.default_rng(seed)
     members = _members(strata)
-    groups, sizes = _groups(members), [stratum.effective for stratum in strata]
+    groups, sizes = _groups(members), _sizes(strata)
     students: dict[int, np.ndarray] = {}
     total = np.zeros(RESAMPLES)
     drawn = _drawn(members, lambda new: rng.standard_exponential((RESAMPLES, len(new))))

@@ -6,7 +6,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from kvbench.metrics.bootstrap import Interval, equal_pairs_needed
+from kvbench.metrics.bootstrap import Division, Interval, equal_pairs_needed
 
 EXACT = 14  # units up to which every assignment of signs is tried
 FLIPS = 9_999  # random assignments of signs for more units
@@ -95,13 +95,17 @@ def units_needed(error: float, units: int, size: float, alpha: float = 0.05) -> 
     return max(2, ceil(units * errors**2)) if errors < MOST_ERRORS else None
 
 
-def units_for_margin(error: float, units: int, margin: float, bounds: Interval, alpha: float = 0.05) -> int | None:
+def units_for_margin(
+    error: float, units: int, margin: float, bounds: Interval, divided: Division, alpha: float = 0.05
+) -> int | None:
     """The number of units that decide about a margin: `units_needed`, or more if equal pairs alone need more.
 
-    `bounds` are of a score; where one is infinite, equal pairs need no number.
+    `bounds` are of a score; where one is infinite, equal pairs need no number. Further units are `divided` between
+    tasks as these are: of the task with the fewest, as many are needed as of one task.
     """
     span = bounds.high - bounds.low
-    least = equal_pairs_needed(margin / span, 1 - alpha) if isfinite(span) else None
+    of_task = equal_pairs_needed(margin / span, 1 - alpha, divided.shares) if isfinite(span) else None
+    least = None if of_task is None else ceil(units * of_task / divided.fewest - 1e-9)
     numbers = [number for number in (units_needed(error, units, margin, alpha), least) if number is not None]
     return max(numbers, default=None)
 

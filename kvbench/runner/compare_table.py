@@ -27,11 +27,12 @@ def compared_with(
     compared = against(pairs(records, metric, baseline), baseline)
     if compared.empty:
         raise UserError(f"no other setting has a sample of {baseline!r}")
-    measured = list(zip(compared["error"], compared["units"], compared["difference"], strict=True))
     if margin is None:
+        measured = zip(compared["error"], compared["units"], compared["difference"], strict=True)
         return compared.assign(needed=[units_needed(*row) for row in measured])
     limits = bounds(metric)
-    return compared.assign(needed=[units_for_margin(error, units, margin, limits) for error, units, _ in measured])
+    divided = zip(compared["error"], compared["units"], compared["divided"], strict=True)
+    return compared.assign(needed=[units_for_margin(error, units, margin, limits, of) for error, units, of in divided])
 
 
 def table(

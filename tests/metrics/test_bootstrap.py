@@ -14,6 +14,7 @@ from kvbench.metrics.bootstrap import (
     UNSEEN,
     Interval,
     clustered,
+    division,
     equal_pairs_needed,
     interval,
     paired_interval,
@@ -251,3 +252,22 @@ def test_the_equal_pairs_that_a_margin_takes_show_it():
         lost = [-paired_interval([0.0] * n, [0.0] * n).low for n in (int(0.9 * needed), int(1.1 * needed) + 1)]
         assert lost[0] > margin > lost[1]
     assert equal_pairs_needed(1e-6) > 1e6
+
+
+@pytest.mark.parametrize("sizes", [[1] * 4, [1] * 13, [4, 1], [2, 1, 1]])
+def test_equal_pairs_of_several_tasks_show_a_margin_once_each_task_has_as_many_as_they_take(sizes):
+    names = [f"task {task}" for task, size in enumerate(sizes) for _ in range(size)]
+    divided = division(names, range(len(names)))
+    assert divided == (1, (1 / len(sizes),) * len(sizes))
+    of_task = equal_pairs_needed(0.05, shares=divided.shares)
+
+    def lost(pairs):
+        tasks = names * pairs
+        return -paired_interval([0.0] * len(tasks), [0.0] * len(tasks), tasks).low
+
+    assert lost(of_task + 2) < 0.05 < lost(of_task - 2)
+
+
+def test_tasks_about_the_same_texts_are_divided_as_one():
+    tasks, texts = ["a"] * 6 + ["b"] * 6 + ["c"] * 3, [*"uvwxyz"] * 2 + [*"mmn"]
+    assert division(tasks, texts) == (9 / 5, (2 / 3, 1 / 3))

@@ -99,8 +99,9 @@ def more_units(compared: pd.DataFrame, metric: str) -> tuple[int, bool]:
     the row that needs most, rounded up to two digits or tens. It is a minimum if a row's e is unknown: a single unit
     has no spread.
     """
-    rows = zip(compared["error"], compared["units"], strict=True)
-    needed = [(units_for_margin(error, units, SIZE, bounds(metric)) or 0) - units for error, units in rows]
+    rows = zip(compared["error"], compared["units"], compared["divided"], strict=True)
+    limits = bounds(metric)
+    needed = [(units_for_margin(error, units, SIZE, limits, divided) or 0) - units for error, units, divided in rows]
     most = max(*needed, 0)
     step = 10 ** max(len(str(most)) - 2, 1)
     return ceil(most / step) * step, bool(compared["error"].isna().any())

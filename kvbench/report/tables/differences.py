@@ -9,7 +9,7 @@ import pandas as pd
 
 from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import SMALLER_IS_BETTER, bounds, units
-from kvbench.metrics.bootstrap import EQUAL, paired_interval
+from kvbench.metrics.bootstrap import EQUAL, division, paired_interval
 from kvbench.metrics.paired_comparison import EXACT, holm, sign_flip, standard_error
 from kvbench.records.identity import FULL
 from kvbench.report.tables.text_table import MISSING, TextTable, number
@@ -30,6 +30,7 @@ def pairs(records: pd.DataFrame, metric: str, alone: str | None = None) -> pd.Da
     wins, ties, losses   samples at which `setting` is better, as good, worse
     samples, units       that both have; a unit is what was drawn independently (`metrics.aggregate.units`)
     error                the difference's standard error
+    divided              how the units are divided between tasks, a `metrics.bootstrap.Division`
     score                `setting`'s mean over the same samples, and `baseline_score` the baseline's
     """
     scores, tasks, drawn = _by_sample(records, metric)
@@ -68,6 +69,7 @@ def pairs(records: pd.DataFrame, metric: str, alone: str | None = None) -> pd.Da
                 "samples": len(differences),
                 "units": len(np.unique(labels)),
                 "error": error,
+                "divided": division(strata.tolist(), labels.tolist()),
                 "score": float(a @ weights),
                 "baseline_score": float(b @ weights),
             }
@@ -191,7 +193,7 @@ def p_text(value: float) -> str:
 def write_differences(every: pd.DataFrame, folder: Path) -> list[Path]:
     """differences.csv: any two settings, with every digit."""
     path = folder / "differences.csv"
-    write_csv(every, path)
+    write_csv(every.drop(columns="divided"), path)
     return [path]
 
 

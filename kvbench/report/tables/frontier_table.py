@@ -100,7 +100,11 @@ def _missing(frontiers: Mapping[str, Frontier], margin: float) -> str:
         texts = "a task with a single text (give each at least two, or leave task out)"
         return f", as there is no interval: {texts}, or scores outside of 0 to 1 that do not vary."
     needed = equal_pairs_needed(margin, TWO_SIDED)
-    least = f"It takes {needed:,} texts or problems to show that no more is lost, even where none is." if needed else ""
+    least = (
+        f"It takes at least {needed:,} texts or problems to show that no more is lost, even where none is."
+        if needed
+        else ""
+    )
     return f": the best setting may lose {min(lost):.3f}, the margin is {margin:.3f}. {least}".rstrip()
 
 

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from kvbench.metrics.bootstrap import Division
 from kvbench.report.tables.conclusion import conclusion, more_units, split
 from kvbench.report.tables.differences import pairs
 
@@ -44,7 +45,7 @@ def test_settings_that_differ_are_told_from_those_that_do_not():
 
 
 def test_the_need_is_that_of_the_widest_spread():
-    frame = pd.DataFrame({"error": [0.0, 0.1], "units": [10, 10]})
+    frame = pd.DataFrame({"error": [0.0, 0.1], "units": [10, 10], "divided": [Division(10, (1.0,))] * 2})
     # 10 · (2.8 · 0.1 / 0.05)² = 314 units in all
     assert more_units(frame, "score") == (310, False)
     assert more_units(frame.assign(error=[0.0, float("nan")]), "score") == (60, True)
@@ -73,6 +74,11 @@ def test_few_prompts_are_too_few_to_compare_whatever_the_scores():
 def test_settings_over_different_numbers_of_prompts_say_so():
     (sentence,) = said({"full": ALL, "snapkv 0.4": ALL, "h2o 0.4": ALL[:2]})
     assert "cannot be distinguished from FullKV by score on 2 to 10 prompts; about 60 more" in sentence
+
+
+def test_prompts_that_are_divided_between_tasks_take_more_of_them():
+    assert "; about 60 more would" in said({"full": ALL, "snapkv 0.4": ALL}, task=["a"] * 10)[0]
+    assert "; about 150 more would" in said({"full": ALL, "snapkv 0.4": ALL}, task=[*"aaaaaaaabb"])[0]
 
 
 def test_prompts_about_one_text_count_once():
