@@ -77,3 +77,23 @@ def test_small_divergences_are_told_from_none(driver, tmp_path):
     assert page.column("settings", 8) == ["0", "5e-7"]
     told = [mark.get_attribute("aria-label") for mark in page.all("#plot .point")]
     assert "kl 5e-7 (95 % interval 2" in told[1] and "0.00" not in told[1].split("kl")[1]
+
+
+def test_small_divergences_of_two_runs_side_by_side_are_told_apart(driver, tmp_path):
+    folders = [
+        write_run(
+            tmp_path / name,
+            [
+                record(f"s{i}", setting, 1.0, distance={"kl": kl * (i + 1)})
+                for i in range(8)
+                for setting, kl in (("full", 0.0), ("knorm 0.2", of))
+            ],
+        )
+        for name, of in (("near", 2e-5), ("nearer", 1e-5))
+    ]
+    page = opened_page(driver, folders, "#plot .point")
+    for number, choice in ((2, "kl"), (4, "1")):
+        page.choose(f"#controls label:nth-of-type({number}) select", choice)
+    assert [page.column("beside", column)[1] for column in (2, 3, 4)] == ["0.00009", "0.000045", "-0.000045"]
+    low, high = map(float, page.column("beside", 5)[1].split(" to "))
+    assert low < -4.5e-5 < high < 0 and not page.complaints()

@@ -9,15 +9,15 @@ function besideSection(run, settings, other, others, metric) {
   const number = (title, value, digits, hint) => ({ title, value, hint, number: true, text: (row) => fixed(value(row), digits) });
   const columns = [
     { title: "setting", value: ({ setting }) => setting.label },
-    number(`${metric}: ${run.title}`, ({ here }) => here, 3),
-    number(`${metric}: ${other.title}`, ({ there }) => there, 3),
+    { ...number(`${metric}: ${run.title}`, ({ here }) => here), text: ({ here }) => scoreText(metric, here) },
+    { ...number(`${metric}: ${other.title}`, ({ there }) => there), text: ({ there }) => scoreText(metric, there) },
     {
       ...number("difference", ({ difference }) => difference, 3, `${other.title} minus ${run.title}`),
-      text: ({ difference }) => signed(difference),
+      text: ({ difference }) => signed(difference, metric),
     },
     {
       ...number("95 % interval", ({ low }) => low, 3, "of the difference, by bootstrap over what was drawn independently"),
-      text: ({ low, high }) => (low == null ? "–" : `${signed(low)} to ${signed(high)}`),
+      text: ({ low, high }) => (low == null ? "–" : `${signed(low, metric)} to ${signed(high, metric)}`),
     },
     number("samples", ({ samples }) => samples, 0),
     number(`r_bytes: ${run.title}`, ({ setting }) => setting.r_bytes, 3),
@@ -31,8 +31,9 @@ function besideSection(run, settings, other, others, metric) {
   return section("beside", "Side by side", words, table(columns, pairs, { label: "side by side", empty }).node);
 }
 
-function signed(value) {
-  return `${value > 0 ? "+" : ""}${fixed(value)}`;
+/** A difference of a metric's means. */
+function signed(value, metric) {
+  return `${value > 0 ? "+" : ""}${scoreText(metric, value)}`;
 }
 
 /** Whether one name stands for two prompts of a model, such as rows of two files; packs have no prompts. */

@@ -9,8 +9,8 @@ function differencesSection(run, settings) {
   const number = (title, name, text, hint) => ({ title, value: (row) => row[name], text, hint, number: true });
   const columns = [
     { title: "setting", value: (row) => row.setting },
-    number("difference", "difference", (row) => signed(row.difference), `${metric}: the setting minus the baseline`),
-    number("95 % interval", "low", (row) => (row.low == null ? "–" : `${signed(row.low)} to ${signed(row.high)}`)),
+    number("difference", "difference", (row) => signed(row.difference, metric), `${metric}: the setting minus the baseline`),
+    number("95 % interval", "low", (row) => (row.low == null ? "–" : `${signed(row.low, metric)} to ${signed(row.high, metric)}`)),
     number("p", "p", (row) => probability(row.p), "by sign flips, two-sided"),
     number("p (Holm)", "p_holm", (row) => probability(row.p_holm), "corrected for all settings beside this baseline"),
     ...["wins", "ties", "losses", "samples"].map((name) => number(name, name)),
