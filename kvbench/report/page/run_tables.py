@@ -16,6 +16,7 @@ from kvbench.utils.text import shortest
 
 # Properties by which scores are averaged too, where several samples of a task share a value.
 BESIDE_TASK = ("length", "bucket", "depth")
+TWO_DIGITS = 1e-4  # numbers from here on have two digits among 5 decimals
 UNNAMED = "without a task"  # the row of samples without one, where others have one
 
 
@@ -134,9 +135,11 @@ def heatmap(frame: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Any] | Non
 
 
 def number(value: object) -> object:
-    """A value as JSON has it, numbers to 5 decimals, and with two digits where these are none but zeros."""
+    """A value as JSON has it, numbers to 5 decimals, and with two digits where these would be fewer."""
     value = plain(value)
-    return round(value, 5) or float(f"{value:.2g}") if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    return round(value, 5) if abs(value) >= TWO_DIGITS else float(f"{value:.2g}")
 
 
 def plain(value: object) -> object:

@@ -5,6 +5,7 @@ import pytest
 
 from kvbench.report.figures.needle_heatmap import heatmaps
 from kvbench.report.page.run_data import read_run
+from kvbench.report.tables.agreement import measure_text
 from tests.support.figure_records import panels
 from tests.support.page import opened_page
 from tests.support.report_run import record, write_run
@@ -39,6 +40,15 @@ def test_samples_without_a_task_are_one_more_task(tmp_path):
         ("mean", 6, [0.5]),
     ]
     assert made["settings"][0]["scores"]["score"][0] == 0.5
+
+
+@pytest.mark.parametrize("kl", [1.4e-5, -9.6e-5, 0.00012, 2.345678, 0.0, 3e-9])
+def test_a_small_divergence_is_the_same_on_the_page_as_in_the_table(tmp_path, kl):
+    rows = [record(f"s{i}", "knorm 0.2", 1.0, distance={"kl": kl}) for i in range(2)]
+    made, _ = read_run(write_run(tmp_path / "run", rows))
+    (setting,) = made["settings"]
+    for shown in (setting["scores"]["kl"][0], made["records"]["scores"]["kl"][0]):
+        assert measure_text("kl", shown) == measure_text("kl", kl)
 
 
 def test_lengths_of_a_million_tokens_have_every_digit(tmp_path):
