@@ -13,8 +13,11 @@ def shortest(value: float) -> str:
 
 
 def first_line(error: BaseException | str) -> str:
-    """The first line of an error's message, or of a text; the name of its type if it is empty."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The first line of an error's message, or of a text, with the next one where its last character is a colon; the
+    name of its type if it is empty."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = lines[:2] if lines and lines[0].endswith(":") else lines[:1]
+    return " ".join(said) or type(error).__name__
 
 
 def in_one_line(error: BaseException) -> str:
