@@ -11,7 +11,7 @@ from kvbench.metrics.aggregate import described
 from kvbench.metrics.frontier import Frontier
 from kvbench.records.served_bytes import name_of
 from kvbench.report.tables.run_table import UNEVEN, summarise, uneven
-from kvbench.utils.console import warn
+from kvbench.utils.console import status, warn
 from kvbench.utils.extras import lacking
 
 
@@ -23,7 +23,8 @@ def drawing(draw: Callable[..., list[Path]]) -> Callable[..., list[Path]]:
         if missing := lacking("matplotlib"):
             warn(f"no figures: they need {missing}")
             return []
-        return draw(*args, **options)
+        with status("drawing figures"):
+            return draw(*args, **options)
 
     return drawn
 

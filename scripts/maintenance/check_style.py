@@ -76,6 +76,7 @@ SUBJECTS = {
     "methods/test_latents.py": "every preset over latents",
     "ops/test_fakes.py": "what torch assumes of operators' results",
     "runner/test_surroundings.py": "what a machine may lack",
+    "runner/test_waiting_lines.py": "what a terminal shows meanwhile",
     "evaluation/test_devices.py": "methods, passes and probes on fake GPUs",
     "evaluation/test_launches.py": "what they launch there",
     "evaluation/test_launches_goals.py": "the goals for that",

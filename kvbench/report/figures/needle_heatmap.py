@@ -1,8 +1,9 @@
 """Needle heatmaps: depth × length, all settings of a run side by side in one figure."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -22,29 +23,60 @@ _MOST_LABELLED = 12
 # Inches: the width of a letter of a title, and the largest width of panels side by side.
 _LETTER = 0.08
 _WIDEST = 13
+# Inches: the largest height of a picture's panels. All pixels are held at once, and browsers show less than 2**15 rows.
+_TALLEST = 100
 
 
 def draw_heatmaps(records: pd.DataFrame, metric: str, path: Path, caption: str) -> list[Path]:
-    """`heatmaps` as PNG and PDF at `path`, which has no suffix."""
-    return save(heatmaps(records, metric, caption), path)
+    """`heatmaps` as PNG and PDF at `path`, which has no suffix; of more settings than a picture holds, the others in
+    further pictures, with -2 and so on behind the name."""
+    names = list(records["setting"].unique())
+    each = Layout.of(records).most
+    pages = [names[place : place + each] for place in range(0, len(names), each)]
+    written = []
+    for number, page in enumerate(pages, 1):
+        place = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        part = f" · picture {number} of {len(pages)}" if len(pages) > 1 else ""
+        written += save(heatmaps(records, metric, caption + part, page), place)
+    return written
 
 
-def heatmaps(records: pd.DataFrame, metric: str, caption: str) -> Figure:
+class Layout(NamedTuple):
+    """The panels of records' grids in a picture."""
+
+    width: float  # of a panel, inches
+    height: float
+    columns: int
+
+    @classmethod
+    def of(cls, records: pd.DataFrame) -> "Layout":
+        names = records["setting"].unique()
+        lengths, depths = records["length"].nunique(), records["depth"].nunique()
+        labelled = max(lengths, depths) <= _MOST_LABELLED
+        width, height = 0.62 * lengths + 0.6, (0.34 if labelled else 0.2) * depths + 1.1
+        width = max(width, _LETTER * max(len(titled(name)) for name in names))
+        width, height = min(max(width, 2.3), 6), min(max(height, 2.4), 4)
+        return cls(width, height, min(len(names), 5, int(_WIDEST / width)))
+
+    @property
+    def most(self) -> int:
+        """The most panels of a picture."""
+        return self.columns * int(_TALLEST / self.height)
+
+
+def heatmaps(records: pd.DataFrame, metric: str, caption: str, names: Sequence[str] | None = None) -> Figure:
     """Mean of `metric` per cell of the grid, on one scale from dark (0) to light (1), legible in greyscale.
 
     A panel's title has the setting's score as tables have it: over tasks, where records name them (NoLiMa's lengths).
 
-    `records` has the columns setting, length (tokens), depth (percent), scores, r and r_bytes (which may be missing).
+    `records` has the columns setting, length (tokens), depth (percent), scores, r and r_bytes (which may be missing);
+    `names` are the settings that are drawn, all unless given.
     """
     frame = records.assign(score=[scores[metric] for scores in records["scores"]])
-    settings = list(frame.groupby("setting", sort=False))
     all_lengths, all_depths = (sorted(frame[name].unique()) for name in ("length", "depth"))
-    lengths, depths = len(all_lengths), len(all_depths)
-    labelled = max(lengths, depths) <= _MOST_LABELLED
-    width, height = 0.62 * lengths + 0.6, (0.34 if labelled else 0.2) * depths + 1.1
-    width = max(width, _LETTER * max(len(titled(setting)) for setting, _ in settings))
-    width, height = min(max(width, 2.3), 6), min(max(height, 2.4), 4)
-    columns = min(len(settings), 5, int(_WIDEST / width))
+    width, height, columns = Layout.of(records)
+    shown = frame if names is None else frame[frame["setting"].isin(names)]
+    settings = list(shown.groupby("setting", sort=False))
     rows = rows_of(len(settings), columns)
     grids = [
         group.pivot_table(index="depth", columns="length", values="score", aggfunc="mean").reindex(

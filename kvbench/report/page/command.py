@@ -8,8 +8,9 @@ from pathlib import Path
 
 from kvbench.errors import UserError, on_disk
 from kvbench.utils.arguments import Parser
-from kvbench.utils.console import print_line, warn
+from kvbench.utils.console import print_line, status, warn
 from kvbench.utils.files import replacing
+from kvbench.utils.text import count as number_of
 
 NAME = "report.html"
 HEAD = 2**16  # characters of a page, among the first of which its title is
@@ -41,7 +42,8 @@ def write(runs: Sequence[Path], out: Path | None) -> Path:
         raise UserError(f"--out {path} is a folder: name a file, for example {path / NAME}")
     if not path.parent.is_dir():
         raise UserError(f"--out {path}: there is no folder {str(path.parent)!r}")
-    text = page(folders)
+    with status(f"reading {number_of(len(folders), 'run')}"):
+        text = page(folders)
     if out is None:
         path = beside_others(path, text)
     elif is_another(path, text):

@@ -8,7 +8,7 @@ from kvbench.errors import UserError, on_disk, unknown
 from kvbench.records.load import files
 from kvbench.runner.verify.rerun_draw import Draw
 from kvbench.utils.arguments import Parser
-from kvbench.utils.console import print_line
+from kvbench.utils.console import print_line, status
 from kvbench.utils.files import write_atomically
 from kvbench.utils.places import PLACES
 
@@ -55,7 +55,8 @@ def main(arguments: Sequence[str]) -> int:
 
     pages = []
     for path in paths:
-        pages.append((path, verify(path, places, draw)))
+        with status(f"checking {path}"):
+            pages.append((path, verify(path, places, draw)))
         print_line(page.text(*pages[-1]))
     if options.out is not None:
         with on_disk(f"write --out {options.out}"):
