@@ -129,6 +129,13 @@ def choices(group: str) -> list[str]:
     return sorted(_files(group), key=lambda name: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", name)])
 
 
+def chosen_by_default(group: str) -> list[str]:
+    """The choices of a config group that config.yaml makes unless the command makes others."""
+    content: Any = read_yaml(CONF / "config.yaml")
+    entries = content["defaults"]
+    return next(list(entry[group]) for entry in entries if isinstance(entry, dict) and group in entry)
+
+
 def options(group: str) -> dict[str, str]:
     """Name and one line about each choice of a config group."""
     return stated(group, "about")

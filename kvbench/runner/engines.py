@@ -6,6 +6,7 @@ from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample, Speed, Text
 from kvbench.configuration import Configuration
+from kvbench.configuration.conf import chosen_by_default
 from kvbench.engines.base import Engine
 from kvbench.engines.questions import is_chat
 from kvbench.engines.record import EngineRun
@@ -32,6 +33,13 @@ def requested_engines(cfg: Configuration, benchmark: Benchmark) -> list[EngineSe
     for key, value in {"decode.compress": cfg.decode.compress, "prefill.chunk": cfg.prefill.chunk}.items():
         if value is not None:
             raise UserError(f"{key}={value} is for methods of kvbench: leave it or engine= out")
+    names = [name for name in cfg.methods if name != "_target_"]
+    if (own := cfg.methods.get("_target_")) or names != chosen_by_default("method"):
+        chosen = f"method._target_={own}" if own else f"method=[{','.join(names)}]"
+        raise UserError(
+            f"{chosen} is for methods of kvbench, in whose place engine=… answers: a command without engine= makes "
+            "their records, in the same folder"
+        )
     if cfg.probe:
         raise UserError("probe= observes kvbench's own caches: leave it or engine= out")
     if isinstance(benchmark, Speed):
