@@ -64,16 +64,18 @@ def test_the_sentence_names_the_method_its_bytes_and_what_cannot_be_told_from_it
     text = recommendation({"snapkv": FALLING, "h2o": unsure}, 0.8, 0.95, "score", "20 samples")
     assert text == (
         "On 20 samples SnapKV certainly keeps 95 % of FullKV's score in 0.250 of FullKV's bytes (SnapKV 0.25), "
-        "possibly in 0.250: fewer than any other method. By these samples H2O may need as few."
+        "possibly in 0.250: fewer than any other method. By these samples H2O may need as few. "
+        "It is the best of 2 methods by these samples, which favours a lucky one: confirm it on others."
     )
-    assert "at most 0.125" in recommendation({"knorm": FLAT}, 0.8, 0.95, "score", "20 samples")
+    alone = recommendation({"knorm": FLAT}, 0.8, 0.95, "score", "20 samples")
+    assert "at most 0.125" in alone and "lucky" not in alone
 
 
 def test_methods_with_as_few_bytes_are_named_and_fewer_is_said_of_others_alone():
     same = {"snapkv": FALLING, "knorm": method("knorm", 0, 0, -0.5)}
 
     def end(**frontiers):
-        return recommendation(frontiers, 0.8, 0.95, "score", "20 samples").partition("possibly in 0.250")[2]
+        return recommendation(frontiers, 0.8, 0.95, "score", "20 samples").partition("possibly in 0.250")[2].partition(" It is")[0]
 
     assert end(**same) == ": as few as KNorm."
     assert end(**same, streaming_llm=FAILING) == ": as few as KNorm, and fewer than any other method."
