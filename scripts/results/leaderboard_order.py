@@ -3,7 +3,9 @@
 Compares parts of scripts.results.leaderboard_qwen, whose needles lie in a text of their own each: Spearman's rank
 correlation of the scores of all methods that two parts have within a target of bytes, FullKV left out. Its interval
 (95 %) draws the samples of both parts, by the Bayesian bootstrap; methods were not drawn from anything. Few samples
-alone lower a correlation: `halves` is the mean correlation of a part with itself, between random halves of its samples.
+alone lower a correlation, and drawn ones once more by about as much: the interval reaches as far above the correlation
+as the drawn ones lie below it (the basic bootstrap), which contains the correlation of the true means. `halves` is the
+mean correlation of a part with itself, between random halves of its samples.
 Writes order.md, order.csv and order.png to results/leaderboard (--out names another folder).
 
 A part without records below --runs is read from its committed leaderboard.csv, which has means alone: then the
@@ -98,7 +100,8 @@ def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict[str, Any] |
         return None
     rng = np.random.default_rng(0)
     drawn = [spearman(*(weighted(rng, scores) for scores in columns)) for _ in range(DRAWS)]
-    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    correlation = spearman(*means)
+    low, high = around(correlation, *np.nanquantile(drawn, [0.025, 0.975]))
     noise = [
         f"{halves(rng, scores):.2f}" if part.drawn else MISSING for part, scores in zip((a, b), columns, strict=True)
     ]
@@ -110,13 +113,23 @@ def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict[str, Any] |
         "r_bytes with": targets[1],
         "methods": len(names),
         "samples": f"{a.samples}, {b.samples}",
-        "correlation": spearman(*means),
+        "correlation": correlation,
         "low": low,
         "high": high,
         "halves": ", ".join(noise),
         "better in the second": apart[-1][0],
         "worse in the second": apart[0][0],
     }
+
+
+class Ends(NamedTuple):
+    low: float
+    high: float
+
+
+def around(correlation: float, low: float, high: float) -> Ends:
+    """The basic bootstrap's interval of a correlation, from the quantiles of the drawn ones."""
+    return Ends(max(2 * correlation - high, -1.0), min(2 * correlation - low, 1.0))
 
 
 def weighted(rng: np.random.Generator, scores: np.ndarray) -> np.ndarray:

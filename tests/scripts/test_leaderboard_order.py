@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from scripts.results import leaderboard_order
 from scripts.results.leaderboard_order import FEWEST, LEVELS, Part, compared, earlier, rows, spearman
 
 METHODS = [f"m{number}" for number in range(FEWEST)]
@@ -36,6 +37,16 @@ def test_more_samples_make_a_correlation_surer():
     means = np.linspace(0.4, 0.6, FEWEST)
     few, many = (compared(part("a", means, n), part("bb", means, n), (0.1, 0.1)) for n in (20, 4000))
     assert many["high"] - many["low"] < few["high"] - few["low"] and many["correlation"] > few["correlation"]
+
+
+def test_the_interval_of_few_samples_contains_the_correlation_of_the_true_means(monkeypatch):
+    """Noise alone lowers correlations, and those of drawn samples twice: their quantiles seldom contain it."""
+    monkeypatch.setattr(leaderboard_order, "DRAWS", 100)
+    monkeypatch.setattr(leaderboard_order, "halves", lambda *arguments: 1.0)
+    means = np.linspace(0.3, 0.7, FEWEST)
+    rows = [compared(part("a" * i, means, 40), part("b" * i, means, 40, "hidden"), (0.1, 0.1)) for i in range(1, 11)]
+    assert np.mean([row["low"] <= 1 <= row["high"] for row in rows]) >= 0.9
+    assert np.mean([row["correlation"] for row in rows]) < 0.97
 
 
 def test_a_visible_question_is_compared_with_a_visible_one_of_another_model_and_with_a_hidden_one_of_its_model():

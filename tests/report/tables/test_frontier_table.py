@@ -75,7 +75,11 @@ def test_methods_with_as_few_bytes_are_named_and_fewer_is_said_of_others_alone()
     same = {"snapkv": FALLING, "knorm": method("knorm", 0, 0, -0.5)}
 
     def end(**frontiers):
-        return recommendation(frontiers, 0.8, 0.95, "score", "20 samples").partition("possibly in 0.250")[2].partition(" It is")[0]
+        return (
+            recommendation(frontiers, 0.8, 0.95, "score", "20 samples")
+            .partition("possibly in 0.250")[2]
+            .partition(" It is")[0]
+        )
 
     assert end(**same) == ": as few as KNorm."
     assert end(**same, streaming_llm=FAILING) == ": as few as KNorm, and fewer than any other method."
