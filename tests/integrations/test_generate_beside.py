@@ -79,3 +79,22 @@ def test_a_model_that_was_compiled_in_place_runs_uncompiled_in_a_block(part):
     compiled.set_attn_implementation("kvbench")
     with pytest.raises(UserError, match=r"LlamaForCausalLM was compiled in place .* use `with kvbench.compress"):
         CompressedCache(compiled, "full")
+
+
+@pytest.mark.parametrize("name, amount", [("spindle", {"ratio": 0.9}), ("fp8_token", {})])
+def test_autocast_changes_nothing_of_a_method(name, amount):
+    """Scores and codes were rounded to 16 bits, or torch had no such operator."""
+    model = tiny_model(implementation="sdpa").bfloat16()
+    answers = []
+    for enabled in (False, True):
+        with kvbench.compress(model, name, **amount) as compression, torch.autocast("cpu", torch.bfloat16, enabled):
+            answers.append((generate(model), compression.cache.ratio))
+    assert answers[0] == answers[1]
+
+
+def test_autocast_that_parts_the_dtypes_of_keys_and_values_is_one_line():
+    """FullKV had 1.33 times its own bytes in 16 bits."""
+    model = tiny_model(implementation="sdpa")
+    refused = pytest.raises(UserError, match=r"keys of torch.float32 and values of torch.bfloat16.* model.to\(torch.bf")
+    with kvbench.compress(model, "full"), torch.autocast("cpu", torch.bfloat16), refused:
+        generate(model)

@@ -1,5 +1,7 @@
 """A layer of a `CompressedCache`, which first captures the prompt and is then what a method made of it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import torch
@@ -9,9 +11,18 @@ from kvbench.errors import UserError
 from kvbench.models.attending_layer import AttendingLayer, attend_one_by_one
 from kvbench.models.latents import Latents
 from kvbench.models.layer_kinds import check_continues
+from kvbench.ops.softmax import Scaling
 
 if TYPE_CHECKING:
     from kvbench.integrations.generate.cache import CompressedCache
+
+
+@contextmanager
+def as_stored(x: Tensor) -> Iterator[None]:
+    """Within the block nothing is differentiated, and tensors are computed with in their own dtypes, as in the harness:
+    under torch.autocast scores and codes in float32 would be rounded to 16 bits."""
+    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+        yield
 
 
 class CompressingLayer(AttendingLayer):
@@ -56,8 +67,16 @@ class CompressingLayer(AttendingLayer):
         assert self.inner is not None, "`append` comes first"
         return self.inner
 
-    @torch.no_grad()
     def append(self, keys: Tensor, values: Tensor) -> None:
+        if keys.dtype != values.dtype and torch.is_autocast_enabled(keys.device.type):
+            raise UserError(
+                f"torch.autocast makes keys of {keys.dtype} and values of {values.dtype}, and a cache counts "
+                f"its bytes in one dtype: convert the model instead, model.to({values.dtype})"
+            )
+        with as_stored(keys):
+            self._append(keys, values)
+
+    def _append(self, keys: Tensor, values: Tensor) -> None:
         t, inner = keys.shape[2], self._layer_for(keys)
         token = (keys.shape[1], keys.shape[3], values.shape[3], keys.dtype, values.dtype)
         if self.token not in (None, token) and not self.latent:  # latents come expanded with the prompt only
@@ -75,20 +94,20 @@ class CompressingLayer(AttendingLayer):
         else:
             inner.take(keys, values)
 
-    @torch.no_grad()
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
-        if self.waiting:
-            (keys, values), self.waiting = self.waiting, None
-            return attend_one_by_one(self.layer, keys, values, query, scaling)
-        out = self.layer.attend(query, scaling)
-        self.cache.attended()
-        return out
+    def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
+        with as_stored(query):
+            if self.waiting:
+                (keys, values), self.waiting = self.waiting, None
+                return attend_one_by_one(self.layer, keys, values, query, scaling)
+            out = self.layer.attend(query, scaling)
+            self.cache.attended()
+            return out
 
-    @torch.no_grad()
-    def reread(self, query: Tensor, scaling: float) -> Tensor:
-        out = self.layer.reread(query, scaling)
-        self.cache.attended()
-        return out
+    def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
+        with as_stored(query):
+            out = self.layer.reread(query, scaling)
+            self.cache.attended()
+            return out
 
     @property
     def keys(self) -> NoReturn:
