@@ -9,7 +9,7 @@ from kvbench.configuration import Configuration
 from kvbench.errors import UserError
 from kvbench.evaluation.prompts import AnyModel
 from kvbench.evaluation.record import AnyRun, Choice, Run
-from kvbench.evaluation.settings import Setting, settings_of
+from kvbench.evaluation.settings import Setting, check_press, settings_of
 from kvbench.methods.heads.head_scores import calibrations
 from kvbench.models import ModelSpec
 from kvbench.ops.operator import Kernels
@@ -153,14 +153,6 @@ def check_longest(benchmark: Benchmark, spec: ModelSpec) -> None:
             f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "
             f"{spec.name} reads at most {spec.max_length}"
         )
-
-
-def check_press(cfg: Configuration) -> None:
-    """Refuse a press that no method takes."""
-    nodes = [node for node in cfg.methods.values() if isinstance(node, Mapping)]
-    for key, value in {"press": cfg.press, "press_args": cfg.press_args}.items():
-        if value is not None and not any(key in node for node in nodes):
-            raise UserError(f"{key}={value} is for method=kvpress, which is not chosen")
 
 
 def check_calibrations(settings: Sequence[Setting], spec: ModelSpec) -> None:

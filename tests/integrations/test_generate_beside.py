@@ -98,3 +98,14 @@ def test_autocast_that_parts_the_dtypes_of_keys_and_values_is_one_line():
     refused = pytest.raises(UserError, match=r"keys of torch.float32 and values of torch.bfloat16.* model.to\(torch.bf")
     with kvbench.compress(model, "full"), torch.autocast("cpu", torch.bfloat16), refused:
         generate(model)
+
+
+@pytest.mark.parametrize("asked", ["generate", "forward", "config"])
+def test_attention_weights_are_refused_where_they_would_be_empty(asked):
+    model = tiny_model(implementation="eager")
+    model.config.output_attentions = asked == "config"
+    refused = pytest.raises(UserError, match="output_attentions=True: attention over a compressed cache has no weights")
+    with refused, kvbench.compress(model, "full"):
+        if asked == "generate":
+            generate(model, output_attentions=True, return_dict_in_generate=True)
+        model(input_ids=prompt(20)[None], **({"output_attentions": True} if asked == "forward" else {}))

@@ -143,18 +143,6 @@ def test_prompts_of_two_threads_in_one_block_have_a_cache_each(model):
     assert sorted(cache.get_seq_length() for cache in compression.caches) == [53, 63]
 
 
-@pytest.mark.parametrize("asked", ["generate", "forward", "config"])
-def test_attention_weights_are_refused_where_they_would_be_empty(model, asked):
-    if asked == "config":
-        model = tiny_model(implementation="eager")
-        model.config.output_attentions = True
-    refused = pytest.raises(UserError, match="output_attentions=True: attention over a compressed cache has no weights")
-    with refused, kvbench.compress(model, "full"):
-        if asked == "generate":
-            generate(model, output_attentions=True, return_dict_in_generate=True)
-        model(input_ids=prompt(20)[None], **({"output_attentions": True} if asked == "forward" else {}))
-
-
 def test_chunks_of_a_prompt_are_refused_and_without_them_all_is_compressed(model):
     with pytest.raises(UserError, match="prefill_chunk_size=16"), kvbench.compress(model, "streaming_llm", budget=20):
         generate(model, prefill_chunk_size=16)
@@ -206,6 +194,7 @@ def test_wrong_arguments_are_named(arguments, message, model):
         ("ratio=[0.2,0.4]", "has no effect for a cache in generate"),
         ("method=h2o", "method=h2o: the method is the argument 'snapkv'"),
         ("+method.snapkv.ratio=[0.2,0.4]", "runs one setting at a time, not snapkv 0.2, snapkv 0.4"),
+        ("press=KnormPress", "press=KnormPress is for method=kvpress, which is not chosen"),
         ("~method.snapkv", "runs one setting at a time, not none"),
     ],
 )
