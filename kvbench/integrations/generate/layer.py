@@ -2,19 +2,40 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from kvbench.errors import UserError
+from kvbench.evaluation.settings import Setting
 from kvbench.models.attending_layer import AttendingLayer, attend_one_by_one
 from kvbench.models.latents import Latents
 from kvbench.models.layer_kinds import check_continues
 from kvbench.ops.softmax import Scaling
 
-if TYPE_CHECKING:
-    from kvbench.integrations.generate.cache import CompressedCache
+
+class WholeCache(Protocol):
+    """The cache of all layers, as a layer knows it."""
+
+    setting: Setting
+    config: PreTrainedConfig
+    lowest: "CompressingLayer"
+
+    @property
+    def compressed(self) -> object | None:
+        """The compressed prompt; None before it was read."""
+
+    def begin(self, n: int) -> None: ...
+
+    def attended(self) -> None: ...
+
+    def check_whole(self) -> None: ...
+
+    def check_reader(self, module: nn.Module) -> None: ...
+
+    def refuse(self, other: str) -> NoReturn: ...
 
 
 @contextmanager
@@ -28,14 +49,13 @@ def as_stored(x: Tensor) -> Iterator[None]:
 class CompressingLayer(AttendingLayer):
     """One layer of a CompressedCache: first `inner` captures the prompt, then it is the compressed cache."""
 
-    def __init__(self, cache: "CompressedCache", index: int, readers: int, latent: bool):
+    def __init__(self, cache: WholeCache, index: int, readers: int, latent: bool):
         super().__init__()
         self.cache, self.index, self.readers, self.latent = cache, index, readers, latent
         self.inner: AttendingLayer | None = None
         self.waiting: tuple[Tensor, Tensor] | None = None  # new keys and values of a cache that takes no blocks
-        self.token: tuple[int, int, int, torch.dtype, torch.dtype] | None = (
-            None  # heads; widths, dtypes of keys, values
-        )
+        # of the prompt: number of heads, then width of keys and of values, then their dtypes
+        self.token: tuple[int, int, int, torch.dtype, torch.dtype] | None = None
 
     @property
     def windowed(self) -> bool:
