@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.batch import BatchCache
@@ -79,6 +79,9 @@ class DeviceLayer:
 
     def get_seq_length(self) -> int:
         return self.layer.seen
+
+    def read_by(self, module: nn.Module) -> None:
+        """Any module may: the batch is of the one model that decodes it."""
 
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         return self.layer.attended(query, scaling)
