@@ -79,17 +79,13 @@ class Setting:
         return self.budget_at(n, num_layers, new_tokens) > self.requested_tokens(n, new_tokens)
 
 
-def check_press(cfg: Configuration) -> None:
-    """Refuse a press that no method takes."""
+def settings_of(cfg: Configuration) -> list[Setting]:
+    """The settings that a configuration requests of its methods. Raises UserError for a bad value, and for a press that
+    no method takes."""
     nodes = [node for node in cfg.methods.values() if isinstance(node, Mapping)]
     for key, value in {"press": cfg.press, "press_args": cfg.press_args}.items():
         if value is not None and not any(key in node for node in nodes):
             raise UserError(f"{key}={value} is for method=kvpress, which is not chosen")
-
-
-def settings_of(cfg: Configuration) -> list[Setting]:
-    """The settings that a configuration requests of its methods. Raises UserError for a bad value."""
-    check_press(cfg)
     return _settings(cfg.methods, cfg.amounts, cfg.decode.compress)
 
 

@@ -9,7 +9,7 @@ from kvbench.configuration import Configuration
 from kvbench.errors import UserError
 from kvbench.evaluation.prompts import AnyModel
 from kvbench.evaluation.record import AnyRun, Choice, Run
-from kvbench.evaluation.settings import Setting, check_press, settings_of
+from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods.heads.head_scores import calibrations
 from kvbench.models import ModelSpec
 from kvbench.ops.operator import Kernels
@@ -102,12 +102,12 @@ def choices_of(cfg: Configuration, benchmark: Benchmark) -> tuple[Kind, Sequence
         return OfServing(), engines
     if isinstance(benchmark, Serve):
         raise UserError("benchmark=serve loads servers: engine=openai engine.url=…, or another engine, has them")
-    check_press(cfg)
+    settings = settings_of(cfg)  # a wrong value is told beside probes, too, which run in the place of methods
     observations = build_probes(cfg.probe)
     if observations:
         check_probes(cfg.memory, benchmark)
     kind = OfSpeed(cfg.experiment) if isinstance(benchmark, Speed) else OfProbes() if observations else OfMethods()
-    return kind, observations or settings_of(cfg)
+    return kind, observations or settings
 
 
 def check_probes(memory: str, benchmark: Benchmark) -> None:
