@@ -102,7 +102,7 @@ def choices_of(cfg: Configuration, benchmark: Benchmark) -> tuple[Kind, Sequence
         return OfServing(), engines
     if isinstance(benchmark, Serve):
         raise UserError("benchmark=serve loads servers: engine=openai engine.url=…, or another engine, has them")
-    settings = settings_of(cfg)  # a wrong value is told beside probes, too, which run in the place of methods
+    settings = settings_of(cfg)  # before probes: a run of probes, which uses no methods, still refuses bad values
     observations = build_probes(cfg.probe)
     if observations:
         check_probes(cfg.memory, benchmark)

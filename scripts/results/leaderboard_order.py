@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from kvbench.metrics.bootstrap import Interval
 from kvbench.records import load
 from kvbench.records.identity import FULL
 from kvbench.report.figures.style import new_figure, save
@@ -122,14 +123,9 @@ def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict[str, Any] |
     }
 
 
-class Ends(NamedTuple):
-    low: float
-    high: float
-
-
-def around(correlation: float, low: float, high: float) -> Ends:
+def around(correlation: float, low: float, high: float) -> Interval:
     """The basic bootstrap's interval of a correlation, from the quantiles of the drawn ones."""
-    return Ends(max(2 * correlation - high, -1.0), min(2 * correlation - low, 1.0))
+    return Interval(max(2 * correlation - high, -1.0), min(2 * correlation - low, 1.0))
 
 
 def weighted(rng: np.random.Generator, scores: np.ndarray) -> np.ndarray:

@@ -72,11 +72,11 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str, names: Sequence[s
     `records` has the columns setting, length (tokens), depth (percent), scores, r and r_bytes (which may be missing);
     `names` are the settings that are drawn, all unless given.
     """
-    frame = records.assign(score=[scores[metric] for scores in records["scores"]])
-    all_lengths, all_depths = (sorted(frame[name].unique()) for name in ("length", "depth"))
+    all_lengths, all_depths = (sorted(records[name].unique()) for name in ("length", "depth"))
     width, height, columns = Layout.of(records)
-    shown = frame if names is None else frame[frame["setting"].isin(names)]
-    settings = list(shown.groupby("setting", sort=False))
+    shown = records if names is None else records[records["setting"].isin(names)]
+    frame = shown.assign(score=[scores[metric] for scores in shown["scores"]])
+    settings = list(frame.groupby("setting", sort=False))
     rows = rows_of(len(settings), columns)
     grids = [
         group.pivot_table(index="depth", columns="length", values="score", aggfunc="mean").reindex(

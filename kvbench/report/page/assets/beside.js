@@ -7,10 +7,11 @@ function besideSection(run, settings, other, others, metric) {
     .map((pair) => ({ ...pair, ...compared(run, other, pair, metric) }))
     .filter(({ samples }) => samples);
   const number = (title, value, digits, hint) => ({ title, value, hint, number: true, text: (row) => fixed(value(row), digits) });
+  const score = ({ title }, value) => ({ ...number(`${metric}: ${title}`, value), text: (row) => scoreText(metric, value(row)) });
   const columns = [
     { title: "setting", value: ({ setting }) => setting.label },
-    { ...number(`${metric}: ${run.title}`, ({ here }) => here), text: ({ here }) => scoreText(metric, here) },
-    { ...number(`${metric}: ${other.title}`, ({ there }) => there), text: ({ there }) => scoreText(metric, there) },
+    score(run, ({ here }) => here),
+    score(other, ({ there }) => there),
     {
       ...number("difference", ({ difference }) => difference, 3, `${other.title} minus ${run.title}`),
       text: ({ difference }) => signed(difference, metric),
