@@ -48,7 +48,7 @@ OTHER = {
 # Of the last queries that are observed. In three prompts with a visible question at 0.02 it was the best of 4, 8, 16,
 # 32 and 64 for SnapKV and AdaKV, and for PyramidKV as good as 4 and 8.
 WINDOW = 16
-# Of RULER, whose answers can have 128 tokens.
+# Of RULER, whose answers can have 128 tokens, and of needles in 8,192 tokens.
 FEWER = """
     full kivi turboquant_4 ggml_q4_0 streaming_llm keydiff tova h2o snapkv pyramidkv adakv cake chunkkv compactor
     expected_attention kvzip spindle snapkv_kivi4
@@ -75,12 +75,15 @@ class Part(NamedTuple):
     overrides: list[str]
     limit: int  # samples, of each task where there are several
     measure: str = "digits"
+    fewer: bool = False  # under the settings of FEWER alone
 
 
-def needles(length: int, question: str, texts: int) -> Part:
+def needles(length: int, question: str, texts: int, *, fewer: bool = False) -> Part:
     """One number in a text of its own, at each of five depths."""
     grid = ["benchmark=niah", "benchmark.depths=[10,30,50,70,90]", f"benchmark.lengths=[{length}]"]
-    return Part([*grid, "benchmark.seeds=40", "benchmark.max_new_tokens=16", f"question={question}"], texts)
+    return Part(
+        [*grid, "benchmark.seeds=40", "benchmark.max_new_tokens=16", f"question={question}"], texts, fewer=fewer
+    )
 
 
 RULER = ["benchmark=ruler", "benchmark.lengths=[4096]", "benchmark.num_samples=100", "question=visible"]
@@ -95,15 +98,15 @@ PARTS = {
         "visible_4k": needles(4096, "visible", 100),
         "hidden_4k": needles(4096, "hidden", 100),
         DECIDING: FULL_ALONE,
-        "ruler_4k": Part(RULER, 40, "score"),
+        "ruler_4k": Part(RULER, 40, "score", fewer=True),
     },
     "qwen2.5-coder-1.5b": {
         "visible_4k": needles(4096, "visible", 40),
         "hidden_4k": needles(4096, "hidden", 40),
-        "hidden_8k": needles(8192, "hidden", 20),
-        "visible_8k": needles(8192, "visible", 20),
+        "hidden_8k": needles(8192, "hidden", 20, fewer=True),
+        "visible_8k": needles(8192, "visible", 20, fewer=True),
         DECIDING: FULL_ALONE,
-        "ruler_4k": Part(RULER, 40, "score"),
+        "ruler_4k": Part(RULER, 40, "score", fewer=True),
     },
 }
 
@@ -122,10 +125,9 @@ def configuration(
         return at_own_ratios(["full"], {}, overrides)
     if part.overrides == RULER:
         overrides.append(f"benchmark.tasks=[{','.join(solved(runs / model / DECIDING))}]")
-    fewer = part.overrides == RULER
-    methods = FEWER if fewer else [*FIXED, *EVICTION, *OTHER]
+    methods = FEWER if part.fewer else [*FIXED, *EVICTION, *OTHER]
     methods = [method for method in methods if chosen is None or method in chosen]
-    ratios = {method: list(FEWER_TARGETS if fewer else TARGETS) for method in EVICTION} | OTHER
+    ratios = {method: list(FEWER_TARGETS if part.fewer else TARGETS) for method in EVICTION} | OTHER
     return at_own_ratios(methods, ratios, [*overrides, *of_methods(methods)])
 
 
