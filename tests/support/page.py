@@ -108,6 +108,7 @@ def opened_page(driver, folders, shown):
     driver.get(path.as_uri())
     page = Page(driver)
     page.until(lambda: page.all(shown))
+    page.frame()
     return page
 
 
@@ -138,6 +139,7 @@ class Page:
 
     def click(self, css):
         self.js("document.querySelector(arguments[0]).click()", css)
+        self.frame()
 
     def choose(self, css, value):
         self.js(
@@ -146,6 +148,11 @@ class Page:
             css,
             value,
         )
+        self.frame()
+
+    def frame(self):
+        """Wait until the browser has shown a frame: what follows the width of an element is drawn in it."""
+        self.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
 
     def until(self, what):
         """The first true value of `what`: the page follows typing a moment later."""
