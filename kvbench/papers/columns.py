@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import lcm
 from statistics import fmean
 from typing import Any
 
@@ -57,6 +58,13 @@ class Column:
     @property
     def every_task(self) -> list[str]:
         return [*self.tasks, *(task for column in self.parts for task in column.tasks)]
+
+    @property
+    def strata(self) -> list[str]:
+        """Tasks whose plain mean is the column's: a task of a part with few tasks stands there more than once."""
+        parts = [part.tasks for part in self.parts] or [self.tasks]
+        often = lcm(*map(len, parts))
+        return [task for tasks in parts if tasks for task in tasks * (often // len(tasks))]
 
 
 def kv_compression(records: pd.DataFrame) -> float:

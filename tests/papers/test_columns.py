@@ -1,5 +1,7 @@
 """The columns of a published item: whose tasks they have, and what has none."""
 
+from collections import Counter
+
 import pytest
 
 from kvbench.configuration import Experiment, configured
@@ -20,6 +22,15 @@ def test_a_column_of_rulers_needles_has_every_task_of_this_kind():
     node = configured(["benchmark=ruler"]).benchmark
     needles, questions = columns(["niah", "qa"], node, node)
     assert len(needles.tasks) == 8 and questions.tasks == ("qa_1", "qa_2")
+
+
+def test_an_average_is_the_plain_mean_of_its_strata():
+    node = configured(["benchmark=ruler", "benchmark.tasks=[niah_single_1,niah_single_2,niah_single_3,qa_1,qa_2,vt]"])
+    average = columns(["niah_single", "qa", "vt", "average"], node.benchmark, node.benchmark)[-1]
+    shares = {task: count / len(average.strata) for task, count in Counter(average.strata).items()}
+    thirds, halves = dict.fromkeys(average.parts[0].tasks, 1 / 9), dict.fromkeys(average.parts[1].tasks, 1 / 6)
+    assert shares == pytest.approx(thirds | halves | {"vt": 1 / 3})
+    assert columns(["niah_single"], node.benchmark, node.benchmark)[0].strata == [*thirds]
 
 
 def test_nothing_that_a_place_of_the_data_names_is_imported():

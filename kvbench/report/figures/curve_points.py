@@ -173,11 +173,10 @@ def _score(column: Column, records: pd.DataFrame) -> Estimate | None:
     The interval is (nan, nan) where a task has fewer than two units.
     """
     by_task = task_scores(records)
-    strata = [part.tasks for part in column.parts] or [(task,) for task in column.tasks]
-    if not strata or not all(task in by_task for tasks in strata for task in tasks):
+    if not column.strata or not all(task in by_task for task in column.strata):
         return None
     unit = drawn(records)
-    values = [pd.concat([by_task[task] for task in tasks]) for tasks in strata]
+    values = [by_task[task] for task in column.strata]
     mean = sum(sum(scores) / len(scores) for scores in values) / len(values)
     low, high = clustered(values, [[unit[sample] for sample in scores.index] for scores in values])
     return Estimate(100 * mean, 100 * low, 100 * high)

@@ -241,3 +241,18 @@ def test_compression_is_counted_from_what_layers_kept(tmp_path):
     assert [cell.strip("*<>/u") for cell in found["simlayerkv_paper"][2:]] == ["2.00", "1.43"]
     assert [cell.strip("*<>/u") for cell in found["minicache_simlayerkv"][2:]] == ["1.33", "1.25"]
     assert found["simlayerkv_paper_q4"][2:] == ["–", "**8.00**"]
+
+
+def test_differences_from_fullkv_are_those_of_the_scores_beside_them_where_tasks_have_unequal_numbers(tmp_path):
+    ruler = ("+experiment=simlayerkv_table3", "benchmark.lengths=[4096]")
+    fewer = {"niah_single_1": 2, "qa_2": 3}  # of a column with three and of one with two tasks
+    lacking = {"lengths": [4096], "skip": lambda _, task, i: i >= fewer.get(task, 6)}
+    make_runs(tmp_path / "runs", *ruler, score=drawn, samples=6, **lacking)
+    table(tmp_path / "runs", *ruler, out=tmp_path / "out")
+    cells = pd.read_csv(tmp_path / "out" / "simlayerkv_table3.csv").pivot(index="method", columns="column")
+    scores, differences = cells["mean"], cells["versus_full"].drop("full")
+    for method in differences.index:
+        for column in ("niah_single", "qa", "average"):
+            assert differences.loc[method, column] == pytest.approx(
+                100 * (scores.loc[method, column] - scores.loc["full", column])
+            )

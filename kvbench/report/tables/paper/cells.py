@@ -126,24 +126,18 @@ def _value(column: Column, records: pd.DataFrame, by_task: Scores, scale: float)
 def _versus_full(
     column: Column, by_task: Scores, full: Scores, unit_of: Mapping[str, str], scale: float
 ) -> dict[str, Any]:
-    """The difference to FullKV and its interval; nan where one of them lacks a task.
-
-    All strata have the same weight: the columns of an average, the tasks of any other column.
-    """
-    strata = [part.tasks for part in column.parts] or [(task,) for task in column.tasks]
+    """The difference to FullKV, the mean over the column's strata, and its interval; nan where one lacks a task."""
     pairs: tuple[list[float], list[float], list[int], list[str]] = ([], [], [], [])
-    for number, tasks in enumerate(strata):
-        for task in tasks:
-            a, b = by_task.get(task, pd.Series(dtype=float)), full.get(task, pd.Series(dtype=float))
-            both = a.index.intersection(b.index)
-            labels = [unit_of[sample] for sample in both]
-            pairs[0].extend(a[both])
-            pairs[1].extend(b[both])
-            pairs[2].extend([number] * len(both))
-            pairs[3].extend(labels)
+    for number, task in enumerate(column.strata):
+        a, b = by_task.get(task, pd.Series(dtype=float)), full.get(task, pd.Series(dtype=float))
+        both = a.index.intersection(b.index)
+        pairs[0].extend(a[both])
+        pairs[1].extend(b[both])
+        pairs[2].extend([number] * len(both))
+        pairs[3].extend(unit_of[sample] for sample in both)
     differences = np.subtract(*pairs[:2])
-    members = [differences[np.equal(pairs[2], number)] for number in range(len(strata))]
-    if not strata or not all(map(len, members)):
+    members = [differences[np.equal(pairs[2], number)] for number in range(len(column.strata))]
+    if not members or not all(map(len, members)):
         return {"versus_full": NAN, "low": NAN, "high": NAN}
     low, high = paired_interval(*pairs)
     of_mean = np.mean([difference.mean() for difference in members])
