@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.support.needs import need
+from tests.support.waiting import HANG
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -33,6 +34,7 @@ def chromium() -> Iterator:
         except WebDriverException:  # it crashes now and then as it starts (a trap of its own): once more
             driver = webdriver.Chrome(options=options, service=Service(paths[1]))
         try:
+            driver.set_script_timeout(HANG)  # a script may wait for a frame
             # elements take the focus also where the window has none
             driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
             yield driver
