@@ -24,6 +24,7 @@ from kvbench.papers.published import COLUMNS, items, published
 from kvbench.papers.recorded_costs import costs
 from kvbench.runner.request import check
 from kvbench.utils.targets import build
+from scripts.maintenance.make_costs import every_run
 from tests.support.experiments import NAMES, column_names, composed, config
 from tests.support.paths import DATA
 
@@ -112,7 +113,7 @@ def test_an_experiment(name, rows):
     experiment, figures = data(name)
     has_its_name(name, experiment)
     builds_for_each_model(name, experiment, rows)
-    costs_what_is_recorded(name, experiment)
+    costs_what_is_recorded(name)
     is_a_sweep_over_several_models(name, experiment)
     gives_parameters_to_methods_that_exist(name, experiment)
     has_columns_that_its_run_makes(name, experiment)
@@ -143,8 +144,9 @@ def builds_for_each_model(name: str, experiment: Experiment, rows: Path) -> None
         check(chosen, build(here, "benchmark", Benchmark), cfg.model)  # the longest prompt fits
 
 
-def costs_what_is_recorded(name: str, experiment: Experiment) -> None:
-    made = row_of(name, cost([config(name, model) for model in experiment.models]))
+def costs_what_is_recorded(name: str) -> None:
+    """All runs that `-m` makes: of the experiment's models, and of both protocols where it sweeps over them."""
+    made = row_of(name, cost(every_run(name)))
     assert costs()[name] == made, "run python -m scripts.maintenance.make_costs"
 
 
