@@ -1,0 +1,35 @@
+"""Sentences that state one number of a measurement have the number of the committed file, however they are worded."""
+
+import json
+
+import pytest
+
+from tests.support.paths import ROOT
+
+MEDIANS = [
+    ("overhead", "ratio_median", ".2f", "docs/how-it-works.md"),
+    ("overhead", "ratio_median", ".2f", "docs/decisions/attention.md"),
+    ("shared_prefill", "times_faster_median", ".1f", "docs/how-it-works.md"),
+    ("shared_prefill", "times_faster_median", ".1f", "docs/decisions/one-prefill.md"),
+    ("batched_decode", "times_faster_median", ".1f", "docs/how-it-works.md"),
+    ("batched_decode", "times_faster_median", ".1f", "docs/decisions/rows.md"),
+]
+
+
+def measured(file: str) -> dict:
+    return json.loads((ROOT / "results" / file).read_text(encoding="utf-8"))
+
+
+def text(page: str) -> str:
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize(("file", "key", "digits", "page"), MEDIANS)
+def test_a_page_has_the_median_of_its_measurement(file, key, digits, page):
+    median = format(measured(f"benchmarks/{file}.json")[key], digits)
+    assert f" {median} " in text(page).replace("*", " ")
+
+
+def test_the_page_about_gpus_has_the_predicted_time_of_the_host():
+    eager = measured("gpu/prediction.json")["lengths"][0]["rows"]["1"]["full"]["eager"]
+    assert f"the host takes {1000 / eager['high']:.0f} to {1000 / eager['low']:.0f} ms" in text("docs/gpu.md")
