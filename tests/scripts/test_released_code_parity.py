@@ -1,5 +1,6 @@
 """released_code_parity.py loads what it cannot import whole, and finds a difference where there is one."""
 
+import json
 import subprocess
 
 import pytest
@@ -9,6 +10,8 @@ from scripts.compare.parity import clusters
 from scripts.compare.parity.agreement import part
 from scripts.compare.parity.checkout import commit, load
 from scripts.compare.parity.tensors import random_layer
+from scripts.compare.released_code_parity import table
+from tests.support.paths import ROOT
 
 # A plain reading of SnapKV behind the interface of the released class; `shift` makes it wrong.
 PLAIN = """
@@ -107,3 +110,10 @@ def test_the_commit_is_the_checkouts(checkout):
         subprocess.run([*git, *command], check=True, capture_output=True)
     head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True)
     assert commit(folder).startswith(head.stdout.strip())
+
+
+def test_the_documentation_has_the_table_of_the_committed_result(capsys):
+    result = json.loads((ROOT / "results/benchmarks/released_code_parity.json").read_text(encoding="utf-8"))
+    table(result["rows"])
+    documented = set((ROOT / "scripts/README.md").read_text(encoding="utf-8").splitlines())
+    assert [line for line in capsys.readouterr().out.splitlines() if line and line not in documented] == []
