@@ -87,12 +87,13 @@ class Budgets:
 
     def weight(self, layer: LayerState, window: int, scores: Callable[[], Tensor]) -> Tensor:
         """A layer's weight, for a weighted allocation. Layers of a prompt within the window, in which no token has a
-        score, weigh the same.
+        score, weigh the same. One whose weight is no finite number, as where a model overflows, weighs 0: its answer is
+        refused whatever stays, and the run goes on.
         """
         assert self.weighted is not None, "only weighted allocations have weights"
         if layer.n <= window:
             return torch.ones((), dtype=torch.float64, device=layer.keys.device)
-        return self.weighted.weight(layer, scores)
+        return self.weighted.weight(layer, scores).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
     def of_heads(self, ranked: Tensor, tokens: int, layer: LayerState, index: int, budget: int) -> HeadCounts:
         """How many tokens before the window each head keeps in a layer of `tokens` per head. No wait for the device.

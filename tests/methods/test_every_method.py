@@ -1,5 +1,6 @@
 """What holds for every file of conf/method, composed as the command composes it."""
 
+from copy import deepcopy
 from functools import cache
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from kvbench.evaluation.cache_checks import check_bytes, check_lengths, check_unchanged, tensors_of
 from kvbench.evaluation.decode import generate
-from kvbench.evaluation.prefill_passes import StreamedPass
+from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
 from kvbench.methods import FullKV
 from kvbench.methods.facts import never_full
 from kvbench.prefill import FullPrefill
@@ -113,3 +114,25 @@ def test_half_precision_neither_overflows_nor_loses_its_numbers(name, dtype):
     check_bytes(caches)
     for out in steps(caches, 6, dtype, scale):
         assert out.dtype == dtype and out.isfinite().all()
+
+
+@cache
+def overflowing():
+    """The model, with an embedding that makes everything from the 40th token on NaN, and such a prompt."""
+    broken, tokens = deepcopy(model()), prompt(N).clone()
+    tokens[tokens == 5] = 6
+    tokens[40] = 5
+    with torch.no_grad():
+        broken.get_input_embeddings().weight[5] = float("nan")
+    return broken, tokens
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVES)
+def test_a_prompt_on_which_the_model_overflows_is_compressed_and_its_answer_is_not_finite(name):
+    """The run refuses its record, and goes on with the next sample."""
+    one = setting(name)
+    broken, tokens = overflowing()
+    budget = one.budget_at(N, LAYERS)
+    source = SharedPass(broken, tokens, one.method.plan(N, LAYERS, budget), one.method.needs)
+    compressed = source.compress(one.method, budget)
+    assert generate(broken, compressed.caches, compressed.logits, 3, frozenset()).not_finite == 0

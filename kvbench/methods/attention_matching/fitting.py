@@ -26,7 +26,14 @@ def _factor(gram: Tensor, ridge: float) -> Tensor:
     """The Cholesky factor of gram + λ·I; gram is overwritten."""
     diagonal = gram.diagonal()
     diagonal += ridge * diagonal.amax()
-    return torch.linalg.cholesky(gram)
+    return cholesky(gram)
+
+
+def cholesky(gram: Tensor) -> Tensor:
+    """The Cholesky factor; NaN where there is none, as of a model that overflows: an answer over it is not finite, and
+    its record is refused, while the run goes on."""
+    factor, failed = torch.linalg.cholesky_ex(gram)
+    return factor.masked_fill_(failed > 0, float("nan"))
 
 
 def mass_weights(kept: Tensor, total: Tensor, least: float, most: float, steps: int, ridge: float) -> Tensor:
@@ -94,4 +101,4 @@ def _extend(factor: Tensor, picked: Tensor, done: int, damping: Tensor) -> None:
     across = torch.linalg.solve_triangular(factor[:done, :done], old.mT @ new, upper=False)
     rest = new.mT @ new - across.mT @ across
     rest.diagonal().add_(damping)
-    factor[done:end, :done], factor[done:end, done:end] = across.mT, torch.linalg.cholesky(rest)
+    factor[done:end, :done], factor[done:end, done:end] = across.mT, cholesky(rest)
