@@ -23,8 +23,8 @@ class DecodingProtocol(NamedTuple):
 class DecodeCompression(Stated):
     """Reduce each layer's cache, prompt and decoded tokens alike, to a budget at intervals; only append in between.
 
-    every    passes from one reduction to the next. A pass attends to all that is stored before it reduces, so a cache
-             holds at most budget + every tokens per head.
+    every    passes from one reduction to the next. A pass attends to all that is stored before it reduces, so from the
+             first reduction on the caches hold at most budget + every tokens per head, in the mean over layers.
     budget   tokens per layer and head, the mean over layers. null: the setting's ratio or budget.
     prompt   cut: the prompt is cut to the setting's ratio or budget after prefill, as without decode_compression.
              whole: it is kept until the first reduction, which a short answer may never reach.
