@@ -33,7 +33,7 @@ def cholesky(gram: Tensor) -> Tensor:
     """The Cholesky factor; NaN where there is none, as of a model that overflows: an answer over it is not finite, and
     its record is refused, while the run goes on."""
     factor, failed = torch.linalg.cholesky_ex(gram)
-    return factor.masked_fill_(failed > 0, float("nan"))
+    return factor.masked_fill_((failed > 0)[..., None, None], float("nan"))
 
 
 def mass_weights(kept: Tensor, total: Tensor, least: float, most: float, steps: int, ridge: float) -> Tensor:
