@@ -14,8 +14,7 @@ RULES = (
     "Ranks are one more than the number of entries whose 95 % interval, over what was drawn independently, lies wholly "
     "above: overlapping intervals tie. Only settings with all samples of their board are ranked, FullKV among them.",
     "Within a target of bytes an entry is a method's setting with the most bytes, at most 5 % over the target.",
-    "Rows are in the order of the mean over the targets that an entry has a setting within. It is no rank: an entry may "
-    "lack the smallest targets.",
+    "Rows are in the order of the mean over the targets that an entry has, which may lack the smallest: it is no rank.",
     "Each score leads to the records that it is the mean of; `kvbench verify FOLDER` says what of them is proven.",
     "No answer was made again for this page: `kvbench verify FOLDER --rerun K` does so for K drawn samples.",
     "A submission with something wrong, without all records that its runs requested, damaged, or with records of "
