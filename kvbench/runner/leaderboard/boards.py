@@ -1,5 +1,6 @@
 """Boards of comparable submissions: one for each model, benchmark, data and version of the metrics."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from kvbench.utils.text import short_hashes
 
 # Provenance in which the records of a board agree. `versions` are of the benchmark and its metrics; versions of
 # methods are among a setting's parameters, and distinguish settings of a board.
-SAME = ("weights", "chat_template", *IDENTIFYING, "dtype", "data_sha256", "versions")
+SAME = ("weights", "chat_template", *IDENTIFYING, "dtype", "data_sha256")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ def identity(record: pd.Series, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "first_token": manifest.get("first_token", "full"),
         "configuration": benchmark,
         **{name: record[name] for name in SAME},
+        "versions": json.loads(record["versions"] or "{}").get("versions", {}),
     }
 
 
@@ -92,7 +94,10 @@ def _protocol(properties: Mapping[str, Any]) -> str:
 
 
 def _words(fact: str, value: object) -> str:
-    """`lengths 1024, 2048`."""
+    """`lengths 1024, 2048`; a version that is not named is the first."""
+    group, _, versioned = fact.partition(".")
+    if group == "versions":
+        return f"version {value or 1} of {versioned}"
     name = fact.removeprefix("configuration.").removesuffix("_sha256")
     text = ", ".join(map(str, value)) if isinstance(value, list) else MISSING if value is None else str(value)
     return f"{name} {short_hashes(text)}"

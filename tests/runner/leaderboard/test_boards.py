@@ -60,7 +60,7 @@ def test_another_machine_and_commit_share_a_board_and_have_rows_of_their_own(tmp
     [
         ({"manifest": {"data_sha256": "0" * 64}}, "data 0000000000"),
         ({"manifest": {"model": {"source": "hub", "revision": "f" * 16}}}, "weights"),
-        ({"manifest": {"versions": {"settings": {}, "benchmark": {"needle": 7}}}}, "versions"),
+        ({"manifest": {"versions": {"settings": {}, "benchmark": {"needle": 7}}}}, "(version 7 of needle)"),
         ({"manifest": {"dtype": "torch.float16"}}, "float16"),
         ({"manifest": {"question": "hidden"}}, "question hidden"),
         ({"manifest": {"first_token": "compressed"}}, "question visible, first token compressed"),
