@@ -10,6 +10,7 @@ from kvbench.papers.command_line import configurations
 from kvbench.papers.cost import cost, row_of
 from kvbench.papers.experiment import names
 from kvbench.papers.recorded_costs import COLUMNS, COSTS
+from kvbench.runner.sweep import jobs
 
 
 def main() -> None:
@@ -25,8 +26,7 @@ def every_run(experiment: str) -> list[Configuration]:
     itself, models or both protocols of a question."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composed = compose("config", [f"+experiment={experiment}"], return_hydra_config=True)
-    swept = composed.hydra.sweeper.params or {}
-    return configurations([f"+experiment={experiment}", *(f"{key}={values}" for key, values in swept.items())])
+    return [cfg for job in jobs(composed) for cfg in configurations(job)]
 
 
 if __name__ == "__main__":

@@ -172,11 +172,11 @@ def _score(column: Column, records: pd.DataFrame) -> Estimate | None:
 
     The interval is (nan, nan) where a task has fewer than two units.
     """
-    by_task = task_scores(records)
-    if not column.strata or not all(task in by_task for task in column.strata):
+    by_task, strata = task_scores(records), column.strata
+    if not strata or not all(task in by_task for task in strata):
         return None
     unit = drawn(records)
-    values = [by_task[task] for task in column.strata]
+    values = [by_task[task] for task in strata]
     mean = sum(sum(scores) / len(scores) for scores in values) / len(values)
     low, high = clustered(values, [[unit[sample] for sample in scores.index] for scores in values])
     return Estimate(100 * mean, 100 * low, 100 * high)

@@ -17,7 +17,7 @@ from kvbench.utils.model_keys import IDENTIFYING
 from kvbench.utils.targets import DESCRIBING
 from kvbench.utils.text import short_hashes
 
-# Provenance in which the records of a board agree. `versions` are of the benchmark and its metrics; versions of
+# Provenance in which the records of a board agree, beside the versions of the benchmark and its metrics. Versions of
 # methods are among a setting's parameters, and distinguish settings of a board.
 SAME = ("weights", "chat_template", *IDENTIFYING, "dtype", "data_sha256")
 
@@ -70,7 +70,7 @@ def identity(record: pd.Series, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "first_token": manifest.get("first_token", "full"),
         "configuration": benchmark,
         **{name: record[name] for name in SAME},
-        "versions": json.loads(record["versions"] or "{}").get("versions", {}),
+        **json.loads(record["versions"]),
     }
 
 

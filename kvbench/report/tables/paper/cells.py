@@ -128,7 +128,8 @@ def _versus_full(
 ) -> dict[str, Any]:
     """The difference to FullKV, the mean over the column's strata, and its interval; nan where one lacks a task."""
     pairs: tuple[list[float], list[float], list[int], list[str]] = ([], [], [], [])
-    for number, task in enumerate(column.strata):
+    strata = column.strata
+    for number, task in enumerate(strata):
         a, b = by_task.get(task, pd.Series(dtype=float)), full.get(task, pd.Series(dtype=float))
         both = a.index.intersection(b.index)
         pairs[0].extend(a[both])
@@ -136,7 +137,7 @@ def _versus_full(
         pairs[2].extend([number] * len(both))
         pairs[3].extend(unit_of[sample] for sample in both)
     differences = np.subtract(*pairs[:2])
-    members = [differences[np.equal(pairs[2], number)] for number in range(len(column.strata))]
+    members = [differences[np.equal(pairs[2], number)] for number in range(len(strata))]
     if not members or not all(map(len, members)):
         return {"versus_full": NAN, "low": NAN, "high": NAN}
     low, high = paired_interval(*pairs)
