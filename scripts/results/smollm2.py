@@ -7,7 +7,8 @@
     needles      needle grids of all methods at about equal r_bytes
 
 Each writes its table, figure and manifest to results/smollm2/EXPERIMENT (--out names another folder than
-results/smollm2). Records stay in runs/smollm2, so a stopped run goes on where it was.
+results/smollm2). Records stay in runs/smollm2, so a stopped run goes on where it was. The methods that observe a
+window of the last queries have the same one; PyramidInfer's is a share of the prompt.
 """
 
 import argparse
@@ -20,10 +21,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
-from hydra import compose, initialize_config_dir
 
-from kvbench.configuration import Configuration, resolved
-from kvbench.configuration.conf import CONF
+from kvbench.configuration import Configuration, configured
 from kvbench.methods.spindlekv.ops.greedy_cover import greedy_cover
 from kvbench.models.folder import model_identity
 from kvbench.prefill import Needs, prefill
@@ -35,13 +34,22 @@ from scripts.frame import script_parser
 from scripts.results.kept_files import keep
 
 ROOT = Path(__file__).parents[2]
-GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]"]
+GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]", "benchmark.seeds=4"]
+# Of the last queries that are observed, as in the project's demo.
+WINDOW = 8
+OBSERVED = {
+    "snapkv": "scoring.window",
+    "pyramidkv": "scoring.window",
+    "spindle": "window",
+    "pooling_merge": "window",
+    "simlayerkv": "w_last",
+}
 
 
 def with_methods(*names: str) -> Configuration:
     """The command's configuration with these methods, at the grid of needles that all experiments share."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return resolved(compose("config", [f"method=[{','.join(names)}]", *GRID]))
+    windows = [f"method.{name}.{option}={WINDOW}" for name, option in OBSERVED.items() if name in names]
+    return configured([f"method=[{','.join(names)}]", *GRID, *windows])
 
 
 def variant(config: dict, **changes) -> dict:
@@ -100,7 +108,7 @@ def similarity(target: Path, options: argparse.Namespace) -> None:
     manifest = {"made": now(), "model": model_identity(model.source, model.spec.revision), **data, **environment()}
     (target / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     lines = {column: (list(frame["layer"]), list(frame[column])) for column in frame.columns[1:]}
-    title = f"SpindleKV figure 3 on smollm2-135m: {len(ids)} tokens, {what}, mean over heads"
+    title = f"SpindleKV figure 3 on smollm2-135m, mean over heads\n{len(ids)} tokens, {what}"
     plot(target, title, "layer", "share", lines)
 
 
