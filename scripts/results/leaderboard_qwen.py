@@ -6,11 +6,11 @@ run     makes the records under --runs (default runs/leaderboard_qwen). A stoppe
         (OMP_NUM_THREADS=1) take less than one of two threads.
 report  writes tables, figures and what made them to results/leaderboard; of --parts alone, in a folder of their name.
 
-Each needle lies in a text of its own, so that all samples are independent. RULER's tasks are those that FullKV solves
-at 0.5 or better in ten samples: the part ruler_full finds them out, and has to be complete before ruler_4k, whose long
-answers are given under fewer settings. The models compute in bfloat16, so that shares of bytes are those of a 16-bit
-cache, and install from PyPI (docs/models.md). All methods that observe a window of the last queries have the same
-window and the same pooling.
+Each needle lies in a text of its own, so that all samples are independent. RULER's tasks, the same at both sizes, are
+those that FullKV solves at 0.5 or better in ten samples at 0.5B: the part ruler_full finds them out, and has to be
+complete before ruler_4k, whose long answers are given under fewer settings. The models compute in bfloat16, so that
+shares of bytes are those of a 16-bit cache, and install from PyPI (docs/models.md). All methods that observe a window
+of the last queries have the same window and the same pooling.
 """
 
 import os
@@ -69,6 +69,7 @@ OF_METHODS = [
 ]
 SOLVED = 0.5  # FullKV's score from which a task of RULER is run
 DECIDING = "ruler_full"
+DECIDING_MODEL = "qwen2.5-coder-0.5b"
 
 
 class Part(NamedTuple):
@@ -105,7 +106,6 @@ PARTS = {
         "hidden_4k": needles(4096, "hidden", 40),
         "hidden_8k": needles(8192, "hidden", 20, fewer=True),
         "visible_8k": needles(8192, "visible", 20, fewer=True),
-        DECIDING: FULL_ALONE,
         "ruler_4k": Part(RULER, 40, "score", fewer=True),
     },
 }
@@ -124,7 +124,7 @@ def configuration(
     if name == DECIDING:
         return at_own_ratios(["full"], {}, overrides)
     if part.overrides == RULER:
-        overrides.append(f"benchmark.tasks=[{','.join(solved(runs / model / DECIDING))}]")
+        overrides.append(f"benchmark.tasks=[{','.join(solved(runs / DECIDING_MODEL / DECIDING))}]")
     methods = FEWER if part.fewer else [*FIXED, *EVICTION, *OTHER]
     methods = [method for method in methods if chosen is None or method in chosen]
     ratios = {method: list(FEWER_TARGETS if part.fewer else TARGETS) for method in EVICTION} | OTHER
@@ -143,7 +143,8 @@ def solved(runs: Path) -> list[str]:
     records = load(runs) if list(runs.glob("*/records*.jsonl")) else pd.DataFrame(columns=["task", "scores"])
     if (present := len(records)) < (wanted := FULL_ALONE.limit * number):
         raise UserError(
-            f"{runs} has {present} of {wanted} records: --parts {DECIDING} makes those that decide on tasks"
+            f"{runs} has {present} of {wanted} records: --models {DECIDING_MODEL} --parts {DECIDING} makes those that "
+            "decide on tasks"
         )
     scores = records.assign(score=[scores["score"] for scores in records["scores"]]).groupby("task")["score"].mean()
     return sorted(scores[scores >= SOLVED].index)

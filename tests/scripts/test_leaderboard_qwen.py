@@ -6,7 +6,7 @@ import pytest
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import settings_of
 from scripts.results import leaderboard_qwen
-from scripts.results.leaderboard_qwen import DECIDING, PARTS, RULER, TARGETS, WINDOW, configuration
+from scripts.results.leaderboard_qwen import DECIDING, DECIDING_MODEL, PARTS, RULER, TARGETS, WINDOW, configuration
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def test_a_part_has_no_more_samples_than_are_asked_for_and_every_target(cfg):
 
 
 def test_the_tasks_of_ruler_are_those_that_full_kv_solves_once_all_are_decided(monkeypatch, tmp_path):
-    model, decided = "qwen2.5-coder-1.5b", tmp_path / "qwen2.5-coder-1.5b" / DECIDING / "ruler-x"
-    with pytest.raises(UserError, match=f"has 0 of 110 records: --parts {DECIDING} makes those"):
+    model, decided = "qwen2.5-coder-1.5b", tmp_path / DECIDING_MODEL / DECIDING / "ruler-x"
+    with pytest.raises(UserError, match=f"has 0 of 110 records: --models {DECIDING_MODEL} --parts {DECIDING} makes"):
         configuration(model, "ruler_4k", None, tmp_path)
     decided.mkdir(parents=True)
     (decided / "records.jsonl").touch()
@@ -52,9 +52,7 @@ def test_the_tasks_of_ruler_are_those_that_full_kv_solves_once_all_are_decided(m
 
 
 def test_the_deciding_part_runs_full_kv_alone(tmp_path):
-    for model, parts in PARTS.items():
-        if DECIDING not in parts:  # a cheap model, for the order of its needles alone
-            continue
-        assert parts["ruler_4k"].overrides == RULER and [*parts].index(DECIDING) < [*parts].index("ruler_4k")
-        cfg = configuration(model, DECIDING, None, tmp_path)
-        assert [setting.name for setting in settings_of(cfg)] == ["full"] and cfg.limit == 10
+    parts = PARTS[DECIDING_MODEL]
+    assert parts["ruler_4k"].overrides == RULER and [*parts].index(DECIDING) < [*parts].index("ruler_4k")
+    cfg = configuration(DECIDING_MODEL, DECIDING, None, tmp_path)
+    assert [setting.name for setting in settings_of(cfg)] == ["full"] and cfg.limit == 10
