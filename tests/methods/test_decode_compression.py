@@ -154,6 +154,16 @@ def test_bytes_are_a_saw_tooth_between_budget_and_budget_plus_interval(counts, p
         assert expected[0] == first + 1
 
 
+@pytest.mark.parametrize(
+    ("prompt_length", "reducing"),
+    [(200, [257, 385, 513]), (255, [257, 385, 513]), (256, [257, 385, 513]), (257, [385, 513])],
+)
+def test_counting_the_text_reduces_in_the_pass_after_a_multiple_as_rkvs_code_does(prompt_length, reducing):
+    """The lengths of the text with the token of a pass that reduces, as R-KV's own forward function flags them."""
+    when = DecodeCompression(every=128, counts="seen")
+    assert [seen for seen in range(prompt_length + 1, 514) if when.due(seen, prompt_length)] == reducing
+
+
 def test_the_ring_of_queries_counts_as_held(state):
     """R-KV: 8 queries of 6 heads of 8 float64 channels in each of 2 layers."""
     with_ring, _ = decoded(state, evicting(RKV()), B)

@@ -1,6 +1,6 @@
 """Compression while decoding: when tokens are dropped, and how many stay."""
 
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from kvbench.methods.facts import Stated, values
 from kvbench.utils.checked import Positive, checked
@@ -31,13 +31,18 @@ class DecodeCompression(Stated):
     of       the tokens that the setting's ratio counts if `budget` is null. prompt: the prompt's. total: the prompt's
              and the largest number of new tokens. seen: the tokens read so far, so that the budget grows; if a short
              prompt raised the ratio to the method's smallest budget (`floored`), it grows in proportion to that.
-    counts   decoded: passes are counted from the end of the prompt. seen: a pass reduces if the length of the text is
-             a multiple of `every` (R-KV's code).
+    counts   decoded: passes are counted from the end of the prompt. seen: R-KV's code. The length of the text, the
+             prompt's first, is looked at after each pass: if it is a multiple of `every`, the next pass reduces. Each
+             text is counted by itself; the code's count goes on from one sample to the next.
     slots    position: stored tokens keep the order of the text. score: they are stored in the order of their scores, as
              in R-KV's code, and pooling over neighbours and "the last similar token" refer to that order.
     """
 
     short = values(every=4)
+
+    version: ClassVar[int] = (
+        2  # 1 reduced one pass too early with counts=seen, and not behind a prompt of such a length
+    )
 
     every: Positive = 128
     budget: Positive | None = None
@@ -53,7 +58,7 @@ class DecodeCompression(Stated):
 
     def due(self, seen: int, prompt: int) -> bool:
         """Whether to reduce after the pass that read token `seen` of a text with a prompt of `prompt` tokens."""
-        return (seen if self.counts == "seen" else seen - prompt) % self.every == 0
+        return (seen - 1 if self.counts == "seen" else seen - prompt) % self.every == 0
 
     def target(self, budget: float, seen: int, prompt: int) -> int:
         """Tokens per head to keep after a pass that is due, the mean over layers, for the setting's `budget`."""
