@@ -13,6 +13,8 @@ WORDS = {
     "tasks": "benchmark=NAME here, and benchmark.tasks=[…]",
     "max_capacity_prompt": "budget=TOKENS here, the tokens of each layer and head",
     "max_capacity_prompts": "budget=TOKENS here, the tokens of each layer and head",
+    "max_capacity_prompts_ratio": "ratio=SHARE here, the share of each layer's and head's tokens to keep",
+    "gen_kwargs": "benchmark.max_new_tokens=TOKENS where a benchmark has it; the official lengths and stops otherwise",
     "model_name": "model=NAME here, model=org/name or model=/folder",
     "model_path": "model=/folder here, or model.path=FOLDER with a preset",
     "save_dir": "output_dir=FOLDER here",
