@@ -24,7 +24,8 @@ class CriticalKV(OverScoring):
     each head some tokens, these count as first stage, as in the authors' code. Stages are sets of tokens, so the scores
     of tokens that always stay are not multiplied; the released code multiplies the window's scores, too.
 
-    base      the scoring that gives S, which must not be negative: Expected Attention needs value_norm=false.
+    base      the scoring that gives S, which must not be negative. Expected Attention's scores have the value's
+              norm in them, which counts beside u unless value_norm=false.
     epsilon   added once for each query that S sums over.
     """
 

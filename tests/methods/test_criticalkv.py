@@ -50,6 +50,14 @@ def test_the_two_stages_by_hand():
     assert CriticalKV(Given()).needs == Needs(value_output_norm=True)
 
 
+def test_a_window_beyond_the_first_stage_stays_whatever_its_values():
+    """The released code multiplies the scores of such a window's tokens and may drop them."""
+    layer = random_layer(4, 2, 100)
+    layer.value_output_norm[:, -8:] = 1e-6
+    kept = Eviction(scoring=CriticalKV(WindowAttention(32))).select(layer, 0, 1, 40).mask(layer)
+    assert kept[..., -32:].all()
+
+
 @given(
     heads=st.sampled_from([None, AdaKV(0.2), AdaKV(0.2, "hard"), AdaKV(0.5, "hard")]),
     granularity=st.sampled_from(["kv_head", "query_head"]),
