@@ -14,6 +14,7 @@ from kvbench.methods import (
     RKV,
     TOVA,
     ColumnSums,
+    CompositeHeads,
     DecodeCompression,
     Eviction,
     ExpectedAttention,
@@ -207,6 +208,10 @@ def test_decode_compress_gives_every_method_a_schedule_and_its_key_only_then():
 REFUSED = {
     "dense, unfolded storage, not Kivi": lambda: Eviction(storage=Kivi(), decode_compression=DecodeCompression()),
     "ExpectedAttention reads what only the prefill": lambda: evicting(ExpectedAttention()),
+    # which gives all heads of a layer the same number of tokens
+    "CompositeHeads makes budgets of heads from a whole prompt": lambda: Eviction(
+        scoring=KNorm(), heads=CompositeHeads(), decode_compression=DecodeCompression()
+    ),
     "ColumnSums reads what only the prefill": lambda: evicting(ColumnSums(score="mean")),
     "budget=20 is too small for WindowAttention: at least 33": lambda: evicting(WindowAttention(), budget=20),
     "drops a token at every step: leave decode_compression out": lambda: TOVA(

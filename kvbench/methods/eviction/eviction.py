@@ -154,8 +154,8 @@ class Eviction(Method):
             return Selection.everything(layer)
         if layer.latents is not None and self.heads != EqualHeads():
             raise UserError(
-                f"{type(self.heads).__name__} shares a layer's tokens between its heads, and this model stores "
-                "latents, which all heads read: use a method that gives all heads the same number of tokens"
+                f"{type(self.heads).__name__} makes budgets of heads, and this model stores latents, which all heads "
+                "read: use a method with heads EqualHeads"
             )
         window = self.scoring.window_of(budget)
         tokens = self.budgets.of_layer(layer, index, num_layers, budget)
@@ -199,8 +199,8 @@ class Eviction(Method):
             )
         if self.heads != EqualHeads():
             raise UserError(
-                f"{type(self.heads).__name__} gives heads different numbers of tokens, but decode_compression leaves "
-                "the same number in each: it needs equal heads"
+                f"{type(self.heads).__name__} makes budgets of heads from a whole prompt, which decode_compression "
+                "does not divide anew: it needs heads EqualHeads"
             )
         if not self.scoring.while_decoding:
             raise UserError(
