@@ -1,8 +1,11 @@
 """Allocation × scoring × granularity × storage on the command line, presets, and what is refused."""
 
+import re
+
 import pytest
 import torch
 
+from kvbench.configuration.conf import CONF
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import (
@@ -86,6 +89,26 @@ BUILT = {
 def test_the_command_line_builds_what_it_says(arguments):
     name, *overrides = arguments
     assert method(name, *(override.format(name) for override in overrides)) == BUILT[arguments]
+
+
+# Each file's own granularity with what its comment says of others: "query_head, with group_reduce=mean: each query …".
+COMMENTS = {
+    name: comment
+    for name in NAMES
+    for comment in re.findall(
+        r"(?m)^granularity: \w+ # ([^:\n]*)", (CONF / "method" / f"{name}.yaml").read_text("utf-8")
+    )
+}
+
+
+@pytest.mark.parametrize("name", COMMENTS)
+def test_a_granularity_is_taken_as_its_comment_says(name):
+    beside = re.findall(r"\w+=\w+", COMMENTS[name])
+    other = re.findall(r"\b(?:kv_head|query_head|layer)\b", COMMENTS[name])
+    assert other
+    for granularity in other:
+        changes = (f"method.{name}.{change}" for change in (f"granularity={granularity}", *beside))
+        assert method(name, *changes).granularity == granularity
 
 
 CHANGED = {"snapkv", "snapkv_kivi4", "snapkv_paper"}

@@ -108,7 +108,7 @@ def test_wrong_values_are_named(wrong, said):
 
 def test_a_file_excludes_other_bits_and_layers_merged_in_pairs(layers_file):
     path = layers_file([(4, 4)])
-    with pytest.raises(UserError, match="leave key_bits and value_bits out"):
+    with pytest.raises(UserError, match="key_bits=4 and value_bits=None must both be null"):
         Kivi(layers_file=path, key_bits=4)
     with pytest.raises(UserError, match="MiniCache stores two layers together"):
         MiniCache(storage=Kivi(layers_file=path))

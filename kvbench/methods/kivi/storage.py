@@ -64,7 +64,10 @@ class Kivi(Storage):
 
     def __post_init__(self) -> None:
         if self.layers_file is not None and (self.key_bits or self.value_bits):
-            raise UserError("layers_file has the bits of each layer: leave key_bits and value_bits out")
+            raise UserError(
+                f"layers_file has the bits of each layer: key_bits={self.key_bits} and value_bits={self.value_bits} "
+                "must both be null beside it"
+            )
         uniform = LayerBits(self.key_bits or self.bits, self.value_bits or self.bits)
         self._by_layer = None if self.layers_file is None else read_layer_bits(self.layers_file)
         self._uniform = uniform
