@@ -1,12 +1,12 @@
 """The reserve ratio: SpindleKV's formula 15, and the bytes that are stored.
 
 r = mean over layers of r1·r2·r3, with r1 = retained vectors / all vectors, r2 = codebook entries / retained vectors
-and r3 the overhead of references and magnitudes; without a codebook r2 = r3 = 1. "All vectors" are the vectors of the
+and r3 the size of an entry with its reference; without a codebook r2 = r3 = 1. "All vectors" are the vectors of the
 heads in `ratio_over`: the model's KV heads, or its query heads if each query head stores its own selection. Query heads
 count g times the model's cache, so that r can be small although no bytes are saved.
 
-The formula also charges a reference and a magnitude per codebook entry, though every retained vector has its own:
-r_corrected is the mean of r1·(r2 + overhead). r_bytes is measured: stored bytes over FullKV's bytes.
+The formula charges a reference per codebook entry, though every retained vector has its own, and, as printed, no
+magnitude: r_corrected is the mean of r1·(r2 + overhead), with both. r_bytes is measured: stored bytes over FullKV's.
 
 Methods without a codebook express their analytic ratio in the same factors. Quantisation keeps every vector (r2 = 1)
 but makes it smaller: r3 is the bits of a stored vector, with scale and minimum, over the bits of a raw vector. Merging
@@ -35,7 +35,7 @@ class Kept:
     retained: int  # number of retained vectors
     total: int  # number of all vectors
     r2: float = 1.0  # codebook entries / retained vectors
-    r3: float = 1.0  # size of an entry with references and magnitudes, relative to a raw vector
+    r3: float = 1.0  # size of a stored vector or entry, as formula 15 prints it, relative to a raw vector
     overhead: float | None = None  # references and magnitudes per retained vector, relative to a vector
     positions: KeptPositions | None = None  # None if an entry is pooled from several tokens
     ratio_over: RatioOver = "kv_heads"

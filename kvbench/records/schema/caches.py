@@ -17,7 +17,7 @@ class Ratios(Strict):
     )
     r1: Number = field("retained vectors / all vectors, mean over layers", "1")
     r2: Number = field("codebook entries / retained vectors, mean over layers; 1 without a codebook", "1")
-    r3: Number = field("size of an entry with references and magnitudes / raw vector, mean over layers", "1")
+    r3: Number = field("size of a stored vector or entry, as formula 15 prints it / raw vector, mean over layers", "1")
     r: Number = field("reserve ratio, SpindleKV's formula 15: mean over layers of r1·r2·r3", "1")
     r_corrected: Number = field("r with references and magnitudes paid per retained vector", "1")
     r_bytes: Number = field("stored_bytes / full_bytes", "1")
