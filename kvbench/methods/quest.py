@@ -26,7 +26,9 @@ class Quest(Method):
     last_page     always: the page of the newest token is read, within the budget (the released kernels). competes:
                   it competes with the other pages, so a new token may not see itself (the released code of the tables).
 
-    The prompt is read with full attention, and a budget of the prompt's length or more is FullKV.
+    The prompt is read with full attention, and a budget of the prompt's length or more is FullKV. The released scripts
+    for LongBench and pass keys feed the end of the prompt token by token (the last 100 characters at most, and 400), so
+    that the question itself reads pages; question=hidden does so with the whole question.
     """
 
     short = values(page=8)
