@@ -4,8 +4,8 @@ import os
 import socket
 from typing import Any
 
+from kvbench.utils.own_code import line_about
 from kvbench.utils.signals import Stopped
-from kvbench.utils.text import in_one_line
 
 
 def place() -> dict[str, Any]:
@@ -31,4 +31,4 @@ def ended_by(error: BaseException) -> dict[str, Any]:
     if isinstance(error, Stopped):
         return {"status": f"stopped by {error.signal.name}"}
     status = {"status": f"stopped by {type(error).__name__}"}
-    return status | {"error": in_one_line(error)} if isinstance(error, Exception) else status
+    return status | {"error": line_about(error)} if isinstance(error, Exception) else status

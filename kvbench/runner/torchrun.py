@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kvbench.errors import Incomplete, UserError
 from kvbench.utils.console import err, out
-from kvbench.utils.text import in_one_line
+from kvbench.utils.own_code import line_about
 
 if TYPE_CHECKING:
     from torch.distributed import PrefixStore
@@ -82,7 +82,7 @@ class Group:
         except Exception as error:
             if not self.first and not isinstance(error, Alone | HandedOver):
                 with suppress(Alone):  # the error itself is the one to report
-                    self.hand_over(Outcome(error=in_one_line(error)))
+                    self.hand_over(Outcome(error=line_about(error)))
             raise
 
     def connect(self) -> None:

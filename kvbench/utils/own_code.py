@@ -25,6 +25,15 @@ def own_line(error: BaseException) -> str | None:
     return described(error, frames[-1]) if frames else None
 
 
+def line_about(error: BaseException) -> str:
+    """A line about an error: with the file and line of the user's or a plug-in's code where that raised it.
+
+    The message of a UserError is a whole line by itself.
+    """
+    place = None if isinstance(error, UserError) else own_line(error)
+    return place or in_one_line(error)
+
+
 def described(error: BaseException, frame: traceback.FrameSummary) -> str:
     plugin = _plugin_with(frame.filename)
     place = f"{Path(frame.filename).name} of {plugin}" if plugin else Path(frame.filename).name

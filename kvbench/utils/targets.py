@@ -15,9 +15,8 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from kvbench.errors import UserError, unknown
 from kvbench.utils.config_folder import DESCRIPTIONS, SWITCHES
-from kvbench.utils.own_code import own_line
+from kvbench.utils.own_code import line_about, own_line
 from kvbench.utils.plugins import plugin_of
-from kvbench.utils.text import in_one_line
 
 TARGET = "_target_"
 # Keys that are no parameters. `_convert_: all` changes nothing, but stays because it is in the keys of records.
@@ -86,8 +85,7 @@ def build(config: Mapping[str, Any], what: str, base: type[Built], find: Find = 
     try:
         return part.built()
     except Exception as error:
-        place = None if isinstance(error, UserError) else own_line(error)
-        raise UserError(f"{what}: {place or in_one_line(error)}") from error
+        raise UserError(f"{what}: {line_about(error)}") from error
 
 
 def class_of(node: Mapping[str, Any], what: str, *bases: type, find: Find = imported) -> type:

@@ -65,3 +65,12 @@ def test_an_error_of_ones_own_code_is_one_line_with_file_and_line(own, folder, t
     lines = capsys.readouterr().err.splitlines()
     (line,) = [line for line in lines if line.startswith("kvbench:")]
     assert OWN[own] in line and lines[-1] == line and "Traceback" not in "".join(lines)
+
+
+def test_status_shows_an_error_of_ones_own_code_with_its_file_and_line(folder, tiny_folder, capsys):
+    """It showed the bare message, which a KeyError's is hardly."""
+    assert command_line(*arguments(tiny_folder, "runs", "method=full"), "method._target_=broken_method.Broken") == 2
+    capsys.readouterr()
+    assert command_line("status", "runs") == 1
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "failed" in line]
+    assert row.endswith("KeyError in broken_method.py, line 8: 'missing'")
