@@ -78,8 +78,8 @@ def versions_of(targets: Iterable[str]) -> dict[str, str]:
 def check_files(conf: Path) -> None:
     """Check the files of all plug-ins against those of kvbench's own folder `conf` and of other plug-ins.
 
-    Raises UserError for a group that kvbench does not have, a file that cannot be read or does not begin with its
-    package, and a name that is taken.
+    Raises UserError for a group that kvbench does not have, a file in none, one that cannot be read or has another
+    package than its group, and a name that is taken.
     """
     groups = sorted(path.name for path in conf.iterdir() if path.is_dir() and path.name not in ("hydra", "experiment"))
     owners: dict[tuple[str, str], object] = {
@@ -87,6 +87,8 @@ def check_files(conf: Path) -> None:
     }
     for plugin in plugins():
         allowed = [*groups, *DECLARED]
+        for path in (*visible(plugin.conf, "*.yaml"), *visible(plugin.conf, "*.yml")):
+            raise UserError(f"the plug-in {plugin}: {path} is in no folder of conf/. Allowed: {', '.join(allowed)}")
         for folder in sorted(path.name for path in plugin.conf.iterdir() if path.is_dir()):
             if folder not in allowed:
                 raise UserError(f"the plug-in {plugin}: {unknown('folder of conf/', folder, allowed)}")

@@ -25,6 +25,10 @@ FORMS = {
     "no package": ("about: mine", "must begin with `# @package method.mine`"),
     "another one's package": ("# @package method.other\nabout: mine", "must begin with `# @package method.mine`"),
     "a package too late": ("# by me\n# @package method.mine\nabout: mine", "must begin with `# @package method.mine`"),
+    "a second package": (
+        "# @package method.mine\n# @package _global_\nabout: mine",  # the last one counts
+        "must begin with `# @package method.mine`",
+    ),
     "a byte order mark": (
         "\ufeff# @package method.mine\nabout: mine",
         "begins with a byte order mark: save it as UTF-8",
@@ -74,6 +78,25 @@ def test_files_of_a_group_have_packages_as_kvbench_has_them_there(folder):
             check_folder(folder.parent, [group], CONF)
         path.write_text(f"# @package {needed}\nabout: mine\n")
         check_folder(folder.parent, [group], CONF)
+
+
+@pytest.mark.parametrize("group", ["storage", "benchmark", "engine", "model"])
+def test_a_package_is_refused_where_files_of_a_group_have_none(group, folder):
+    """`engine=mine` of a file for `_global_` chose no engine, so kvbench's own methods ran, with the file's other keys."""
+    path = folder.parent / group / "mine.yaml"
+    path.parent.mkdir()
+    path.write_text("# @package _global_\noutput_dir: elsewhere\n")
+    with pytest.raises(UserError, match=f"has `# @package _global_`, and files of {group}/ have no package"):
+        check_folder(folder.parent, [group], CONF)
+    path.write_text(f"# @package {group}\nabout: mine\n")  # the same as none
+    check_folder(folder.parent, [group], CONF)
+
+
+def test_a_file_with_the_other_ending_of_yaml_is_no_silent_nothing(folder, capsys):
+    (folder / "mine.yml").write_text("# @package method.mine\nabout: mine\n_target_: kvbench.methods.FullKV")
+    assert command_line("--config-dir", "D", "method=mine") == 2
+    expected = "kvbench: D/method/mine.yml would not be read: the name of a file of choices ends in .yaml\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_hidden_files_beside_the_choices_are_none(folder, capsys):
