@@ -88,26 +88,27 @@ def test_a_run_has_presses_beside_methods_in_one_table(tiny_folder, tmp_path):
         f"output_dir={tmp_path}",
         "method=[full,streaming_llm,kvpress]",
         "press=StreamingLLMPress",
-        "+method@method.adakv=kvpress",
-        "method.adakv.press=AdaKVPress",
-        "method.adakv.press_args={press: {SnapKVPress: {window_size: 8}}}",
+        "+method@method.ada_snapkv=kvpress",
+        "method.ada_snapkv.press=AdaKVPress",
+        "method.ada_snapkv.press_args={press: {SnapKVPress: {window_size: 8}}}",
         "ratio=[0.3,0.6]",
         "question=hidden",
     )
     records = load(folder).set_index("setting")
     assert set(records.index) == {
         *("full", "streaming_llm 0.3", "streaming_llm 0.6", "StreamingLLMPress 0.3", "StreamingLLMPress 0.6"),
-        *("adakv 0.3", "adakv 0.6"),
+        *("ada_snapkv 0.3", "ada_snapkv 0.6"),
     }
     for ratio in ("0.3", "0.6"):
-        ours, theirs, ada = (records.loc[f"{name} {ratio}"] for name in ("streaming_llm", "StreamingLLMPress", "adakv"))
+        named = ("streaming_llm", "StreamingLLMPress", "ada_snapkv")
+        ours, theirs, ada = (records.loc[f"{name} {ratio}"] for name in named)
         assert theirs["prediction"] == ours["prediction"]
         assert theirs["stored_bytes"] == ours["stored_bytes"] == ada["stored_bytes"]
         assert theirs["kept_per_layer"] == ours["kept_per_layer"]
         assert theirs["question_tokens"] > 0
     table = (folder / "table.md").read_text()
     assert "StreamingLLMPress" in table
-    assert "AdaKV" in table
+    assert "ada_snapkv" in table
 
 
 @guest
@@ -117,3 +118,5 @@ def test_names_in_tables_tell_the_presses():
     )
     assert method("press=KnormPress").title("kvpress") == "KnormPress"
     assert method("press=KnormPress").title("mine") == "mine"
+    with pytest.raises(UserError, match="method.adakv would be a press under the name of kvbench's 'adakv'"):
+        method("press=KnormPress").title("adakv")  # tables showed it as AdaKV

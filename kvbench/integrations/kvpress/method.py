@@ -7,6 +7,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
 from kvbench.cache.ragged import RaggedLayer
 from kvbench.cache.reserve_ratio import Kept
+from kvbench.configuration.conf import choices
 from kvbench.errors import UserError
 from kvbench.integrations.kvpress.prefill import PressedLayer, PressedPrefill
 from kvbench.integrations.kvpress.presses import build_press, refuse_decoding, takes_ratio, title
@@ -52,8 +53,18 @@ class KVPress(Method):
             raise UserError("ratio= sets press_args.compression_ratio: compression_ratio = 1 - ratio")
 
     def title(self, name: str) -> str:
-        """Tables name the press, unless its configuration has its own name."""
-        return title(self.chosen, self.arguments) if name == "kvpress" else name
+        """Tables name the press, unless its configuration has a name of its own.
+
+        Raises UserError for another preset's name, under whose title tables would show the press.
+        """
+        if name == "kvpress":
+            return title(self.chosen, self.arguments)
+        if name in choices("method"):
+            raise UserError(
+                f"method.{name} would be a press under the name of kvbench's {name!r}: give it a name of its own, as in "
+                f"+method@method.my_press=kvpress method.my_press.press={self.chosen}"
+            )
+        return name
 
     def plan(self, n: int, num_layers: int, budget: float) -> PressedPrefill:
         ratio = max(1 - budget / n - NOISE, 0.0) if self.takes_budget else None
