@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -91,7 +90,7 @@ def run_command(name: str, *arguments: str) -> int:
         section = section_named(name)
         lists = f"kvbench --help {section} lists them." if section else "kvbench --help lists them." * (name == "help")
         raise unknown("command", name, known, lists)
-    return import_module(known[name].module).main(list(arguments)) or 0
+    return known[name].run(arguments)
 
 
 def _run(cfg: DictConfig) -> None:

@@ -1,8 +1,13 @@
 """The commands other than the run itself: `kvbench NAME …`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
-from kvbench.utils.plugins import declared
+from kvbench.errors import UserError
+from kvbench.utils.own_code import own_line
+from kvbench.utils.plugins import declared, plugin_of
+from kvbench.utils.text import in_one_line
 
 
 @dataclass(frozen=True)
@@ -12,6 +17,26 @@ class Command:
     module: str
     about: str
     overrides: bool = False  # whether it takes keys of the configuration, as a run does
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """Call `main` and return the exit code. Raises UserError for a plug-in's module that has no such function."""
+        plugin = plugin_of(self.module)
+        try:
+            main = import_module(self.module).main
+        except (ImportError, AttributeError) as error:
+            if plugin is None or own_line(error):  # raised in the plug-in's code, which its line names
+                raise
+            raise UserError(
+                f"the plug-in {plugin}: {self.module} needs a function main(arguments): {in_one_line(error)}"
+            ) from error
+        code: object = main(list(arguments))
+        if code is None:
+            return 0
+        if not isinstance(code, int):
+            raise UserError(
+                f"the plug-in {plugin}: main of {self.module} returned {code!r}: an exit code, or None for 0, is needed"
+            )
+        return code
 
 
 COMMANDS = {

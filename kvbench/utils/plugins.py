@@ -49,6 +49,8 @@ def plugins() -> tuple[Plugin, ...]:
 def _plugin(point: EntryPoint) -> Plugin:
     assert point.dist is not None, "entry points of installed distributions name theirs"
     name, version, package = point.dist.name, point.dist.version, point.value
+    if "." in package:
+        raise UserError(f"the plug-in {name} {version}: its entry point names {package!r}: a top-level package is needed")
     spec = find_spec(package) if package.isidentifier() else None
     if spec is None or spec.origin is None or not spec.submodule_search_locations:
         raise UserError(f"the plug-in {name} {version} is not installed completely: there is no package {package!r}")
@@ -104,14 +106,17 @@ def check_files(conf: Path) -> None:
 
 
 def declared(group: str, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-    """The files of all plug-ins in a group of DECLARED, by name. Raises UserError for one of kvbench's `names`."""
+    """The files of all plug-ins in a group of DECLARED, by name.
+
+    Raises UserError for one of kvbench's `names`, and for a name that two plug-ins have.
+    """
     files: dict[str, Mapping[str, Any]] = {}
-    kvbench_names = {*names}
+    owners: dict[str, object] = dict.fromkeys(names, "kvbench")
     for plugin in plugins():
         for path in visible(plugin.conf / group, "*.yaml"):
             contents, key = read_yaml(path), DECLARED[group]
-            if path.stem in kvbench_names:
-                raise UserError(f"kvbench and the plug-in {plugin} both have a {group} of the name {path.stem!r}")
+            if (owner := owners.setdefault(path.stem, plugin)) != plugin:
+                raise UserError(f"{owner} and the plug-in {plugin} both have a {group} of the name {path.stem!r}")
             if not isinstance(contents, Mapping) or plugin_of(str(contents.get(key))) != plugin:
                 raise UserError(f"the plug-in {plugin}: {path} needs {key}: a {key} of {plugin.package}")
             about = f"{contents.get('about', '')} ({plugin.distribution})".strip()

@@ -17,6 +17,7 @@ from kvbench.runner.verify import known_classes
 from kvbench.utils.own_code import described, own_line
 from kvbench.utils.plugins import check_files, declared, plugin_of, plugins, versions_of
 from kvbench.utils.targets import class_of
+from tests.support.command import kvbench
 
 CACHED = (plugins, conf.folders, conf._installed, known_classes.targets)
 METHOD = "# @package method.mine\nabout: 'A method'\n_target_: one_plugin.methods.Mine\n"
@@ -133,6 +134,13 @@ def test_what_is_wrong_with_a_plug_in_is_one_line_that_names_it(files, made, exp
     assert message(choices, "method").startswith(expected)
 
 
+def test_a_package_inside_another_is_refused_for_that_and_not_as_missing(install):
+    install("one_plugin.inner", {"conf/method/mine.yaml": METHOD}, name="one-plugin")
+    assert message(plugins) == (
+        "the plug-in one-plugin 1.0: its entry point names 'one_plugin.inner': a top-level package is needed"
+    )
+
+
 def test_two_plug_ins_with_one_name_are_both_named(install):
     install("one_plugin", {"conf/storage/mine.yaml": "_target_: one_plugin.Mine"})
     install("two_plugin", {"conf/storage/mine.yaml": "_target_: two_plugin.Mine"}, version="0.3")
@@ -154,6 +162,37 @@ def test_commands_and_metrics_are_declared(group, taken, name, key, install):
     assert declared(group, [])[name] == {"about": "It counts (one-plugin)", key: "one_plugin.counts"}
     install("two_plugin", {f"conf/{group}/other.yaml": f"{key}: os.system"})
     assert f"other.yaml needs {key}: a {key} of two_plugin" in message(declared, group, [])
+
+
+@pytest.mark.parametrize("group, key", [("command", "module"), ("metric", "function")])
+def test_a_command_or_metric_of_two_plug_ins_is_neithers(group, key, install):
+    """The last plug-in's ran: `kvbench NAME` and `benchmark.metric=NAME` ask for these names before any run is composed."""
+    for package in ("one_plugin", "two_plugin"):
+        install(package, {f"conf/{group}/mine.yaml": f"{key}: {package}.mine"})
+    expected = f"one-plugin 1.0 and the plug-in two-plugin 1.0 both have a {group} of the name 'mine'"
+    assert message(declared, group, []) == expected
+
+
+@pytest.mark.parametrize(
+    "code, told",
+    [
+        ("", "one_plugin.mine needs a function main(arguments): module 'one_plugin.mine' has no attribute 'main'"),
+        (None, "one_plugin.mine needs a function main(arguments): No module named 'one_plugin.mine'"),
+        ("def main(arguments):\n    return 'done'", "main of one_plugin.mine returned 'done': an exit code, or None"),
+    ],
+    ids=["no main", "no module", "no exit code"],
+)
+def test_a_command_that_cannot_run_is_one_line_that_names_its_plug_in(code, told, install, capsys):
+    files = {"conf/command/mine.yaml": "module: one_plugin.mine"}
+    install("one_plugin", files if code is None else {**files, "mine.py": code})
+    assert kvbench("mine") == 2
+    assert capsys.readouterr().err.startswith(f"kvbench: the plug-in one-plugin 1.0: {told}")
+
+
+def test_a_command_returns_its_exit_code_and_none_is_0(install):
+    files = {"conf/command/mine.yaml": "module: one_plugin.mine"}
+    install("one_plugin", {**files, "mine.py": "def main(arguments):\n    return int(*arguments) if arguments else None"})
+    assert (kvbench("mine"), kvbench("mine", 3)) == (0, 3)
 
 
 @pytest.mark.parametrize(
