@@ -15,6 +15,7 @@ WORDS = {
     "max_capacity_prompts": "budget=TOKENS here, the tokens of each layer and head",
     "max_capacity_prompts_ratio": "ratio=SHARE here, the share of each layer's and head's tokens to keep",
     "gen_kwargs": "benchmark.max_new_tokens=TOKENS where a benchmark has it; the official lengths and stops otherwise",
+    "model_args": "an option of `kvbench lm_eval`; each of its arguments is a key by itself here",
     "model_name": "model=NAME here, model=org/name or model=/folder",
     "model_path": "model=/folder here, or model.path=FOLDER with a preset",
     "save_dir": "output_dir=FOLDER here",

@@ -11,6 +11,7 @@ import pytest
 from kvbench.benchmarks import Sample
 from kvbench.configuration.conf import CONF
 from kvbench.records import load
+from kvbench.utils.other_words import WORDS
 from scripts.maintenance import make_methods_doc
 from tests.support.command import command_line
 from tests.support.paths import ROOT
@@ -61,6 +62,15 @@ def test_the_readme_opens_with_the_two_commands_and_has_the_demos_table():
     made = (ROOT / "results" / "smollm2" / "demo" / "table.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"\n\n(\| method \|.*?\n)\n", made, re.DOTALL)
     assert table.count("\n") == 11 and f"\n\n{table}\n" in readme
+
+
+def test_each_key_of_another_tool_has_its_word_here():
+    """The page promises it of the error of a mistyped key; two keys of its own tables were unknown."""
+    page = (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
+    first = " ".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))
+    keys = {*re.findall(r"(\w+)=", first), *re.findall(r"--(\w+)", first)}
+    assert keys > {"compression_ratio", "max_capacity_prompts_ratio", "gen_kwargs"}
+    assert keys - {*WORDS} == {"method", "model", "limit"}  # kvbench's own keys
 
 
 # --- the file tree of CONTRIBUTING.md
