@@ -18,6 +18,7 @@ from kvbench.utils.text import count
 
 SIZE = 0.05  # the difference that further samples are counted for
 NAMED = 4  # methods that a sentence names
+EQUAL = 1e-9  # means that differ by less are equal: the rest is rounding
 FEWEST = 6  # units of which an exact two-sided test can reach the 5 % level: 2 / 2⁶ is below it, and 2 / 2⁵ is not
 
 
@@ -36,12 +37,14 @@ def conclusion(
         compared = _ordered(against(every, full), bytes_of)
         return _beside_full(compared, metric) if len(compared) else []
     best = _best(records, every, metric, full)
-    beside = pairs(records, metric, best.name)  # the rows of many settings have one baseline, which may be another
-    compared = _ordered(against(beside[(beside[["setting", "baseline"]] != full).all(axis=1)], best.name), bytes_of)
+    name, several = best.names[0], len(best.names) > 1
+    beside = pairs(records, metric, name)  # the rows of many settings have one baseline, which may be another
+    compared = _ordered(against(beside[(beside[["setting", "baseline"]] != full).all(axis=1)], name), bytes_of)
     lead = f"nearest to {titled('full')}" if full is not None else "the best"
-    first = f"By {metric}, {at_amount(best.name)} is {lead}: {best[metric]:.3f}."
+    first = f"By {metric}, {_names(best.names)} {'are, alike,' if several else 'is'} {lead}: {best.mean:.3f}."
     ties = compared[_signs(compared, metric) == 0] if len(compared) else compared
-    return [first, f"{_indistinguishable(ties, 'it', metric)}."] if len(ties) else [first]
+    baseline = at_amount(name) if several else "it"
+    return [first, f"{_indistinguishable(ties, baseline, metric)}."] if len(ties) else [first]
 
 
 def _beside_full(compared: pd.DataFrame, metric: str) -> list[str]:
@@ -107,13 +110,20 @@ def more_units(compared: pd.DataFrame, metric: str) -> tuple[int, bool]:
     return ceil(most / step) * step, bool(compared["error"].isna().any())
 
 
-def _best(records: pd.DataFrame, every: pd.DataFrame, metric: str, full: str | None) -> pd.Series:
-    """The name and mean of the setting with the best mean, as tables have it, of those in `every` other than FullKV."""
+class _Best(NamedTuple):
+    """The best of several settings."""
+
+    names: list[str]  # more than one where their means are equal
+    mean: float
+
+
+def _best(records: pd.DataFrame, every: pd.DataFrame, metric: str, full: str | None) -> _Best:
+    """The settings with the best mean, as tables have it, of those in `every` other than FullKV."""
     compared = [name for name in pd.concat([every["setting"], every["baseline"]]).unique() if name != full]
     by_setting = records[records["setting"].isin(compared)].groupby("setting", sort=False)
-    means = pd.DataFrame({metric: {name: over_tasks(group, metric) for name, group in by_setting}}).loc[compared]
-    place = means[metric].idxmin() if metric in SMALLER_IS_BETTER else means[metric].idxmax()
-    return means.loc[place]
+    means = pd.Series({name: over_tasks(group, metric) for name, group in by_setting}).loc[compared]
+    best = means.min() if metric in SMALLER_IS_BETTER else means.max()
+    return _Best(list(means.index[(means - best).abs() < EQUAL]), float(best))
 
 
 def _ordered(compared: pd.DataFrame, bytes_of: Mapping[str, float] | None) -> pd.DataFrame:

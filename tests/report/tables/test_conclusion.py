@@ -97,7 +97,7 @@ def test_the_smallest_settings_are_named_first_and_only_a_few_methods():
 
 def test_where_fullkv_is_known_by_definition_the_nearest_settings_are_told():
     near, far = [0.9, 0.8] * 5, [0.2, 0.1] * 5
-    first, second = said({"full": ALL, "snapkv 0.4": near, "h2o 0.4": near, "h2o 0.1": far}, "top1")
+    first, second = said({"full": ALL, "snapkv 0.4": near, "h2o 0.4": [0.9, 0.7] * 5, "h2o 0.1": far}, "top1")
     assert first == "By top1, SnapKV at 0.4 is nearest to FullKV: 0.850."
     assert second.startswith("H2O at 0.4 cannot be distinguished from it by top1 on these 10 prompts")
     first, *_ = said({"full": NONE, "snapkv 0.4": far, "h2o 0.4": near}, "kl")
@@ -109,6 +109,15 @@ def test_without_fullkv_the_best_setting_is_named_and_a_single_setting_is_not():
     assert first == "By score, SnapKV at 0.4 is the best: 1.000."
     assert said({"full": ALL}) == [] == said({"snapkv 0.4": ALL})
     assert said({"full": ALL, "snapkv 0.4": ALL}, "top1") == ["By top1, SnapKV at 0.4 is nearest to FullKV: 1.000."]
+
+
+def test_settings_with_equal_means_are_the_best_alike():
+    """Of two flags of an engine that answered alike, the first was called the best."""
+    first, second = said({"h2o 0.4": NONE, "openai f16": MOST, "openai q8_0": MOST[::-1]})
+    assert first == "By score, openai f16 and openai q8_0 are, alike, the best: 0.900."
+    assert second.startswith("openai q8_0 cannot be distinguished from openai f16 by score on these 10 prompts; ")
+    (first, _) = said({"full": ALL, "snapkv 0.4": MOST, "h2o 0.4": MOST}, "top1")
+    assert first == "By top1, SnapKV at 0.4 and H2O at 0.4 are, alike, nearest to FullKV: 0.900."
 
 
 def test_a_baseline_at_the_floor_is_what_is_said():
