@@ -224,8 +224,8 @@ class Benchmark(Versioned, ABC):
     def scores(self, sample: Sample, prediction: str) -> dict[str, float]:
         """`score`, whose numbers may be NumPy's, torch's or truth values, as a record has it.
 
-        Raises UserError for anything but a number from 0 to 1, outside of which no interval would hold, and for scores
-        without the one that tables rank by. What is not finite is left to the run, which reports it and goes on.
+        Raises UserError for anything but a number from 0 to 1, outside of which no interval would hold, for scores
+        without the one that tables rank by, and for a name that is none of the metrics: tables would not show it. What is not finite is left to the run, which reports it and goes on.
         """
         given: object = self.score(sample, prediction)
         who = f"{type(self).__name__}.score returned"
@@ -240,6 +240,10 @@ class Benchmark(Versioned, ABC):
             scores[name] = without_rounding(score)
         if scores and self.metrics and self.metrics[0] not in scores:
             raise UserError(f"{who} {', '.join(scores)}, without {self.metrics[0]!r}, the first of its metrics")
+        of_class = getattr(type(self), "metrics", ())  # an object may have fewer; a property says nothing of the class
+        declared = {*self.metrics, *(of_class if isinstance(of_class, tuple) else ())}
+        if undeclared := [name for name in scores if name not in declared]:
+            raise UserError(f"{who} {undeclared[0]}={scores[undeclared[0]]:g}, which is none of its metrics")
         return scores
 
     def place_of(self, sample: Sample) -> str:

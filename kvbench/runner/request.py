@@ -133,8 +133,11 @@ def check_passes(request: Request) -> None:
 
 
 def build_benchmark(node: Mapping[str, object]) -> Benchmark:
-    """The benchmark. Raises UserError if its scores cannot be computed here."""
+    """The benchmark. Raises UserError for one without name or metrics, and if its scores cannot be computed here."""
     benchmark = build(node, "benchmark", Benchmark)
+    if lacking := [name for name in ("name", "metrics") if not hasattr(benchmark, name)]:
+        kind = type(benchmark)
+        raise UserError(f"benchmark: {kind.__name__} lacks {', '.join(lacking)}, which {kind.guide} describes")
     require(f"benchmark {benchmark.name}", *benchmark.packages)
     return benchmark
 

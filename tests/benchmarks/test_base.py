@@ -55,6 +55,7 @@ def test_a_score_that_rounding_put_below_0_is_0():
         ({"exact": None}, "exact=None: a number from 0 to 1 is needed"),
         ({"exact": torch.zeros(2)}, "exact=tensor([0., 0.]): a number from 0 to 1 is needed"),
         ({"exakt": 1.0}, "exakt, without 'exact', the first of its metrics"),
+        ({"exact": 1.0, "recal": 0.5}, "recal=0.5, which is none of its metrics"),  # the column of "recall" was empty
         (1.0, "1.0: a number for each name of its metrics is needed"),
     ],
 )

@@ -131,6 +131,19 @@ def test_a_mistake_in_its_keys_is_one_line(my_benchmark, capsys):
     assert "benchmark.lines=0 must be an integer of at least 1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("line", ['    metrics = ("exact",)\n', '    name: str = "code_in_line"\n'], ids=["metrics", "name"])
+def test_a_benchmark_without_name_or_metrics_is_one_line(line, my_benchmark, capsys):
+    file = my_benchmark / "my_benchmark.py"
+    text = file.read_text(encoding="utf-8")
+    assert line in text
+    file.write_text(text.replace(line, ""), encoding="utf-8")
+    sys.modules.pop("my_benchmark", None)
+    assert command_line("--config-dir", my_benchmark, "benchmark=code_in_line") == 2
+    lacking = "metrics" if "metrics" in line else "name"
+    expected = f"kvbench: benchmark: CodeInLine lacks {lacking}, which docs/adding-a-benchmark.md describes\n"
+    assert capsys.readouterr().err == expected
+
+
 def members() -> list[tuple[str, object]]:
     """What docs/api.md lists, and the public functions and properties that it defines, each by its place."""
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
