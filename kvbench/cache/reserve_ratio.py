@@ -59,6 +59,7 @@ class Kept:
 
     @property
     def r1(self) -> float:
+        """The share of vectors that is retained."""
         return self.retained / self.total
 
     @property

@@ -15,6 +15,7 @@ from kvbench.methods.base.method import Method as Method
 from kvbench.methods.eviction.decode_compression import DecodeCompression as DecodeCompression
 from kvbench.methods.eviction.eviction import Eviction as Eviction
 from kvbench.methods.eviction.interval_layer import interval_layer as interval_layer
+from kvbench.methods.facts import values as values
 from kvbench.methods.full import FullKV as FullKV
 from kvbench.methods.heads.base import HeadBudgets as HeadBudgets
 from kvbench.methods.scoring.base import Scoring as Scoring
@@ -28,6 +29,8 @@ from kvbench.prefill import LayerState as LayerState
 from kvbench.prefill import Needs as Needs
 from kvbench.prefill import PrefillPlan as PrefillPlan
 from kvbench.prefill import PrefillState as PrefillState
+from kvbench.prefill.block_sums import Blocks as Blocks
+from kvbench.prefill.reconstruction import Reconstruction as Reconstruction
 from kvbench.utils.classes_by_name import class_below, places
 
 
