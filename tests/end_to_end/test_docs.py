@@ -33,6 +33,14 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target.partition("#")[0]).exists(), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_name_of_a_file_is_in_that_file(page):
+    """The guide to benchmarks named a set of `kvbench/benchmarks/base.py` that is elsewhere."""
+    text = page.read_text(encoding="utf-8")
+    for name, file in re.findall(r"`(\w+)` (?:of |in |from )?\(?`((?:kvbench|tests)/[\w./]+\.py)`", text):
+        assert re.search(rf"\b{name}\b", (ROOT / file).read_text(encoding="utf-8")), f"{file} has no {name}"
+
+
 def test_every_method_and_benchmark_is_told_of():
     methods = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     benchmarks = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
