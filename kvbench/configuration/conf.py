@@ -42,7 +42,7 @@ _more: list[Path] = []
 def more_configuration(folder: Path | None) -> Iterator[None]:
     """Within the block `composed`, `choices` and `options` know the files of this folder too.
 
-    Raises UserError where it is no folder, and for a file in it that cannot be read.
+    Raises UserError where it is no folder, and for a file in it that cannot be read or has the name of another one.
     """
     if folder is not None and not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
@@ -51,12 +51,24 @@ def more_configuration(folder: Path | None) -> Iterator[None]:
         )
     if folder is not None:
         check_folder(folder, sorted(path.name for path in CONF.iterdir() if path.is_dir()), CONF)
+        _check_names(folder)
     before = _more[:]
     _more[:] = [] if folder is None else [folder.absolute()]
     try:
         yield
     finally:
         _more[:] = before
+
+
+def _check_names(folder: Path) -> None:
+    """Refuse files of --config-dir whose place another file has: Hydra reads kvbench's and plug-ins' first."""
+    for path in visible(folder, "**/*.yaml"):
+        name = path.relative_to(folder)
+        for conf in folders():
+            taken = conf / name
+            if taken.is_file() and not taken.samefile(path):
+                owner = next((str(plugin) for plugin in plugins() if plugin.conf == conf), "kvbench")
+                raise UserError(f"{path} would not be read: {owner} has {name}: give the file a name of its own")
 
 
 def search_path() -> list[str]:

@@ -99,6 +99,23 @@ def test_a_file_with_the_other_ending_of_yaml_is_no_silent_nothing(folder, capsy
     assert capsys.readouterr().err == expected
 
 
+@pytest.mark.parametrize("name", ["method/snapkv.yaml", "experiment/pyramidkv_table1.yaml", "config.yaml"])
+def test_a_name_that_kvbench_has_is_refused_since_its_file_would_run(name, folder, capsys):
+    """kvbench's SnapKV ran under the title of the folder's file, which the help described."""
+    path = folder.parent / name
+    path.parent.mkdir(exist_ok=True)
+    package = {"method": "# @package method.snapkv", "experiment": "# @package _global_"}.get(path.parent.name, "#")
+    path.write_text(f"{package}\nabout: mine\n")
+    for command in (["method=snapkv"], ["--help", "method"]):
+        assert command_line("--config-dir", "D", *command) == 2
+        told = f"kvbench: D/{name} would not be read: kvbench has {name}: give the file a name of its own\n"
+        assert capsys.readouterr().err == told
+
+
+def test_kvbenchs_own_folder_is_no_collision(capsys):
+    assert command_line("--config-dir", CONF, "--help", "method") == 0
+
+
 def test_hidden_files_beside_the_choices_are_none(folder, capsys):
     """macOS writes ._mine.yaml beside mine.yaml: --config-dir was refused, as no YAML."""
     (folder / "mine.yaml").write_text("# @package method.mine\nabout: mine\n_target_: kvbench.methods.FullKV")
