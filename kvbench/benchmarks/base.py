@@ -225,7 +225,8 @@ class Benchmark(Versioned, ABC):
         """`score`, whose numbers may be NumPy's, torch's or truth values, as a record has it.
 
         Raises UserError for anything but a number from 0 to 1, outside of which no interval would hold, for scores
-        without the one that tables rank by, and for a name that is none of the metrics: tables would not show it. What is not finite is left to the run, which reports it and goes on.
+        without the one that tables rank by, and for a name that is none of the metrics: tables would not show it. What
+        is not finite is left to the run, which reports it and goes on.
         """
         given: object = self.score(sample, prediction)
         who = f"{type(self).__name__}.score returned"

@@ -50,7 +50,9 @@ def _plugin(point: EntryPoint) -> Plugin:
     assert point.dist is not None, "entry points of installed distributions name theirs"
     name, version, package = point.dist.name, point.dist.version, point.value
     if "." in package:
-        raise UserError(f"the plug-in {name} {version}: its entry point names {package!r}: a top-level package is needed")
+        raise UserError(
+            f"the plug-in {name} {version}: its entry point names {package!r}: a top-level package is needed"
+        )
     spec = find_spec(package) if package.isidentifier() else None
     if spec is None or spec.origin is None or not spec.submodule_search_locations:
         raise UserError(f"the plug-in {name} {version} is not installed completely: there is no package {package!r}")

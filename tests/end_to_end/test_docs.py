@@ -140,7 +140,9 @@ def test_a_mistake_in_its_keys_is_one_line(my_benchmark, capsys):
     assert "benchmark.lines=0 must be an integer of at least 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("line", ['    metrics = ("exact",)\n', '    name: str = "code_in_line"\n'], ids=["metrics", "name"])
+@pytest.mark.parametrize(
+    "line", ['    metrics = ("exact",)\n', '    name: str = "code_in_line"\n'], ids=["metrics", "name"]
+)
 def test_a_benchmark_without_name_or_metrics_is_one_line(line, my_benchmark, capsys):
     file = my_benchmark / "my_benchmark.py"
     text = file.read_text(encoding="utf-8")

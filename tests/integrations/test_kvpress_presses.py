@@ -118,5 +118,5 @@ def test_names_in_tables_tell_the_presses():
     )
     assert method("press=KnormPress").title("kvpress") == "KnormPress"
     assert method("press=KnormPress").title("mine") == "mine"
-    with pytest.raises(UserError, match="method.adakv would be a press under the name of kvbench's 'adakv'"):
+    with pytest.raises(UserError, match=r"method\.adakv would be a press under the name of kvbench's 'adakv'"):
         method("press=KnormPress").title("adakv")  # tables showed it as AdaKV

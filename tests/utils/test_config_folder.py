@@ -82,7 +82,7 @@ def test_files_of_a_group_have_packages_as_kvbench_has_them_there(folder):
 
 @pytest.mark.parametrize("group", ["storage", "benchmark", "engine", "model"])
 def test_a_package_is_refused_where_files_of_a_group_have_none(group, folder):
-    """`engine=mine` of a file for `_global_` chose no engine, so kvbench's own methods ran, with the file's other keys."""
+    """`engine=mine` of a file for `_global_` chose no engine: kvbench's methods ran, with the file's other keys."""
     path = folder.parent / group / "mine.yaml"
     path.parent.mkdir()
     path.write_text("# @package _global_\noutput_dir: elsewhere\n")

@@ -166,7 +166,7 @@ def test_commands_and_metrics_are_declared(group, taken, name, key, install):
 
 @pytest.mark.parametrize("group, key", [("command", "module"), ("metric", "function")])
 def test_a_command_or_metric_of_two_plug_ins_is_neithers(group, key, install):
-    """The last plug-in's ran: `kvbench NAME` and `benchmark.metric=NAME` ask for these names before any run is composed."""
+    """The last plug-in's ran: `kvbench NAME` asks for these names where no run is composed."""
     for package in ("one_plugin", "two_plugin"):
         install(package, {f"conf/{group}/mine.yaml": f"{key}: {package}.mine"})
     expected = f"one-plugin 1.0 and the plug-in two-plugin 1.0 both have a {group} of the name 'mine'"
@@ -191,7 +191,9 @@ def test_a_command_that_cannot_run_is_one_line_that_names_its_plug_in(code, told
 
 def test_a_command_returns_its_exit_code_and_none_is_0(install):
     files = {"conf/command/mine.yaml": "module: one_plugin.mine"}
-    install("one_plugin", {**files, "mine.py": "def main(arguments):\n    return int(*arguments) if arguments else None"})
+    install(
+        "one_plugin", {**files, "mine.py": "def main(arguments):\n    return int(*arguments) if arguments else None"}
+    )
     assert (kvbench("mine"), kvbench("mine", 3)) == (0, 3)
 
 

@@ -61,8 +61,8 @@ class KVPress(Method):
             return title(self.chosen, self.arguments)
         if name in choices("method"):
             raise UserError(
-                f"method.{name} would be a press under the name of kvbench's {name!r}: give it a name of its own, as in "
-                f"+method@method.my_press=kvpress method.my_press.press={self.chosen}"
+                f"method.{name} would be a press under the name of kvbench's {name!r}: give it a name of its own, as "
+                f"in +method@method.my_press=kvpress method.my_press.press={self.chosen}"
             )
         return name
 
