@@ -1,15 +1,9 @@
 """Words that are not kvbench's lead to those that are."""
 
-import re
-
 import pytest
 
-from kvbench.utils.other_words import WORDS
 from tests.support.command import command_line
-from tests.support.paths import ROOT
 
-# What a row of docs/coming-from.md begins with: `dataset=ruler`, `--method pyramidkv`.
-OTHERS = re.findall(r"(?m)^\| `(?:--)?(\w+)[= `]", (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8"))
 PLUS = "'granularity'. A parameter of the class in method._target_ needs a plus sign: +method.granularity=…"
 
 
@@ -48,11 +42,3 @@ def test_a_word_of_another_tool_or_place_leads_to_ours(typed, meant, capsys, tmp
     assert command_line(*typed) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert meant in told and told.count("kvbench:") == 1
-
-
-@pytest.mark.parametrize("key", OTHERS)
-def test_a_key_of_the_guide_for_users_of_other_tools_leads_to_ours(key, capsys):
-    """Those that kvbench has, too, need no dashes."""
-    assert command_line(f"--{key}", "1") == 2
-    told = capsys.readouterr().err
-    assert f"It is {WORDS[key]}" in told if key in WORDS else f"a key has no dashes: write {key}=" in told
