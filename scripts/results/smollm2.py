@@ -6,7 +6,7 @@
     lazy         SimLayerKV figure 5: threshold against score
     needles      needle grids of all methods at about equal r_bytes
 
-Each writes its table, figure and manifest to results/smollm2/EXPERIMENT (--out names another folder than
+Each writes its table, figures and manifest to results/smollm2/EXPERIMENT (--out names another folder than
 results/smollm2). Records stay in runs/smollm2, so a stopped run goes on where it was. The methods that observe a
 window of the last queries have the same one, but PyramidInfer, whose window is a share of the prompt, and lazy.
 """
@@ -15,7 +15,6 @@ import argparse
 import hashlib
 import json
 import os
-from itertools import cycle
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -56,27 +55,13 @@ def variant(config: dict, **changes) -> dict:
     return config | changes
 
 
-def run(target: Path, methods: dict[str, dict], ratio: object, base: Configuration) -> pd.DataFrame:
-    """Run methods as the command would, keep what it made of them, and return its table.
+def run(target: Path, methods: dict[str, dict], ratio: object, base: Configuration) -> None:
+    """Run methods as the command would, and keep what it made of them.
 
     Each experiment has a folder of its own: tables show all records of a folder.
     """
     folder = command.run(base.changed(method=methods, ratio=ratio, output_dir=f"runs/smollm2/{target.name}"))
-    keep(folder, target, ["table.md", "table.csv", "heatmap.png"])
-    return pd.read_csv(target / "table.csv")
-
-
-def plot(target: Path, title: str, xlabel: str, ylabel: str, lines: dict[str, tuple[list, list]]) -> None:
-    """One chart of labelled lines, told apart by marker as well as by colour."""
-    figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
-    for (label, (x, y)), marker in zip(lines.items(), cycle("osD^v<>pPX*h"), strict=False):
-        axis.plot(x, y, marker=marker, markersize=4, linewidth=1.3, label=label)
-    axis.set(xlabel=xlabel, ylabel=ylabel, ylim=(-0.02, None))
-    axis.set_title(title, fontsize=9)
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)
-    save(figure, target / target.name)
-    plt.close(figure)
+    keep(folder, target, ["table.md", "table.csv", "heatmap.png", "score.png", "score.pdf"])
 
 
 def similarity(target: Path, options: argparse.Namespace) -> None:
@@ -107,9 +92,20 @@ def similarity(target: Path, options: argparse.Namespace) -> None:
     data = {"tokens": len(ids), "text": what, "tokens_sha256": hashlib.sha256(str(ids.tolist()).encode()).hexdigest()}
     manifest = {"made": now(), "model": model_identity(model.source, model.spec.revision), **data, **environment()}
     (target / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    lines = {column: (list(frame["layer"]), list(frame[column])) for column in frame.columns[1:]}
-    title = f"SpindleKV figure 3 on smollm2-135m, mean over heads\n{len(ids)} tokens, {what}"
-    plot(target, title, "layer", "share", lines)
+    plot(target, f"SpindleKV figure 3 on smollm2-135m, mean over heads\n{len(ids)} tokens, {what}", frame)
+
+
+def plot(target: Path, title: str, frame: pd.DataFrame) -> None:
+    """A line per column over the layers, told apart by marker as well as by colour."""
+    figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    for column, marker in zip(frame.columns[1:], "osD^v", strict=True):
+        axis.plot(frame["layer"], frame[column], marker=marker, markersize=4, linewidth=1.3, label=column)
+    axis.set(xlabel="layer", ylabel="share", ylim=(-0.02, None))
+    axis.set_title(title, fontsize=9)
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+    save(figure, target / target.name)
+    plt.close(figure)
 
 
 def above(vectors: torch.Tensor, theta: float) -> float:
@@ -133,7 +129,7 @@ def unfolding(target: Path, options: argparse.Namespace) -> None:
         "spindle_unfolded": variant(spindle, repeat=True, control="exact", control_on="r_bytes"),
         "spindle_averaged": variant(spindle, repeat=False, control="exact", control_on="r_bytes"),
     }
-    compare(target, run(target, methods, [0.2, 0.3, 0.4], base), "SpindleKV table 2 on smollm2-135m")
+    run(target, methods, [0.2, 0.3, 0.4], base)
 
 
 def magnitudes(target: Path, options: argparse.Namespace) -> None:
@@ -144,7 +140,7 @@ def magnitudes(target: Path, options: argparse.Namespace) -> None:
         "spindle_with": variant(spindle, repeat=False, reconstruct=True, control=None),
         "spindle_without": variant(spindle, repeat=False, reconstruct=False, control=None),
     }
-    compare(target, run(target, methods, [0.2, 0.3, 0.4], base), "SpindleKV table 6 on smollm2-135m")
+    run(target, methods, [0.2, 0.3, 0.4], base)
 
 
 def lazy(target: Path, options: argparse.Namespace) -> None:
@@ -152,21 +148,7 @@ def lazy(target: Path, options: argparse.Namespace) -> None:
     lazily = variant(base.method["simlayerkv"], window=128, w_last=32)  # queries as many as in the paper
     deltas = [0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
     methods = {f"delta={delta:g}": variant(lazily, delta=delta) for delta in deltas}
-    table = run(target, methods, 0.2, base)
-    lines = {
-        "score (digits)": (deltas, list(table["digits"])),
-        "r_bytes": (deltas, list(table["r_bytes"])),
-    }
-    plot(target, "SimLayerKV figure 5 on smollm2-135m: 4 sinks, window 128, needles", "delta", "share", lines)
-
-
-def compare(target: Path, table: pd.DataFrame, title: str) -> None:
-    """Score against measured bytes, a line per method."""
-    lines = {
-        method: (list(rows["r_bytes"]), list(rows["digits"]))
-        for method, rows in table.sort_values("r_bytes").groupby("method", sort=False)
-    }
-    plot(target, f"{title}: needles, share of leading digits", "r_bytes", "score (digits)", lines)
+    run(target, methods, 0.2, base)
 
 
 def needles(target: Path, options: argparse.Namespace) -> None:
@@ -180,8 +162,7 @@ def needles(target: Path, options: argparse.Namespace) -> None:
     methods["simlayerkv"] |= {"delta": None, "window": 128}
     averaged = {"repeat": False, "control": "exact", "control_on": "r_bytes"}
     methods["spindle_averaged"] = methods.pop("spindle") | averaged
-    table = run(target, methods, 0.3, base)
-    compare(target, table, "All methods at about equal r_bytes on smollm2-135m")
+    run(target, methods, 0.3, base)
 
 
 EXPERIMENTS = {f.__name__: f for f in (similarity, unfolding, magnitudes, lazy, needles)}
