@@ -29,6 +29,7 @@ from kvbench.utils.targets import build
 from scripts.frame import script_parser, until_stopped
 from scripts.results.leaderboard import at_own_ratios
 from scripts.results.leaderboard_tables import Board, report
+from scripts.results.one_window import one_window, overrides_of
 
 ROOT = Path(__file__).parents[2]
 TARGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # of FullKV's bytes
@@ -54,15 +55,10 @@ FEWER = """
     expected_attention kvzip spindle snapkv_kivi4
 """.split()
 FEWER_TARGETS = (0.05, 0.1, 0.2)
-OBSERVED = """
-    snapkv.scoring pyramidkv.scoring adakv.scoring lava.scoring cake.scoring cake.allocation finch.scoring nacl.scoring
-    criticalkv_snapkv.scoring.base chunkkv.scoring.base squeeze_snapkv.policy.scoring pooling_merge spindle
-    snapkv_nvfp4.scoring snapkv_kivi4.scoring think_snapkv.scoring think_snapkv.storage
-""".split()
 OF_MODEL = ["model.dtype=bfloat16", "decode.batch=all"]
 OF_METHODS = [
-    *(f"method.{place}.window={WINDOW}" for place in OBSERVED),
-    *("method.cake.scoring.kernel=7", "method.cake.scoring.pooling=max", f"method.simlayerkv.w_last={WINDOW}"),
+    *one_window(WINDOW),
+    *("method.cake.scoring.kernel=7", "method.cake.scoring.pooling=max"),
     # SpindleKV: a selection per KV head, and the search on bytes; SimLayerKV: windows that bind at these lengths
     *("method.spindle.repeat=false", "method.spindle.control_on=r_bytes"),
     *("method.simlayerkv.delta=null", "method.simlayerkv.window=128"),
@@ -133,7 +129,7 @@ def configuration(
 
 def of_methods(methods: Collection[str]) -> list[str]:
     """Of OF_METHODS, the overrides of these methods."""
-    return [override for override in OF_METHODS if override.removeprefix("method.").partition(".")[0] in methods]
+    return overrides_of(methods, OF_METHODS)
 
 
 def solved(runs: Path) -> list[str]:

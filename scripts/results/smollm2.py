@@ -31,24 +31,17 @@ from kvbench.utils.environment import environment, now
 from scripts.embedded import HAYSTACK_HELP, embedded_model, text_tokens, text_told
 from scripts.frame import script_parser
 from scripts.results.kept_files import keep
+from scripts.results.one_window import one_window, overrides_of
 
 ROOT = Path(__file__).parents[2]
 GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]", "benchmark.seeds=4"]
 # Of the last queries that are observed, as in the project's demo.
 WINDOW = 8
-OBSERVED = {
-    "snapkv": "scoring.window",
-    "pyramidkv": "scoring.window",
-    "spindle": "window",
-    "pooling_merge": "window",
-    "simlayerkv": "w_last",
-}
 
 
 def with_methods(*names: str) -> Configuration:
     """The command's configuration with these methods, at the grid of needles that all experiments share."""
-    windows = [f"method.{name}.{option}={WINDOW}" for name, option in OBSERVED.items() if name in names]
-    return configured([f"method=[{','.join(names)}]", *GRID, *windows])
+    return configured([f"method=[{','.join(names)}]", *GRID, *overrides_of(names, one_window(WINDOW))])
 
 
 def variant(config: dict, **changes) -> dict:
