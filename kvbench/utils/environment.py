@@ -22,6 +22,7 @@ PACKAGES = (
 ).split()
 # Variables that choose instructions, threads and precision of torch and Numba on a CPU.
 VARIABLES = ("ATEN_", "DNNL_", "KMP_", "MKL_", "NUMBA_", "OMP_", "ONEDNN_")
+FOLDER = "NUMBA_CACHE_DIR"  # where Numba keeps what it compiled: kvbench sets it, and no result depends on it
 
 
 def now() -> str:
@@ -42,8 +43,9 @@ def environment() -> dict[str, Any]:
 
 
 def variables() -> dict[str, str]:
-    """The environment's VARIABLES. Bytes that are no UTF-8 become a question mark."""
-    chosen = sorted((name, value) for name, value in os.environ.items() if name.startswith(VARIABLES))
+    """The environment's VARIABLES but FOLDER. Bytes that are no UTF-8 become a question mark."""
+    given = {name: value for name, value in os.environ.items() if name != FOLDER}
+    chosen = sorted((name, value) for name, value in given.items() if name.startswith(VARIABLES))
     return {name: value.encode(errors="replace").decode() for name, value in chosen}
 
 

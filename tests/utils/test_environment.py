@@ -39,6 +39,13 @@ def test_variables_that_change_what_a_cpu_computes_are_named_and_no_others(monke
     assert not {"HF_TOKEN", "MY_OMP_"} & found.keys()
 
 
+def test_the_folder_of_what_numba_compiled_changes_nothing_and_is_not_named():
+    """A second run of a process had it, and with it a folder of the machine: kvbench sets it where Numba is used."""
+    import kvbench.methods.spindlekv.ops.compiled.loops  # noqa: F401
+
+    assert "NUMBA_CACHE_DIR" in os.environ and "NUMBA_CACHE_DIR" not in environment()["variables"]
+
+
 def test_a_value_that_is_no_text_can_be_written(monkeypatch):
     monkeypatch.setitem(os.environ, "OMP_X", os.fsdecode(b"a\xff"))
     found = environment()["variables"]
