@@ -62,12 +62,12 @@ def more_configuration(folder: Path | None) -> Iterator[None]:
 
 def _check_names(folder: Path) -> None:
     """Refuse files of --config-dir whose place another file has: Hydra reads kvbench's and plug-ins' first."""
+    owners = {CONF: "kvbench"} | {plugin.conf: str(plugin) for plugin in plugins()}
     for path in visible(folder, "**/*.yaml"):
         name = path.relative_to(folder)
-        for conf in folders():
+        for conf, owner in owners.items():
             taken = conf / name
             if taken.is_file() and not taken.samefile(path):
-                owner = next((str(plugin) for plugin in plugins() if plugin.conf == conf), "kvbench")
                 raise UserError(f"{path} would not be read: {owner} has {name}: give the file a name of its own")
 
 

@@ -102,9 +102,14 @@ def check_files(conf: Path) -> None:
             raise UserError(f"the plug-in {plugin}: {error}") from error
         for group in allowed:
             for path in visible(plugin.conf / group, "*.yaml"):
-                owner = owners.setdefault((group, path.stem), plugin)
-                if owner != plugin:
-                    raise UserError(f"{owner} and the plug-in {plugin} both have a {group} of the name {path.stem!r}")
+                _claim(owners, group, path.stem, plugin)
+
+
+def _claim(owners: dict[tuple[str, str], object], group: str, name: str, plugin: Plugin) -> None:
+    """Give a group's name to a plug-in. Raises UserError where it is another's."""
+    owner = owners.setdefault((group, name), plugin)
+    if owner != plugin:
+        raise UserError(f"{owner} and the plug-in {plugin} both have a {group} of the name {name!r}")
 
 
 def declared(group: str, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
@@ -113,12 +118,11 @@ def declared(group: str, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
     Raises UserError for one of kvbench's `names`, and for a name that two plug-ins have.
     """
     files: dict[str, Mapping[str, Any]] = {}
-    owners: dict[str, object] = dict.fromkeys(names, "kvbench")
+    owners: dict[tuple[str, str], object] = {(group, name): "kvbench" for name in names}
     for plugin in plugins():
         for path in visible(plugin.conf / group, "*.yaml"):
             contents, key = read_yaml(path), DECLARED[group]
-            if (owner := owners.setdefault(path.stem, plugin)) != plugin:
-                raise UserError(f"{owner} and the plug-in {plugin} both have a {group} of the name {path.stem!r}")
+            _claim(owners, group, path.stem, plugin)
             if not isinstance(contents, Mapping) or plugin_of(str(contents.get(key))) != plugin:
                 raise UserError(f"the plug-in {plugin}: {path} needs {key}: a {key} of {plugin.package}")
             about = f"{contents.get('about', '')} ({plugin.distribution})".strip()

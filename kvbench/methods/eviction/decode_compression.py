@@ -40,9 +40,7 @@ class DecodeCompression(Stated):
 
     short = values(every=4)
 
-    version: ClassVar[int] = (
-        2  # 1 reduced one pass too early with counts=seen, and not behind a prompt of such a length
-    )
+    version: ClassVar[int] = 2  # 1 reduced a pass early with counts=seen, and never right behind a prompt
 
     every: Positive = 128
     budget: Positive | None = None
