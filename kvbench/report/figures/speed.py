@@ -24,8 +24,12 @@ def speed_figure(frame: pd.DataFrame, caption: str) -> Figure:
     """A panel for each of PANELS, grouped bars: a group per length and batch, a bar per setting.
 
     frame  columns setting, PLACE, and the columns of PANELS that were measured. Several rows of a setting at one
-           place are repetitions: the bar is their median, the line on it their quartiles.
+           place are repetitions: the bar is their median, the line on it their quartiles. A setting without a number
+           has no bar, and the caption says why.
     """
+    missing = frame.groupby("setting", sort=False)[[name for name in PANELS if name in frame]].count().sum(axis=1) == 0
+    if missing.any():
+        caption += f" · no batch fits: {', '.join(titled(setting) for setting in missing.index[missing])}"
     shown = [name for name in PANELS if name in frame and frame[name].notna().any()]
     settings = list(frame["setting"].unique())
     places = list(frame.groupby(PLACE, sort=False).groups)
@@ -61,15 +65,18 @@ def _bars(axis: Axes, frame: pd.DataFrame, name: str, settings: list[str], place
 
 
 def repetitions(records: pd.DataFrame) -> pd.DataFrame:
-    """The frame of `speed_figure`: one row per repetition of each batch that fits.
+    """The frame of `speed_figure`: one row per repetition of each batch that fits, and one without numbers for each
+    batch of a setting none of whose batches fits. Empty if no batch of any setting fits.
 
     The peak is the device's where that was measured, else the counted peak of the cache. Settings name the machine and
     the engine where records differ in them: times of several are not repetitions of one.
     """
     rows = []
-    records = records[records["fits"].astype(bool)]
-    records = records.assign(setting=_with_conditions(records))
-    for _, record in records.iterrows():
+    fits = records["fits"].astype(bool)
+    fitting = records[fits]
+    without = records[~records["setting"].isin(fitting["setting"])]
+    fitting = fitting.assign(setting=_with_conditions(fitting))
+    for _, record in fitting.iterrows():
         repeats = record["repeats_seconds"]
         peak = record["peak_device_bytes"]
         shared = record[["setting", *PLACE]].to_dict() | {
@@ -79,6 +86,8 @@ def repetitions(records: pd.DataFrame) -> pd.DataFrame:
         for first, decode in zip(repeats["first_token"], repeats["decode"], strict=True):
             rate = record["sequences"] * record["decode_steps"] / decode
             rows.append(shared | {"first_token_seconds": first, "decode_tokens_per_s": rate})
+    if rows:
+        rows += without[["setting", *PLACE]].to_dict("records")
     return pd.DataFrame(rows)
 
 

@@ -8,6 +8,7 @@ from tests.support.figure_records import (
     CAPTION,
     legend,
     panels,
+    texts,
 )
 from tests.support.speed_runs import frame_of
 
@@ -34,6 +35,17 @@ def test_bars_are_medians_of_the_repeats_of_what_fits():
     assert [label.get_text() for label in decoding.get_xticklabels()] == ["512\n× 1", "512\n× largest"]
     assert len({bars[0].get_facecolor() for bars in decoding.containers}) == 2
     assert len({bars[0].get_hatch() for bars in decoding.containers}) == 2  # distinct in grey, too
+
+
+def test_a_setting_none_of_whose_batches_fits_is_named():
+    times = {"repeats_seconds": {"first_token": [1.0], "decode": [1.0]}}
+    made = [{"method": "full", "batch": 1} | times, {"method": "kivi", "batch": 1, "fits": False}]
+    figure = speed_figure(repetitions(frame_of(*made)), CAPTION)
+    assert legend(figure) == ["FullKV", "KIVI"]
+    assert "no batch fits: KIVI" in texts(figure)
+    assert [np.isnan(bar.get_height()) for bar in panels(figure)[0].patches] == [False, True]
+    assert "no batch fits" not in texts(speed_figure(repetitions(frame_of(made[0])), CAPTION))
+    assert repetitions(frame_of(made[1])).empty
 
 
 def test_speed_draws_the_median_and_quartiles_of_what_was_measured():
