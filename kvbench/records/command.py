@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from rich import box
@@ -20,7 +20,7 @@ from kvbench.records.store import PACK, lock_path, shard_name
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out, print_line
 from kvbench.utils.locks import held
-from kvbench.utils.text import count
+from kvbench.utils.text import count, duration
 
 KINDS = """\
 findings, one line each; ! marks problems:
@@ -91,11 +91,17 @@ def set_aside(folders: Sequence[str]) -> None:
 
 
 def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[Finding]) -> None:
-    folders = {path.parent for path in paths}
-    runs = Counter({run: status for folder in sorted(folders) for run, status in statuses(folder).items()}.values())
-    outcomes = f": {', '.join(f'{n} {status}' for status, n in runs.items())}" if runs else ""
+    folders = sorted({path.parent for path in paths})
+    runs = {run: attempt for folder in folders for run, attempt in attempts(folder).items()}.values()
+    outcomes = Counter(run.status for run in runs)
+    told = f": {', '.join(f'{n} {status}' for status, n in outcomes.items())}" if runs else ""
     print_line(f"{'records':<10} {len(records):,} in {count(len(paths), 'file')} of {count(len(folders), 'folder')}")
-    print_line(f"{'runs':<10} {runs.total()}{outcomes}")
+    print_line(f"{'runs':<10} {len(runs)}{told}")
+    if times := [run.seconds for run in runs if run.seconds is not None]:
+        unknown = (
+            f"; without {count(len(runs) - len(times), 'run')} that recorded none" if len(times) < len(runs) else ""
+        )
+        print_line(f"{'time':<10} {duration(sum(times))}, the sum over the runs{unknown}")
     if {*CELL} - {*BESIDE_NAME} <= {*records}:
         out.print(tables(records))
     for finding in findings:
@@ -104,8 +110,15 @@ def summarise(records: pd.DataFrame, paths: Sequence[Path], findings: Sequence[F
     print_line(f"{count(wrong, 'problem')} found" if wrong else "no problem found")
 
 
-def statuses(folder: Path) -> dict[str, str]:
-    """The status of every run of a folder, by its id, which a pack has too.
+class Attempt(NamedTuple):
+    """One run of a folder, as its manifest tells it."""
+
+    status: str
+    seconds: float | None  # how long it took; None: not recorded, as where it was killed
+
+
+def attempts(folder: Path) -> dict[str, Attempt]:
+    """Every run of a folder by its id, which a pack has too.
 
     A run whose manifest says running was killed, unless a process holds its shard's lock and no later run took it.
     """
@@ -116,7 +129,8 @@ def statuses(folder: Path) -> dict[str, str]:
     for number, (manifest, shard) in enumerate(zip(manifests, shards, strict=True)):
         status = manifest.get("status", "unknown")
         alive = status == "running" and last[shard] == number and held(lock_path(folder, shard))
-        runs[manifest["run"]] = "killed" if status == "running" and not alive else status
+        told = "killed" if status == "running" and not alive else status
+        runs[manifest["run"]] = Attempt(told, manifest.get("wall_seconds"))
     return runs
 
 

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from kvbench.records.command import attempts
+from kvbench.utils.text import duration
 from tests.support.paths import ROOT
 
 MEDIANS = [
@@ -13,6 +15,22 @@ MEDIANS = [
     ("shared_prefill", "times_faster_median", ".1f", "docs/decisions/one-prefill.md"),
     ("batched_decode", "times_faster_median", ".1f", "docs/how-it-works.md"),
     ("batched_decode", "times_faster_median", ".1f", "docs/decisions/rows.md"),
+]
+
+
+# The folders of packs whose runs' times a page adds up.
+TIMES = [
+    ("leaderboard/qwen2.5-coder-0.5b/README.md", ["leaderboard/qwen2.5-coder-0.5b/records/ruler_4k"]),
+    ("leaderboard/qwen2.5-coder-0.5b/README.md", ["leaderboard/qwen2.5-coder-0.5b/records/ruler_full"]),
+    ("leaderboard/qwen2.5-coder-0.5b/README.md", ["leaderboard/qwen2.5-coder-0.5b/records/hidden_4k"]),
+    (
+        "leaderboard/qwen2.5-coder-1.5b/README.md",
+        [f"community/qwen2.5-coder-1.5b/niah-{q}-4k" for q in ("visible", "hidden")],
+    ),
+    (
+        "leaderboard/qwen2.5-coder-1.5b/README.md",
+        [f"community/qwen2.5-coder-1.5b/niah-{q}-8k" for q in ("visible", "hidden")],
+    ),
 ]
 
 
@@ -33,3 +51,9 @@ def test_a_page_has_the_median_of_its_measurement(file, key, digits, page):
 def test_the_page_about_gpus_has_the_predicted_time_of_the_host():
     eager = measured("gpu/prediction.json")["lengths"][0]["rows"]["1"]["full"]["eager"]
     assert f"the host takes {1000 / eager['high']:.0f} to {1000 / eager['low']:.0f} ms" in text("docs/gpu.md")
+
+
+@pytest.mark.parametrize(("page", "packs"), TIMES)
+def test_a_page_of_results_has_the_time_of_its_runs(page, packs):
+    seconds = [run.seconds for pack in packs for run in attempts(ROOT / "results" / pack).values()]
+    assert f" {duration(sum(filter(None, seconds)))} of runs" in text(f"results/{page}")

@@ -25,6 +25,18 @@ def test_the_command_counts_what_is_there_and_ends_well(tmp_path, capsys):
     assert told.endswith("no problem found\n")
 
 
+def test_the_times_of_runs_are_added_up(tmp_path, capsys):
+    times = [manifest(wall_seconds=5400), manifest("r2", wall_seconds=3000.5)]
+    write(tmp_path / "a", [record(0)], *times)
+    kvbench("records", str(tmp_path))
+    assert "time       2 h 20 min, the sum over the runs\n" in capsys.readouterr().out
+    write(tmp_path / "b", [record(1)], *times, killed := manifest("r3", status="running"))
+    del killed["wall_seconds"]
+    write_manifests(tmp_path / "b", killed)
+    kvbench("records", str(tmp_path))
+    assert "time       2 h 20 min, the sum over the runs; without 1 run that recorded none\n" in capsys.readouterr().out
+
+
 def test_what_probes_saw_of_a_benchmark_is_counted_by_itself(tmp_path, capsys):
     write(tmp_path / "a", [record(i, "full") for i in range(3)], manifest())
     write(tmp_path / "b", [made_up.record("probe", model="smollm2-135m", setting="lazy_mass")], manifest())
