@@ -87,7 +87,10 @@ class Client:
     def json(
         self, path: str, payload: dict[str, Any] | None = None, retries: int | None = None
     ) -> dict[str, Any] | list[Any]:
-        """The JSON of GET, or of POST with a payload, at a path below `base`. Raises Refused or Unavailable."""
+        """The JSON of GET, or of POST with a payload, at a path below `base`. Raises Refused or Unavailable.
+
+        retries  fewer than the client's; more are not made.
+        """
         return self._request(path, payload, retries, _parsed)
 
     def text(self, path: str) -> str:
@@ -98,7 +101,7 @@ class Client:
         self, path: str, payload: dict[str, Any] | None, retries: int | None, parse: Callable[[bytes], Parsed]
     ) -> Parsed:
         end = self.clock() + self.timeout
-        most = 1 + (self.retries if retries is None else retries)
+        most = 1 + (self.retries if retries is None else min(retries, self.retries))
         attempt = 1
         while True:
             try:

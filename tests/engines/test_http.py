@@ -41,6 +41,17 @@ def test_after_all_attempts_the_last_failure_is_named(kind):
     assert len(engine.asked) == 3
 
 
+@pytest.mark.parametrize(("client", "call", "made"), [(0, 1, 1), (2, 0, 1), (1, 5, 2)])
+def test_a_call_makes_fewer_attempts_than_the_client_and_no_more(client, call, made):
+    engine = failing(99, "overloaded")
+    with engine.running() as url:
+        asking = Client(url, retries=client, sleep=lambda seconds: None)
+        with pytest.raises(Unavailable, match=rf"\({made} attempts?\)$"):
+            asking.json("/completions", PAYLOAD, retries=call)
+        asking.close()
+    assert len(engine.asked) == made
+
+
 @pytest.mark.parametrize("kind", ["slow", "endless"])
 def test_a_server_that_never_ends_its_answer_is_left_at_the_deadline(kind):
     engine = failing(99, kind)
