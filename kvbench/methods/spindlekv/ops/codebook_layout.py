@@ -43,9 +43,8 @@ class Place(NamedTuple):
 
 
 # Indices of fields, for kernels that read a row of the layout. Book, offset and width of a side are adjacent.
-TOKENS, START, POSITIONS, BITS, RAW, WINDOW, KEYS, VALUES = (
-    Place._fields.index(name)
-    for name in ("tokens", "start", "positions", "bits", "raw", "window", "key_book", "value_book")
+TOKENS, START, BITS, RAW, WINDOW, KEYS, VALUES = (
+    Place._fields.index(name) for name in ("tokens", "start", "bits", "raw", "window", "key_book", "value_book")
 )
 
 
