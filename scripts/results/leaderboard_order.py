@@ -5,10 +5,11 @@ correlation of the scores of all methods that two parts have within a target of 
 (95 %) draws the samples of both parts, by the Bayesian bootstrap; methods were not drawn from anything. Few samples
 alone lower a correlation, and drawn ones once more by about as much: the interval reaches as far above the correlation
 as the drawn ones lie below it (the basic bootstrap), which contains the correlation of the true means. `halves` is the
-mean correlation of a part with itself, between random halves of its samples.
+mean correlation of a part with itself, between random halves of its samples. Where a part has several tasks, scores are
+means over tasks, and samples are drawn, and halved, within each.
 Writes order.md, order.csv and order.png to results/leaderboard (--out names another folder).
 
-A part without records below --runs is read from its committed leaderboard.csv, which has means alone: then the
+A part without records below --runs is read from a committed leaderboard.csv, which has means alone: then the
 interval draws the other part's samples. What two parts without records gave before stays in the table.
 """
 
@@ -21,6 +22,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from kvbench.metrics.aggregate import tasks_of, units
 from kvbench.metrics.bootstrap import Interval
 from kvbench.records import load
 from kvbench.records.identity import FULL
@@ -35,6 +37,7 @@ from scripts.results.leaderboard_tables import begun, complete, settings_of
 ROOT = Path(__file__).parents[2]
 DRAWS = 1000
 FEWEST = 8  # samples of a part, and methods of a comparison
+DIFFERENCES = ["model", "length", "question", "needles, RULER"]  # of the two parts of a pair, in the order of the table
 LEVELS = 5  # different scores of a part's methods: with fewer, nearly all are at the floor and have no order
 
 
@@ -42,6 +45,7 @@ class Part(NamedTuple):
     model: str
     name: str
     scores: pd.DataFrame  # a column per setting; a row per sample that all settings have, or one of their means
+    tasks: np.ndarray  # of the rows of `scores`
     settings: pd.DataFrame  # of `settings_of`
 
     @property
@@ -59,6 +63,10 @@ class Part(NamedTuple):
         return self.name.partition("_")[0]
 
     @property
+    def length(self) -> str:
+        return self.name.partition("_")[2]
+
+    @property
     def title(self) -> str:
         return f"{self.model} {self.name.replace('_', ' ')}"
 
@@ -70,18 +78,21 @@ def parts(runs: Path, boards: Path) -> list[Part]:
 
 
 def parts_of(model: str, runs: Path, folder: Path) -> Iterator[Part]:
-    of_model, file = board(model), folder / "leaderboard.csv"
-    published = pd.read_csv(file) if file.exists() else pd.DataFrame({"part": []})
+    of_model = board(model)
+    published = pd.concat([pd.DataFrame({"part": []}), *map(pd.read_csv, sorted(folder.rglob("leaderboard.csv")))])
     there = begun(runs / model, of_model)
     for name in of_model.measures:
         if name in there:
             records, measure = load(runs / model / name), of_model.measures[name]
-            if records["sample"].nunique() != records["unit"].nunique():
+            if records["sample"].nunique() != units(records).nunique():
                 raise ValueError(f"samples of {model} {name} share texts")
-            scores = complete(records, measure).pivot(index="sample", columns="setting", values="value")
-            yield Part(model, name, scores, settings_of(records, measure))
+            whole = complete(records.assign(task=tasks_of(records)), measure)
+            scores = whole.pivot(index=["task", "sample"], columns="setting", values="value")
+            yield Part(
+                model, name, scores, scores.index.get_level_values("task").to_numpy(), settings_of(records, measure)
+            )
         elif len(settings := published[published["part"] == name]):
-            yield Part(model, name, settings.set_index("setting")[["score"]].T, settings)
+            yield Part(model, name, settings.set_index("setting")[["score"]].T, np.array([""]), settings)
 
 
 def methods_within(part: Part, target: float) -> dict[str, str]:
@@ -96,15 +107,16 @@ def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict[str, Any] |
     if len(names) < FEWEST:
         return None
     columns = [part.scores[[labels[name] for name in names]].to_numpy() for part, labels in ((a, ours), (b, theirs))]
-    means = [scores.mean(axis=0) for scores in columns]
+    both = [*zip(columns, (a.tasks, b.tasks), strict=True)]
+    means = [weights(tasks, np.ones(len(scores))) @ scores for scores, tasks in both]
     if any(len(np.unique(mean.round(9))) < LEVELS for mean in means):
         return None
     rng = np.random.default_rng(0)
-    drawn = [spearman(*(weighted(rng, scores) for scores in columns)) for _ in range(DRAWS)]
+    drawn = [spearman(*(weighted(rng, *part) for part in both)) for _ in range(DRAWS)]
     correlation = spearman(*means)
     low, high = around(correlation, *np.nanquantile(drawn, [0.025, 0.975]))
     noise = [
-        f"{halves(rng, scores):.2f}" if part.drawn else MISSING for part, scores in zip((a, b), columns, strict=True)
+        f"{halves(rng, *scores):.2f}" if part.drawn else MISSING for part, scores in zip((a, b), both, strict=True)
     ]
     apart = sorted(zip(names, *(ranks(mean) for mean in means), strict=True), key=lambda row: row[2] - row[1])
     return {
@@ -128,17 +140,27 @@ def around(correlation: float, low: float, high: float) -> Interval:
     return Interval(max(2 * correlation - high, -1.0), min(2 * correlation - low, 1.0))
 
 
-def weighted(rng: np.random.Generator, scores: np.ndarray) -> np.ndarray:
+def weights(tasks: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
+    """The weights of rows in a mean over tasks of their rows' weighted means; they add up to 1."""
+    members = tasks[:, None] == np.unique(tasks)
+    return of_rows / (members @ (of_rows @ members)) / members.shape[1]
+
+
+def weighted(rng: np.random.Generator, scores: np.ndarray, tasks: np.ndarray) -> np.ndarray:
     """Means of columns with random weights of rows."""
-    weights = rng.standard_exponential(len(scores))
-    return weights @ scores / weights.sum()
+    return weights(tasks, rng.standard_exponential(len(scores))) @ scores
 
 
-def halves(rng: np.random.Generator, scores: np.ndarray, times: int = 200) -> float:
-    """The mean correlation between two random halves of the rows."""
-    rows = len(scores) // 2
-    orders = (rng.permutation(len(scores)) for _ in range(times))
-    return float(np.nanmean([spearman(*(scores[half].mean(axis=0) for half in (o[:rows], o[rows:]))) for o in orders]))
+def halves(rng: np.random.Generator, scores: np.ndarray, tasks: np.ndarray, times: int = 200) -> float:
+    """The mean correlation between two random halves of the rows, each with half of every task's."""
+    correlations = []
+    for _ in range(times):
+        order = rng.permutation(len(scores))
+        of_tasks = [order[tasks[order] == task] for task in np.unique(tasks)]
+        first = np.zeros(len(scores))
+        first[np.concatenate([rows[: len(rows) // 2] for rows in of_tasks])] = 1
+        correlations.append(spearman(*(weights(tasks, half) @ scores for half in (first, 1 - first))))
+    return float(np.nanmean(correlations))
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
@@ -151,17 +173,25 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def rows(parts_in_order: list[Part]) -> list[dict[str, Any]]:
-    """Parts of one model or question at equal shares of bytes; of two models, the first also at the next larger."""
+    """Pairs of parts at equal shares of bytes; of two models, the first also at the next larger."""
     equal, larger = [*zip(TARGETS, TARGETS, strict=True)], [*zip(TARGETS[1:], TARGETS, strict=False)]
     made = []
-    for a, b in combinations(parts_in_order, 2):
-        if not a.drawn and not b.drawn:
-            continue
-        if a.model == b.model:
-            made += [compared(a, b, targets) for targets in equal]
-        elif a.question == b.question:
-            made += [compared(a, b, targets) for targets in equal + larger]
+    for a, b in pairs(parts_in_order):
+        if a.drawn or b.drawn:
+            made += [compared(a, b, targets) for targets in (equal if a.model == b.model else equal + larger)]
     return [row for row in made if row]
+
+
+def pairs(parts_in_order: list[Part]) -> Iterator[tuple[Part, Part]]:
+    """Parts that differ in their model, question or length alone; models whose lengths differ, at their first."""
+    first = {(part.model, part.question): part.length for part in reversed(parts_in_order)}
+    for a, b in combinations(parts_in_order, 2):
+        if a.model == b.model:
+            alike = a.question == b.question or a.length == b.length
+        else:
+            alike = a.question == b.question and all(part.length == first[part.model, part.question] for part in (a, b))
+        if alike:
+            yield a, b
 
 
 def earlier(file: Path, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -187,26 +217,36 @@ def table(made: list[dict[str, Any]]) -> TextTable:
     return TextTable(header, cells, "Rank correlation of methods between models, questions and shares of bytes")
 
 
+def difference(row: dict[str, Any]) -> str:
+    """Of DIFFERENCES, the first that the two parts of a row have."""
+    (model, question, _), (other_model, other_question, _) = (row[part].split() for part in ("of", "with"))
+    differs = [model != other_model, question == other_question, "ruler" not in (question, other_question), True]
+    return DIFFERENCES[differs.index(True)]
+
+
 def figure(made: list[dict[str, Any]]) -> Figure:
-    """A row per pair of parts, a point per share of bytes with its interval."""
+    """A row per pair of parts, a point per share of bytes with its interval, a colour per difference."""
     equal = [row for row in made if row["r_bytes of"] == row["r_bytes with"]]
     pairs = list(dict.fromkeys((row["of"], row["with"]) for row in equal))
+    colours = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(map(difference, equal)))}
     caption = "95 % intervals over samples; the numbers are r_bytes, at most, of both parts"
-    drawing, body = new_figure(8, 0.6 + 1.1 * len(pairs), caption)
+    drawing, body = new_figure(8, 1.2 + 0.8 * len(pairs), caption)
     axis = body.subplots()
     for row in equal:
         share = TARGETS.index(row["r_bytes of"])
         y = pairs.index((row["of"], row["with"])) + (share - (len(TARGETS) - 1) / 2) * 0.14
         axis.plot([row["low"], row["high"]], [y, y], color="0.6", linewidth=1.2)
-        axis.plot(row["correlation"], y, "o", color="C0", markersize=4)
+        axis.plot(row["correlation"], y, "o", color=colours[difference(row)], markersize=4)
         axis.annotate(
             f"{row['r_bytes of']:g}", (row["high"], y), (5, 0), textcoords="offset points", size=6, va="center"
         )
     axis.set_yticks(range(len(pairs)), ["\nand ".join(pair) for pair in pairs], fontsize=7)
     axis.set_xlabel("rank correlation of the methods' scores (Spearman)", fontsize=8)
-    axis.set_xlim(min(0, *(row["low"] for row in equal)), 1.05)
+    axis.set_xlim(min(0, *(row["low"] for row in equal)), 1.08)
+    axis.set_ylim(len(pairs) - 0.5, -0.5)
     axis.grid(axis="x", alpha=0.3)
-    axis.invert_yaxis()
+    handles = [axis.plot([], [], "o", color=colour, markersize=4, label=name)[0] for name, colour in colours.items()]
+    axis.legend(handles=handles, title="differ in", fontsize=7, title_fontsize=7, loc="lower left")
     return drawing
 
 
@@ -219,6 +259,7 @@ def main() -> None:
     if not made:
         raise SystemExit(f"{options.runs} has no two parts with {FEWEST} samples and methods in common")
     made = earlier(options.out / "order.csv", made) + made
+    made.sort(key=lambda row: DIFFERENCES.index(difference(row)))
     write_atomically(options.out / "order.md", table(made).markdown())
     pd.DataFrame(made).round(4).to_csv(options.out / "order.csv", index=False)
     save(figure(made), options.out / "order")

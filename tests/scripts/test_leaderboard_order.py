@@ -5,18 +5,30 @@ import pandas as pd
 import pytest
 
 from scripts.results import leaderboard_order
-from scripts.results.leaderboard_order import FEWEST, LEVELS, Part, compared, earlier, rows, spearman
+from scripts.results.leaderboard_order import (
+    FEWEST,
+    LEVELS,
+    Part,
+    compared,
+    difference,
+    earlier,
+    halves,
+    parts_of,
+    rows,
+    spearman,
+    weighted,
+)
 
 METHODS = [f"m{number}" for number in range(FEWEST)]
 
 
 def part(model: str, means: np.ndarray, samples: int = 400, name: str = "visible_4k") -> Part:
-    """Yes-no scores drawn with these means, one setting of 0.1 of the bytes for each method."""
+    """Yes-no scores of one task drawn with these means, one setting of 0.1 of the bytes for each method."""
     drawn = np.random.default_rng(len(model + name)).random((samples, len(means))) < means
     frame = pd.DataFrame(drawn.astype(float), columns=METHODS).assign(full=1.0)
     settings = pd.DataFrame({"method": frame.columns, "setting": frame.columns, "r_bytes": 0.1, "low": 0, "high": 1})
     settings = settings.assign(samples=samples, score=frame.mean().to_numpy())
-    return Part(model, name, frame, settings)
+    return Part(model, name, frame, np.full(samples, ""), settings)
 
 
 def test_equal_values_share_a_rank():
@@ -49,13 +61,22 @@ def test_the_interval_of_few_samples_contains_the_correlation_of_the_true_means(
     assert np.mean([row["correlation"] for row in rows]) < 0.97
 
 
-def test_a_visible_question_is_compared_with_a_visible_one_of_another_model_and_with_a_hidden_one_of_its_model():
+def test_parts_are_compared_that_differ_in_model_question_or_length_alone():
     means = np.linspace(0.1, 0.9, FEWEST)
-    parts = [part(*of) for of in (("a", means), ("b", means))] + [part("b", means, name="hidden_4k")]
+    of_models = {"a": ["visible_2k"], "b": ["visible_4k", "hidden_4k", "hidden_8k", "ruler_4k"]}
+    parts = [part(model, means, name=name) for model, names in of_models.items() for name in names]
     assert {(row["of"], row["with"]) for row in rows(parts)} == {
-        ("a visible 4k", "b visible 4k"),
+        ("a visible 2k", "b visible 4k"),
         ("b visible 4k", "b hidden 4k"),
+        ("b visible 4k", "b ruler 4k"),
+        ("b hidden 4k", "b hidden 8k"),
+        ("b hidden 4k", "b ruler 4k"),
     }
+    differences = {row["of"] + ", " + row["with"]: difference(row) for row in rows(parts)}
+    assert differences["a visible 2k, b visible 4k"] == "model"
+    assert differences["b hidden 4k, b hidden 8k"] == "length"
+    assert differences["b visible 4k, b hidden 4k"] == "question"
+    assert differences["b visible 4k, b ruler 4k"] == "needles, RULER"
 
 
 def test_too_few_methods_in_common_make_no_row():
@@ -75,7 +96,7 @@ def test_a_part_whose_methods_are_nearly_all_at_the_floor_has_no_order():
 
 def published(part: Part) -> Part:
     """The part as its board has it: the means of its samples."""
-    return part._replace(scores=part.settings.set_index("setting")[["score"]].T)
+    return part._replace(scores=part.settings.set_index("setting")[["score"]].T, tasks=np.array([""]))
 
 
 def test_a_part_without_records_is_compared_by_its_means_and_not_drawn():
@@ -97,3 +118,31 @@ def test_what_two_boards_gave_while_their_records_were_there_stays(tmp_path):
     kept = earlier(tmp_path / "order.csv", made)
     assert [(row["of"], row["correlation"]) for row in kept] == [(row["of"], row["correlation"]) for row in before]
     assert earlier(tmp_path / "order.csv", before) == [] == earlier(tmp_path / "missing.csv", made)
+
+
+def test_a_part_of_several_tasks_is_read_from_records_that_name_no_unit(tmp_path, monkeypatch):
+    """As RULER's are; every task counts alike, however many of its samples all settings have, as in the board."""
+    scores = {"full": [1, 1, 1, 1], "snapkv": [1, 1, 1, 0], "knorm": [0, 0, 1, 1]}
+    of_samples = [("a", "a_0"), ("a", "a_1"), ("a", "a_2"), ("b", "b_0")]
+    records = [
+        {"method": name, "setting": name, "r_bytes": 0.1, "scores": {"score": score}, "task": task, "sample": sample}
+        for name, values in scores.items()
+        for score, (task, sample) in zip(values, of_samples, strict=True)
+    ]
+    monkeypatch.setattr(leaderboard_order, "load", lambda folder: pd.DataFrame(records))
+    monkeypatch.setattr(leaderboard_order, "begun", lambda runs, board: ["ruler_4k"])
+    (ruler,) = parts_of("qwen2.5-coder-1.5b", tmp_path, tmp_path)
+    assert ruler.drawn and ruler.samples == 4 and ruler.question == "ruler"
+    means = leaderboard_order.weights(ruler.tasks, np.ones(4)) @ ruler.scores
+    assert means.to_dict() == pytest.approx({"full": 1, "snapkv": 0.5, "knorm": 2 / 3})
+    assert ruler.settings.set_index("setting")["score"].to_dict() == pytest.approx(means.to_dict())
+
+
+def test_samples_are_drawn_and_halved_within_tasks():
+    """Two columns of which one has the first task's points and the other the second's: no draw changes a mean."""
+    tasks = np.repeat(["a", "b"], [6, 2])
+    scores = np.stack([tasks == "a", tasks == "b"], axis=1).astype(float)
+    rng = np.random.default_rng(0)
+    assert all(weighted(rng, scores, tasks) == pytest.approx([0.5, 0.5]) for _ in range(20))
+    ranked = np.stack([(tasks == "a") * 0.5, tasks == "b", np.ones(8)], axis=1)
+    assert halves(rng, ranked, tasks) == pytest.approx(1)
