@@ -23,7 +23,7 @@ TIMES = [
     ("leaderboard/qwen2.5-coder-0.5b/README.md", ["leaderboard/qwen2.5-coder-0.5b/records/ruler_4k"]),
     ("leaderboard/qwen2.5-coder-0.5b/README.md", ["leaderboard/qwen2.5-coder-0.5b/records/ruler_full"]),
     ("leaderboard/qwen2.5-coder-0.5b/README.md", ["leaderboard/qwen2.5-coder-0.5b/records/hidden_4k"]),
-    ("leaderboard/qwen2.5-coder-1.5b/README.md", ["leaderboard/qwen2.5-coder-1.5b/records/ruler_4k"]),
+    ("leaderboard/qwen2.5-coder-1.5b/README.md", ["community/qwen2.5-coder-1.5b/ruler-4k"]),
     (
         "leaderboard/qwen2.5-coder-1.5b/README.md",
         [f"community/qwen2.5-coder-1.5b/niah-{q}-4k" for q in ("visible", "hidden")],
