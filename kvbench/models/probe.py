@@ -19,7 +19,9 @@ from kvbench.models.reads_alike import (
     cache_layers,
     check_reads_alike,
     difference,
+    evaluating,
     layers_of,
+    naming_hooks,
     outputs_of,
     read,
     refusing,
@@ -80,7 +82,8 @@ def ropes_of(model: PreTrainedModel) -> Ropes:
 
 def _probed(model: PreTrainedModel) -> Probed:
     if model not in _PROBED:
-        _PROBED[model] = _probe(model)
+        with evaluating(model), naming_hooks(model):
+            _PROBED[model] = _probe(model)
     return _PROBED[model]
 
 
@@ -97,7 +100,8 @@ def counts_positions(model: PreTrainedModel) -> bool:
     """Whether a step depends on the cache's number of tokens, and not only on `position_ids`: its work on the GPU then
     differs from token to token. Probed once for a model that `ropes_of` reads."""
     if model not in _COUNTS:
-        _COUNTS[model] = _counts_positions(model)
+        with evaluating(model):
+            _COUNTS[model] = _counts_positions(model)
     return _COUNTS[model]
 
 

@@ -74,7 +74,8 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
     difference of the hidden states as a share of their norm.
 
     Compares hidden states after the lowest layers, with at least one layer of each kind: a prompt and a token after it
-    through kvbench's attention, with a cache, and all tokens at once through the model's own.
+    through kvbench's attention, with a cache, and all tokens at once through the model's own. For a model that is
+    `evaluating`.
     """
     name = type(model).__name__
     if model.config.is_encoder_decoder:
@@ -84,20 +85,15 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
     vocab_size = model.get_input_embeddings().weight.shape[0]
     ids = torch.arange(1, TOKENS + 1, device=model.device)[None] * (vocab_size // (TOKENS + 2))
     layers = cache_layers(kinds, PlainLayer)
-    training = model.training
-    model.eval()
-    try:
-        with outputs_of(*deepest(model, kinds)) as hidden, restored_attention(model):
-            with refusing(name, KVBENCH, TOKENS):
-                model.set_attn_implementation(PROBE)
-                for seen, part in ((0, ids[:, :PROMPT]), (PROMPT, ids[:, PROMPT:])):
-                    read(model, part, positions_after(seen, part), layers)
-            with refusing(name, "its own attention", TOKENS):
-                model.set_attn_implementation("eager")
-                with suppress(_Enough):
-                    model(input_ids=ids, position_ids=positions_after(0, ids), use_cache=False)
-    finally:
-        model.train(training)
+    with outputs_of(*deepest(model, kinds)) as hidden, restored_attention(model):
+        with refusing(name, KVBENCH, TOKENS):
+            model.set_attn_implementation(PROBE)
+            for seen, part in ((0, ids[:, :PROMPT]), (PROMPT, ids[:, PROMPT:])):
+                read(model, part, positions_after(seen, part), layers)
+        with refusing(name, "its own attention", TOKENS):
+            model.set_attn_implementation("eager")
+            with suppress(_Enough):
+                model(input_ids=ids, position_ids=positions_after(0, ids), use_cache=False)
     if next(layer.seen == 0 for layer in layers if isinstance(layer, PlainLayer)):
         raise UserError(f"{name} does not store keys and values in its caches: {INSTEAD}")
     states = [layer for layer in layers if isinstance(layer, LinearAttentionLayer)]
@@ -185,6 +181,18 @@ def layers_of(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> nn.ModuleLi
 
 
 @contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Within the block no module of the model is in training mode: dropout would make two passes differ."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
 def outputs_of(module: nn.Module, ends: bool) -> Iterator[list[Tensor]]:
     """A list to which each pass appends the output of `module`, hidden states or logits [1, q, …]. If `ends`, the
     pass then ends."""
@@ -214,6 +222,30 @@ def refusing(name: str, what: str, tokens: int) -> Iterator[None]:
             f"{name} does not work with {what}: reading {tokens} token{'s' * (tokens > 1)} ends with "
             f"{type(error).__name__}: {first_line(error)} ({INSTEAD})"
         ) from error
+
+
+@contextmanager
+def naming_hooks(model: nn.Module) -> Iterator[None]:
+    """Within the block a refusal names the programs that have hooked the model, which may be its reason."""
+    try:
+        yield
+    except UserError as error:
+        if programs := hooked_by(model):
+            raise UserError(
+                f"{error}; it has forward hooks of {', '.join(programs)} (a press of kvpress?), which may be the reason"
+            ) from error
+        raise
+
+
+def hooked_by(model: nn.Module) -> list[str]:
+    """The packages whose forward hooks the modules of a model have, but for those that read it."""
+    hooks = [
+        hook
+        for module in model.modules()
+        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+    ]
+    packages = {str(getattr(hook, "__module__", type(hook).__module__)).partition(".")[0] for hook in hooks}
+    return sorted(packages - {"kvbench", "torch", "transformers"})
 
 
 def read(model: PreTrainedModel, ids: Tensor, positions: Tensor, layers: list[Any], **options: Any) -> None:

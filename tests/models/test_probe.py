@@ -106,6 +106,16 @@ def test_each_layers_rotation_is_what_its_own_code_does(family, monkeypatch):
         torch.testing.assert_close(back, before, rtol=0, atol=1e-4 * before.abs().max().item())
 
 
+def test_dropout_of_a_model_in_training_mode_is_no_other_rotation():
+    """Keys of two passes differed, and the model was refused by methods that rotate keys, also after model.eval()."""
+    shape = SHAPE | {"num_hidden_layers": 2, "resid_pdrop": 0.3, "embd_pdrop": 0.3}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("phi3", **shape), attn_implementation=ATTENTION)
+    model.train()
+    model.lm_head.eval()
+    assert not any(rope.varies for rope in ropes_of(model)) and not counts_positions(model)
+    assert model.training and model.model.training and not model.lm_head.training
+
+
 def test_a_layer_that_changes_its_keys_after_rotating_them_says_so():
     """Hunyuan normalises rotated keys: rotating them back does not give the same key at every position."""
     model = tiny("hunyuan_v1_dense")
