@@ -1,24 +1,53 @@
-"""Modules that `model.compile()` has compiled in place: torch traces the model's code, but not kvbench's caches."""
+"""Modules of a model that torch.compile has compiled: torch traces the model's code, but not kvbench's caches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import MethodType
+from typing import Any, NamedTuple
 
 from torch import nn
+from transformers import PreTrainedModel
 
 
-def compiled_in_place(model: nn.Module) -> list[nn.Module]:
-    """The modules of a model that run compiled code when they are called, the model itself among them."""
-    return [module for module in model.modules() if module._compiled_call_impl is not None]
+class Compiled(NamedTuple):
+    """A module, its attribute with compiled code, and what the attribute is without it."""
+
+    module: nn.Module
+    attribute: str
+    code: Callable[..., Any]
+    plain: Callable[..., Any] | None
+
+
+def compiled_in_place(model: nn.Module) -> list[Compiled]:
+    """The modules of a model that run compiled code when they are called, the model itself among them: by
+    `module.compile()`, by `module.forward = torch.compile(module.forward)`, or since `torch.compile(module)` has
+    replaced them in the module around them."""
+    found = []
+    for module in model.modules():
+        if (code := vars(module).get("_compiled_call_impl")) is not None:
+            found.append(Compiled(module, "_compiled_call_impl", code, None))
+        forward = vars(module).get("forward")
+        if (plain := getattr(forward, "_torchdynamo_orig_callable", None)) is not None:
+            found.append(Compiled(module, "forward", forward, plain))
+    return found
 
 
 @contextmanager
-def uncompiled(model: nn.Module) -> Iterator[None]:
-    """Within the block these modules run as they are written; after it they have their compiled code again."""
-    before = [(module, module._compiled_call_impl) for module in compiled_in_place(model)]
-    for module, _ in before:
-        module._compiled_call_impl = None
+def uncompiled(model: PreTrainedModel) -> Iterator[None]:
+    """Within the block these modules run as they are written, and `generate` compiles none for a static cache, which
+    it does on a GPU; after it they have their compiled code again."""
+    before = compiled_in_place(model)
+    for module, attribute, _, plain in before:
+        setattr(module, attribute, plain)
+    vars(model)["get_compiled_call"] = MethodType(_plain_call, model)  # a copy of the model gets a method of its own
     try:
         yield
     finally:
-        for module, code in before:
-            module._compiled_call_impl = code
+        del vars(model)["get_compiled_call"]
+        for module, attribute, code, _ in before:
+            setattr(module, attribute, code)
+
+
+def _plain_call(model: PreTrainedModel, _: object) -> Callable[..., Any]:
+    """In place of a model's `get_compiled_call`."""
+    return model.__call__
