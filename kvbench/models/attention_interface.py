@@ -105,10 +105,14 @@ def _why_without_cache(module: Module, n: int) -> str:
             f"{n} tokens: beyond {length} this model uses other RoPE frequencies (rope_type=longrope), and generate "
             "reads the whole text again without its compressed cache: end earlier, or use a longer prompt"
         )
+    if module.training:
+        checkpointing = "; with gradient checkpointing, a model in training mode leaves its cache out: model.eval()"
+    else:
+        checkpointing = ""
     return (
         f"attn_implementation={ATTENTION!r} attends to a compressed prompt, and this pass has no cache of one: run it "
         "in `with kvbench.compress(…)`, with past_key_values=CompressedCache(…), or after "
-        "model.set_attn_implementation('sdpa')"
+        f"model.set_attn_implementation('sdpa'){checkpointing}"
     )
 
 

@@ -1,7 +1,10 @@
 """`kvbench.compress` beside other programs in one process, which change attention functions, hook layers or compile."""
 
+import copy
+
 import pytest
 import torch
+from transformers import CompileConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import kvbench
@@ -59,9 +62,40 @@ def test_a_hook_that_reads_keys_of_a_compressed_cache_is_one_line():
         generate(model)
 
 
-@pytest.mark.parametrize("part", ["model", "layer"])
+def compile_part(model, part: str, backend) -> None:
+    decoder = model.model
+    if part == "model":
+        model.compile(backend=backend)
+    elif part == "layer":
+        decoder.layers[0].compile(backend=backend)
+    elif part == "forward":
+        model.forward = torch.compile(model.forward, backend=backend)
+    else:
+        model.model = torch.compile(decoder, backend=backend)
+
+
+def test_a_press_that_was_entered_before_the_block_is_told_as_the_reason():
+    """The line said that the model does not work with its own attention."""
+    model = tiny_model(implementation="sdpa")
+
+    def press(module, args, kwargs, output):
+        layer = kwargs["past_key_values"].layers[module.layer_idx]
+        layer.keys, layer.values = layer.keys[:, :, 1:], layer.values[:, :, 1:]
+
+    hook = model.model.layers[0].self_attn.register_forward_hook(press, with_kwargs=True)
+    with (
+        pytest.raises(UserError, match=r"forward hooks of tests \(a press of kvpress"),
+        kvbench.compress(model, "full"),
+    ):
+        pytest.fail("the block ran")
+    hook.remove()
+    with kvbench.compress(model, "full"):
+        assert len(generate(model)) == 6
+
+
+@pytest.mark.parametrize("part", ["model", "layer", "forward", "decoder"])
 def test_a_model_that_was_compiled_in_place_runs_uncompiled_in_a_block(part):
-    """Tracing a layer cache ended in an error of torch's compiler."""
+    """Tracing a layer cache ended in an error of torch's compiler; a compiled decoder seemed to be another model's."""
     model, compiled = (tiny_model(implementation="sdpa") for _ in range(2))
     calls = []
 
@@ -69,7 +103,7 @@ def test_a_model_that_was_compiled_in_place_runs_uncompiled_in_a_block(part):
         calls.append(graph)
         return graph.forward
 
-    (compiled if part == "model" else compiled.model.layers[0]).compile(backend=counting)
+    compile_part(compiled, part, counting)
     with kvbench.compress(model, "h2o", budget=20):
         expected = generate(model)
     with kvbench.compress(compiled, "h2o", budget=20):
@@ -79,6 +113,19 @@ def test_a_model_that_was_compiled_in_place_runs_uncompiled_in_a_block(part):
     compiled.set_attn_implementation("kvbench")
     with pytest.raises(UserError, match=r"LlamaForCausalLM was compiled in place .* use `with kvbench.compress"):
         CompressedCache(compiled, "full")
+
+
+def test_generate_compiles_nothing_for_a_static_cache_in_a_block():
+    """It traced every layer cache, in a hundred frames; by itself it compiles on a GPU alone."""
+    model, calls = tiny_model(implementation="sdpa"), []
+    everywhere = CompileConfig(
+        fullgraph=False, mode=None, backend=lambda graph, _: calls.append(graph) or graph.forward
+    )
+    everywhere._compile_all_devices = True
+    with kvbench.compress(model, "h2o", budget=20):
+        expected = generate(model)
+        assert generate(model, cache_implementation="static", compile_config=everywhere) == expected
+    assert not calls and "get_compiled_call" not in vars(model)
 
 
 @pytest.mark.parametrize("name, amount", [("spindle", {"ratio": 0.9}), ("fp8_token", {})])
@@ -109,3 +156,29 @@ def test_attention_weights_are_refused_where_they_would_be_empty(asked):
         if asked == "generate":
             generate(model, output_attentions=True, return_dict_in_generate=True)
         model(input_ids=prompt(20)[None], **({"output_attentions": True} if asked == "forward" else {}))
+
+
+def test_a_copy_that_is_made_in_a_block_is_an_ordinary_model_after_it():
+    """It read its prompts into caches of the original, and refused them."""
+    model = tiny_model(implementation="sdpa")
+    expected = generate(model)
+    with kvbench.compress(model, "h2o", budget=20) as compression:
+        copied = copy.deepcopy(model)
+        with pytest.raises(UserError, match="this pass has no cache of one"):
+            generate(copied)
+    copied.set_attn_implementation("sdpa")
+    assert generate(copied) == expected and not compression.caches
+    with kvbench.compress(copied, "full") as compression:
+        assert generate(copied) == expected and len(compression.caches) == 1
+
+
+def test_gradient_checkpointing_in_training_mode_is_told_as_the_reason():
+    """The line said to run the pass in a block, in which it was."""
+    model = tiny_model(implementation="sdpa").train()
+    model.gradient_checkpointing_enable()
+    refused = pytest.raises(UserError, match=r"with gradient checkpointing, a model in training mode .* model.eval\(\)")
+    with kvbench.compress(model, "full"):
+        with refused:
+            generate(model)
+        model.eval()
+        assert len(generate(model)) == 6

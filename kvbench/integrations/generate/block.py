@@ -63,15 +63,17 @@ def compress(
     overrides   the method's KEY=VALUE of the command line, e.g. ["method.snapkv.scoring.window=16"].
 
     Within the block the model's attention function is kvbench's; a forward pre-hook replaces an empty cache; a model
-    that `model.compile()` compiled in place runs uncompiled. Nothing in transformers is patched. A model can be in one
-    block at a time, across all threads. Raises UserError for a wrong setting, before the model runs.
+    that was compiled, as a whole or in parts, runs uncompiled. Nothing in transformers is patched. A model can be in
+    one block at a time, across all threads. Raises UserError for a wrong setting, before the model runs.
     """
     if not isinstance(model, PreTrainedModel):
         raise UserError(f"model must be a model of transformers, a PreTrainedModel, not {type(model).__name__}")
     setting = setting_of(method, ratio, budget, overrides)
     compression = Compression()
 
-    def insert_cache(_: object, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
+    def insert_cache(reader: object, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords] | None:
+        if reader is not model:  # a copy made in the block, which has the hook too
+            return None
         args, kwargs = (), by_name(model, args) | kwargs
         cache = next((kwargs[name] for name in NAMES if name in kwargs), None)
         if cache is not None and not isinstance(cache, Cache):
@@ -85,7 +87,8 @@ def compress(
             raise UserError("use_cache=False: in a kvbench.compress block a prompt is read into a cache; leave it out")
         if isinstance(cache, Cache) and cache.get_seq_length() > 0:
             raise UserError(
-                "a cache from outside the block has tokens already: pass the whole prompt to generate instead"
+                "a cache from outside the block has tokens already: pass the whole prompt to generate instead (prefix "
+                "tuning, whose prefix is such a cache, is not supported)"
             )
         if compression.caches and is_decoding():
             compression.cache.check_goes_on()
