@@ -17,6 +17,7 @@ from kvbench.methods.spindlekv.codebook.packing import Packing
 from kvbench.methods.spindlekv.codebook.sizes import Sizes
 from kvbench.methods.spindlekv.layer_groups import layer_groups
 from kvbench.methods.storage.base import KeptLayer, Storage
+from kvbench.models.latents import LATENTS
 from kvbench.ops.rope import fixed_rotation
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import NonNegative, Share, checked
@@ -109,7 +110,7 @@ class Codebook(Storage):
         """Find the codebooks of layers of one kind."""
         for layer in layers:
             fixed_rotation(layer.rope, "a codebook of keys before RoPE")
-            _of_one_width(layer)
+            _check_heads(layer)
         masks = [selection.mask(layer) for layer, selection in zip(layers, selections, strict=True)]
         longest = max(selection.longest(layer) for layer, selection in zip(layers, selections, strict=True))
         return cover(layers, torch.stack(masks), self.window, self.scope, longest, (self.theta_k, self.theta_v))
@@ -157,8 +158,10 @@ class Codebook(Storage):
         )
 
 
-def _of_one_width(layer: LayerState) -> None:
-    """Raise UserError if values have another width than keys: both are coded by the same kernels."""
+def _check_heads(layer: LayerState) -> None:
+    """Raise UserError for latents, and if values have another width than keys: both are coded by the same kernels."""
+    if layer.latents is not None or layer.headless:
+        raise UserError(f"{LATENTS}: a codebook codes those of heads, and both in the same width")
     keys, values = layer.keys.shape[2], layer.values.shape[2]
     if keys != values:
         raise UserError(f"a codebook needs values as wide as keys: this model has {values} and {keys} channels")
