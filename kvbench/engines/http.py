@@ -37,15 +37,20 @@ class Refused(Exception):
 
 
 class Unavailable(Exception):
-    """No answer after all attempts; the message is that of the last attempt."""
+    """No answer after all attempts; the message is that of the last attempt, and so is `status`, if it had one."""
+
+    def __init__(self, why: str, status: int | None = None):
+        super().__init__(why)
+        self.status = status
 
 
 class _Again(Exception):
-    """This attempt failed, and the next may succeed; `pause` is the server's Retry-After, in seconds."""
+    """This attempt failed, and the next may succeed; `status` is HTTP's, and `pause` the server's Retry-After, in
+    seconds."""
 
-    def __init__(self, why: str, pause: float | None = None):
+    def __init__(self, why: str, status: int | None = None, pause: float | None = None):
         super().__init__(why)
-        self.pause = pause
+        self.status, self.pause = status, pause
 
 
 @dataclass
@@ -109,7 +114,10 @@ class Client:
             except _Again as failed:
                 pause = self._pause(attempt, failed.pause)
                 if attempt == most or self.clock() + pause >= end:
-                    raise Unavailable(f"{self.clean(str(failed))} ({count(attempt, 'attempt')})") from failed
+                    wish = pause == failed.pause and attempt < most  # the server's own pause is too long
+                    wait = f"; it asks to wait {failed.pause:,.0f} s of engine.timeout={self.timeout:g}" if wish else ""
+                    why = f"{self.clean(str(failed))}{wait} ({count(attempt, 'attempt')})"
+                    raise Unavailable(why, failed.status) from failed
                 self.sleep(pause)
                 attempt += 1
 
@@ -132,7 +140,8 @@ class Client:
             return body
         words = self._words(body)
         if response.status_code in AGAIN:
-            raise _Again(f"status {response.status_code}{': ' + words if words else ''}", _retry_after(response))
+            why = f"status {response.status_code}{': ' + words if words else ''}"
+            raise _Again(why, response.status_code, _retry_after(response))
         if place := response.headers.get("location"):
             words = f"it redirects to {self.clean(place)[:MOST_WORDS]}"
         raise Refused(response.status_code, words)

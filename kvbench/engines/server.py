@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ OF_ANSWERS = frozenset({"skip_special_tokens", "return_token_ids", "return_token
 WORDS = "One two three."
 PROMPTS, CHATS = "/completions", "/chat/completions"
 LIKELIEST = {"temperature": 0, "top_p": 1}  # of the tokens, without sampling
+BUSY = frozenset({408, 425, 429, 503, 504})  # statuses about the server's moment, and not about a question's form
 CACHE_FLAGS = ("cache_dtype", "block_size", "enable_prefix_caching", "sliding_window")
 
 
@@ -91,28 +93,64 @@ def served(client: Client, names: Sequence[str]) -> str:
 
 def abilities(client: Client, model: str, ids: Sequence[int], chats: bool) -> Abilities:
     """The abilities that answers to a prompt of a few tokens show: as ids and as text, or as a message, with additions
-    to the protocol and without them. Raises UserError if no form is answered."""
+    to the protocol and without them.
+
+    Raises UserError if no form is answered, or if the server stays too busy to answer: an ability that it shows later
+    would change the questions of one and the same setting.
+    """
     path, read = (CHATS, chat_answer_of) if chats else (PROMPTS, answer_of)
     words: Mapping[str, Any] = {"messages": messages([Message("user", WORDS)])} if chats else {"prompt": WORDS}
     tokens: Mapping[str, Any] = {"prompt": ids}
     tried = [(words, GREEDY), (words, {})]
     if not chats:
         tried = [(tokens, AS_IDS | GREEDY), (tokens, GREEDY), (words, GREEDY), (tokens, {}), (words, {})]
-    refused = None
-    for asked, more in tried:
-        payload = {"model": model, **asked, "max_tokens": 1, "temperature": 0, **more}
-        try:
-            answer = client.json(path, payload, retries=1)
-            completion = read(answer)
-        except (Refused, Unavailable, BadAnswer) as error:
-            refused = error
-            continue
+
+    def shown(asked: Mapping[str, Any], more: Mapping[str, Any]) -> Abilities | None:
+        answer = patiently(client, path, {"model": model, **asked, "max_tokens": 1, "temperature": 0, **more})
+        completion = read(answer)
         if asked is words:
             return Abilities(model_of(answer), False, False, more)
-        if completion.prompt_tokens == len(ids):
-            return Abilities(model_of(answer), True, completion.tokens is not None, more)
-    other = "" if chats else f"; engine.mode=chat asks {CHATS}"
-    raise UserError(f"engine.url={client.base}: {path} of {model!r} does not answer: {refused}{other}")
+        if completion.prompt_tokens != len(ids):
+            return None
+        return Abilities(model_of(answer), True, completion.tokens is not None, more)
+
+    found: Abilities | None = None
+    refused: Exception | None = None
+    broken = []
+    for form in tried:
+        try:
+            found = shown(*form)
+        except (Refused, Unavailable, BadAnswer) as error:
+            refused = error
+            broken += [form] if isinstance(error, Unavailable) else []
+        if found is not None:
+            break
+    if found is None:
+        other = "" if chats else f"; engine.mode=chat asks {CHATS}"
+        raise UserError(f"engine.url={client.base}: {path} of {model!r} does not answer: {refused}{other}")
+    for form in broken:  # some servers break on a form that they do not know, and others were not quite up
+        with suppress(Refused, Unavailable, BadAnswer):
+            if better := shown(*form):
+                return better
+    return found
+
+
+def patiently(client: Client, path: str, payload: dict[str, Any]) -> object:
+    """The answer to a question in a form that the server may not take: two attempts, and of a busy server as many as a
+    sample's question has. Raises UserError if it stays busy."""
+    try:
+        return client.json(path, payload, retries=1)
+    except Unavailable as error:
+        if error.status not in BUSY:
+            raise
+    try:
+        return client.json(path, payload)
+    except Unavailable as error:
+        if error.status not in BUSY:
+            raise
+        raise UserError(
+            f"engine.url={client.base}: the server is too busy to answer a first question: {error}"
+        ) from error
 
 
 def messages(chat: Sequence[Message]) -> list[dict[str, str]]:

@@ -111,6 +111,18 @@ def test_no_pause_goes_beyond_the_deadline():
     assert pauses == [20, 20]
 
 
+@pytest.mark.parametrize("asked, words", [("3600", r"; it asks to wait 3,600 s of engine.timeout=50"), ("1", "")])
+def test_a_pause_that_the_server_asks_for_and_is_too_long_is_named(asked, words, monkeypatch):
+    monkeypatch.setitem(
+        MISBEHAVIOURS, "limits", lambda handler, _: handler.send(429, {"error": "slow down"}, Retry_After=asked)
+    )
+    with FakeEngine(lambda number, payload: "limits").running() as url:
+        client = Client(url, timeout=50, retries=1, sleep=lambda seconds: None)
+        with pytest.raises(Unavailable, match=rf"^status 429: slow down{words} \({1 + (asked == '1')} attempts?\)$"):
+            client.json("/completions", PAYLOAD)
+        client.close()
+
+
 @pytest.mark.parametrize("value, seconds", [("3", 3), ("0.5", 0.5), ("-4", 0), ("", None), ("soon", None)])
 def test_retry_after_in_seconds(value, seconds):
     assert _retry_after(httpx.Response(429, headers={"retry-after": value})) == seconds

@@ -46,6 +46,28 @@ def test_a_server_of_the_bare_protocol_is_asked_in_it(reader):
     assert connected(FakeEngine(plain=True, ids=False), reader).server.takes_ids is False
 
 
+@pytest.mark.parametrize("mode", ["completions", "chat"])
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("kind", ["busy", "starting", "overloaded", "error", "reset", "truncated"])
+def test_a_server_that_is_not_quite_up_is_asked_in_the_form_that_it_takes(reader, kind, times, mode):
+    """Otherwise the same setting would be asked in text, or with the server's own penalties, by the hour."""
+    calm = connected(FakeEngine(), reader, mode=mode).server
+    found = connected(FakeEngine(lambda number, payload: kind if number < times else "well"), reader, mode=mode)
+    assert found.server == calm and GREEDY.items() <= found.server.extras.items()
+
+
+def test_a_server_that_stays_busy_is_one_line_and_not_asked_in_another_form(reader):
+    engine = FakeEngine(lambda number, payload: "busy")
+    with pytest.raises(UserError, match=r"too busy to answer a first question: status 429: too many requests \(4 att"):
+        connected(engine, reader, retries=3)
+    assert all(isinstance(one["prompt"], list) for one in engine.asked)
+
+
+def test_a_server_that_breaks_on_a_form_is_asked_in_another_one(reader):
+    engine = FakeEngine(lambda number, payload: "closed" if isinstance(payload["prompt"], list) else "well")
+    assert connected(engine, reader).server.extras == GREEDY
+
+
 @pytest.mark.parametrize(
     "change, options, message",
     [
