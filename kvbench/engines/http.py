@@ -11,9 +11,12 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from threading import local
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from kvbench.engines.secrets import Secret
 from kvbench.engines.server_answers import MOST_WORDS, words_of
+from kvbench.errors import UserError
 from kvbench.utils.text import count, first_line
 
 if TYPE_CHECKING:  # httpx comes with the extra `server`
@@ -80,7 +83,11 @@ class Client:
 
         if not hasattr(self.mine, "http"):
             options: dict[str, Any] = {"headers": self.headers, "verify": self.certificates}
-            self.mine.http = httpx.Client(**options, follow_redirects=False, trust_env=True)
+            try:
+                self.mine.http = httpx.Client(**options, follow_redirects=False, trust_env=True)
+            except (ImportError, ValueError, httpx.InvalidURL) as error:
+                names = [name for name, value in os.environ.items() if name.lower().endswith("_proxy") and value]
+                raise UserError(f"the proxies in {' and '.join(names)} cannot be used: {first_line(error)}") from error
             self.opened.append(self.mine.http)
         client: httpx.Client = self.mine.http
         return client
@@ -180,7 +187,19 @@ def _certificates(file: str | None, folder: str | None) -> "SSLContext":
     """The certificates that SSL_CERT_FILE and SSL_CERT_DIR name, or else certifi; reading them takes 20 ms."""
     import httpx
 
-    return httpx.create_ssl_context()
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:  # of the file alone: a folder is read when a certificate is needed
+        raise UserError(f"SSL_CERT_FILE={file} has no certificates that can be read: {error.strerror}") from error
+
+
+def proxied(url: str) -> str:
+    """That a proxy of the environment stands between this machine and an address, in words; "" without one."""
+    parts = urlsplit(url)
+    host, proxies = parts.hostname or "", getproxies()
+    if not (proxies.get(parts.scheme) or proxies.get("all")) or proxy_bypass(host):
+        return ""
+    return f"; the environment's proxy is asked for it: NO_PROXY={host} goes around the proxy"
 
 
 def _parsed(body: bytes) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kvbench.engines.base import Message
-from kvbench.engines.http import Client, Refused, Unavailable
+from kvbench.engines.http import Client, Refused, Unavailable, proxied
 from kvbench.engines.server_answers import BadAnswer, answer_of, chat_answer_of, model_of
 from kvbench.errors import UserError
 
@@ -71,12 +71,16 @@ def served(client: Client, names: Sequence[str]) -> str:
     try:
         node = client.json("/models", retries=1)
     except Unavailable as error:
-        raise UserError(f"engine.url={client.base}: no server with OpenAI's protocol answers there: {error}") from error
+        way = proxied(client.base)
+        raise UserError(
+            f"engine.url={client.base}: no server with OpenAI's protocol answers there: {error}{way}"
+        ) from error
     except Refused as error:
         if error.status in (401, 403):
             hint = "engine.key_env=NAME or engine.key_file=FILE has its key"
             raise UserError(f"engine.url={client.base}: {error}; {hint}") from error
-        raise UserError(f"engine.url={client.base}: {error}; the address should end in /v1") from error
+        hint = f"; the address should end in /v1{proxied(client.base)}"
+        raise UserError(f"engine.url={client.base}: {error}{hint}") from error
     models = node.get("data") if isinstance(node, dict) else None
     if not isinstance(models, list):
         raise UserError(f"engine.url={client.base}: its list of models does not follow OpenAI's protocol")

@@ -53,7 +53,8 @@ def _chat_tops(node: object) -> list[Top] | None:
     tops = []
     for place in places:
         entries = place.get("top_logprobs") if isinstance(place, dict) else None
-        named = [entry for entry in entries or [] if isinstance(entry, dict) and isinstance(entry.get("token"), str)]
+        listed = entries if isinstance(entries, list) else []
+        named = [entry for entry in listed if isinstance(entry, dict) and isinstance(entry.get("token"), str)]
         tops.append(_top({entry["token"]: entry.get("logprob") for entry in named}))
     return tops if any(tops) else None
 
@@ -144,6 +145,10 @@ def _top(place: dict[str, object]) -> Top:
 
 def _number(value: object) -> float | None:
     """A finite number; None for anything else."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+    return number if math.isfinite(number) else None

@@ -7,8 +7,10 @@ import httpx
 import pytest
 
 from kvbench.engines import http
-from kvbench.engines.http import Client, Refused, Unavailable, _retry_after
+from kvbench.engines.http import Client, Refused, Unavailable, _retry_after, proxied
 from kvbench.engines.secrets import Secret
+from kvbench.engines.server import served
+from kvbench.errors import UserError
 from tests.support.fake_engine import MISBEHAVIOURS, MODEL, FakeEngine
 
 MENDED = "busy error overloaded starting truncated short empty html garbage nested reset closed".split()
@@ -156,3 +158,43 @@ def test_no_part_of_a_key_is_left_where_a_servers_words_are_cut(before, monkeypa
     with engine.running() as url, pytest.raises(Refused) as refused:
         Client(url, Secret(key)).json("/completions", {"model": "m", "prompt": [1], "max_tokens": 1})
     assert not any(key[: end + 1] in str(refused.value) for end in range(3, len(key)))
+
+
+@pytest.fixture
+def proxy(monkeypatch):
+    """Call it with a proxy of the environment, which is the only one."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return lambda value: monkeypatch.setenv("ALL_PROXY", value)
+
+
+@pytest.mark.parametrize(
+    "value, words", [("foo://127.0.0.1:9", "Unknown scheme for proxy"), ("http://127.0.0.1:x", "Invalid port: 'x'")]
+)
+def test_a_proxy_that_cannot_be_used_is_one_line(value, words, proxy):
+    proxy(value)
+    with pytest.raises(UserError, match=rf"^the proxies in ALL_PROXY cannot be used: {words}"):
+        Client("http://127.0.0.1:9").json("/models")
+
+
+def test_a_proxy_between_kvbench_and_a_server_is_named(proxy, monkeypatch):
+    assert proxied("http://127.0.0.1:9/v1") == ""
+    proxy("http://127.0.0.1:9")
+    with FakeEngine().running() as url:
+        with pytest.raises(UserError, match=r"proxy is asked for it: NO_PROXY=127\.0\.0\.1 goes around the proxy$"):
+            served(Client(url, retries=0), [MODEL])
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        assert served(Client(url), [MODEL]) == MODEL and proxied(url) == ""
+
+
+def test_a_file_without_certificates_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    with pytest.raises(
+        UserError, match=r"SSL_CERT_FILE=.*none\.pem has no certificates that can be read: No such file"
+    ):
+        Client("https://127.0.0.1:9")
+    (tmp_path / "empty.pem").touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "empty.pem"))
+    with pytest.raises(UserError, match=r"empty\.pem has no certificates that can be read: .*no certificate"):
+        Client("https://127.0.0.1:9")
