@@ -21,6 +21,12 @@ def started(command: str, answers: Callable[[], bool]) -> Iterator[None]:
 
     Raises Gone if a server answers already, or if the program cannot be started, ends, or does not answer in time.
     """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:  # an open quote
+        raise Gone(f"{command!r} is not a command line: {error}") from error
+    if not words:
+        raise Gone("it is empty: the command of a server is needed")
     if answers():
         raise Gone("another server answers there already: its answers would be taken for the started server's")
     with tempfile.TemporaryDirectory(prefix="kvbench-server-") as folder:
@@ -28,14 +34,14 @@ def started(command: str, answers: Callable[[], bool]) -> Iterator[None]:
         with log.open("wb") as file:
             try:
                 process = subprocess.Popen(
-                    shlex.split(command),
+                    words,
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C reaches only the run, which ends the server
                 )
             except OSError as error:
-                raise Gone(f"{shlex.split(command)[0]} cannot be started: {error.strerror}") from error
+                raise Gone(f"{words[0]} cannot be started: {error.strerror}") from error
         try:
             _wait(process, log, answers)
             yield
@@ -47,8 +53,8 @@ def _wait(process: "subprocess.Popen[bytes]", log: Path, answers: Callable[[], b
     end = time.monotonic() + START
     while not answers():
         if (code := process.poll()) is not None:
-            words = last_line(log)[:300]
-            raise Gone(f"the server ended with exit code {code}" + (f": {words}" if words else ""))
+            last = last_line(log)[:300]
+            raise Gone(f"the server ended with exit code {code}" + (f": {last}" if last else ""))
         if time.monotonic() > end:
             raise Gone(f"the server did not answer within {START:g} s")
         time.sleep(PAUSE)

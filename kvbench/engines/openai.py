@@ -135,9 +135,13 @@ class OpenAI(Engine):
         if self.command is None:
             yield
             return
-        line = self.command.replace("{flags}", self.flags or "")
-        with self.client() as client, started(line, lambda: answers(client)):
+        with self.client() as client, started(self.line, lambda: answers(client)):
             yield
+
+    @property
+    def line(self) -> str:
+        """The command line that starts the server; "" for a server that is up."""
+        return (self.command or "").replace("{flags}", self.flags or "")
 
 
 def answers(client: Client, retries: int = 0) -> bool:

@@ -8,6 +8,7 @@ from kvbench.benchmarks import Benchmark, Sample, Speed, Text
 from kvbench.configuration import Configuration
 from kvbench.configuration.conf import chosen_by_default
 from kvbench.engines.base import Engine
+from kvbench.engines.openai import OpenAI
 from kvbench.engines.questions import is_chat
 from kvbench.engines.record import EngineRun
 from kvbench.engines.serving.guidellm import guidellm
@@ -44,7 +45,24 @@ def requested_engines(cfg: Configuration, benchmark: Benchmark) -> list[EngineSe
         raise UserError("probe= observes kvbench's own caches: leave it or engine= out")
     if isinstance(benchmark, Speed):
         raise UserError("benchmark=speed measures kvbench's own caches: leave it or engine= out")
-    return engine_settings(cfg.engine or {})
+    settings = engine_settings(cfg.engine or {})
+    check_commands(settings)
+    return settings
+
+
+def check_commands(settings: Sequence[EngineSetting]) -> None:
+    """Raise UserError where a server of several flags would be started by one command line: its records would say that
+    flags change nothing."""
+    started: dict[str, str | None] = {}
+    for engine in (setting.engine for setting in settings):
+        if not isinstance(engine, OpenAI) or engine.command is None:
+            continue
+        flags = started.setdefault(engine.line, engine.flags)
+        if flags != engine.flags:
+            raise UserError(
+                f"engine.command={engine.command!r} starts the same server for engine.flags={flags} and "
+                f"{engine.flags}: write {{flags}} where they stand in the command"
+            )
 
 
 def check_serving(settings: Sequence[EngineSetting]) -> None:

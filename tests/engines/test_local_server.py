@@ -55,6 +55,27 @@ def test_a_server_that_does_not_start_is_one_line(tiny_folder, tmp_path):
         run(*command(tiny_folder, tmp_path, "f16", other, start))
 
 
+@pytest.mark.parametrize(
+    "start, words",
+    [
+        ('server "x', r"'server \"x' is not a command line: No closing quotation"),
+        ("", "it is empty"),
+        (" ", "it is empty"),
+    ],
+)
+def test_a_command_that_is_none_is_one_line(tiny_folder, tmp_path, start, words):
+    with pytest.raises(UserError, match=rf"openai f16: engine\.command: {words}"):
+        run(*command(tiny_folder, tmp_path, "f16", "http://127.0.0.1:9/v1", start))
+
+
+def test_a_command_that_starts_one_server_for_several_flags_is_refused(tiny_folder, tmp_path):
+    given = command(tiny_folder, tmp_path, "[f16,q8_0]", "http://127.0.0.1:9/v1", "server --ctk q8_0")
+    with pytest.raises(
+        UserError, match=r"starts the same server for engine\.flags=f16 and q8_0: write \{flags\} where"
+    ):
+        run(*given)
+
+
 def test_what_is_started_ends_where_the_block_fails(tmp_path):
     answers = iter([False, True])
     with (
