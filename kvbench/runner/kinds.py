@@ -124,6 +124,7 @@ class OfEngines(Kind):
 
 
 class OfServing(OfEngines):
+    goes_on = ("report",)
     compares = False
     columns = frozenset(ServeRecord.model_fields)
 

@@ -10,6 +10,8 @@ import pytest
 from kvbench.engines.serving.guidellm import ENVIRONMENT
 from kvbench.errors import Incomplete, UserError
 from kvbench.records import load
+from kvbench.runner.commands import COMMANDS
+from kvbench.runner.kinds import OfServing
 from kvbench.utils.hashing import file_hash
 from tests.support import fake_guidellm
 from tests.support.fake_engine import MODEL, FakeEngine
@@ -84,8 +86,24 @@ def test_a_server_that_takes_messages_gets_them_and_the_key(tiny_folder, tmp_pat
         folder = run(*command(tiny_folder, tmp_path / "runs", url, "engine.mode=chat", "engine.key_env=THE_KEY"))
     assert engine.asked[-1]["messages"][0]["role"] == "user" and len(load(folder)) == 2
     assert engine.headers[-1]["Authorization"] == "Bearer sk-secret"
-    texts = (path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
+    texts = [path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()]
     assert not any("sk-secret" in text for text in texts)
+    assert any("no more for [key]" in text for text in texts)
+
+
+def test_prompts_that_a_server_does_not_count_have_kvbenchs_count(tiny_folder, tmp_path, installed):
+    installed("uncounted")
+    with FakeEngine().running() as url:
+        (first, second) = load(run(*command(tiny_folder, tmp_path, url)))[["prompt_tokens", "figures"]].values.tolist()
+    assert 200 < first[0] < 240 and 200 < second[0] < 240  # needles of 203 tokens, and a number before each
+    assert "prompt_tokens" not in first[1] and "output_tokens" in first[1]
+
+
+@pytest.mark.parametrize("name", OfServing.goes_on)
+def test_commands_that_go_on_from_a_run_take_it(name, tiny_folder, tmp_path, installed):
+    with FakeEngine().running() as url:
+        folder = run(*command(tiny_folder, tmp_path, url))
+    assert COMMANDS[name].run([str(folder)]) == 0
 
 
 @pytest.mark.parametrize(

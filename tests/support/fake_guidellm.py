@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
+KEY = "GUIDELLM__SPEC__BACKEND__API_KEY"
 REPORT = Path(__file__).parents[1] / "data" / "guidellm_report.json"
 
 
@@ -31,6 +32,12 @@ def main(mode: str, arguments: list[str]) -> int:
     one["metrics"]["output_tokens_per_second"]["successful"]["mean"] = 100.0 * rate + len(rows[0]["prompt"]) % 7
     if mode == "unanswered":
         one["metrics"]["request_totals"] |= {"successful": 0, "errored": 7}
+    if mode == "uncounted":
+        one["metrics"]["prompt_token_count"]["successful"] = {"mean": 0.0, "min": 0.0}
+    if key := os.environ.get(KEY):  # some servers repeat it in their errors
+        one["requests"]["errored"][0]["info"] = dict.fromkeys(
+            ("error", "traceback"), f"ValueError('no more for {key}')"
+        )
     Path(spec["outputs"][0]["path"]).write_text(json.dumps(report))
     return 0
 
@@ -39,7 +46,7 @@ def send(backend: dict, row: dict) -> None:
     chats = backend["request_format"].endswith("chat/completions")
     prompt = {"messages" if chats else "prompt": row["prompt"]}
     body = {"model": backend["model"], **prompt, "max_tokens": row["new_tokens"], **backend["extras"]["body"]}
-    key = os.environ.get("GUIDELLM__SPEC__BACKEND__API_KEY")
+    key = os.environ.get(KEY)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     url = backend["target"].removesuffix("/v1") + backend["request_format"]
     assert url.startswith("http://127.0.0.1:"), "tests load loopback addresses alone"

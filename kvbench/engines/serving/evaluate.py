@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from kvbench.benchmarks import Sample
@@ -99,10 +100,9 @@ class Rounds:
         except UserError as error:
             raise NotMeasured(str(error)) from error
         if not measured.answered:
-            secret = self.address.secret
-            why = secret.out_of(measured.error) if secret else measured.error
-            raise NotMeasured(f"none of {measured.failed} requests was answered: {why or 'GuideLLM gives no reason'}")
-        return Repeat(measured, report, dict(most), average)
+            why = measured.error or "GuideLLM gives no reason"
+            raise NotMeasured(f"none of {measured.failed} requests was answered: {why}")
+        return Repeat(measured, report, dict(most), average, fmean(row["tokens"] for row in counted))
 
 
 def _plain(label: str) -> str:

@@ -14,6 +14,7 @@ from kvbench.engines.base import Address
 from kvbench.engines.processes import kill_group, last_line
 from kvbench.engines.server import LIKELIEST
 from kvbench.engines.serving.figures import Load
+from kvbench.engines.serving.guidellm_report import cross_out
 from kvbench.engines.worker import in_environment
 from kvbench.errors import UserError
 from kvbench.models import TextModel
@@ -55,10 +56,13 @@ class GuideLLM:
         with tempfile.TemporaryDirectory(prefix="kvbench-guidellm-") as name:
             folder = Path(name)
             self.reader.tokenizer.save_pretrained(folder / "tokenizer")
-            (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+            sent = [{name: row[name] for name in ("prompt", "new_tokens")} for row in rows]
+            (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in sent), encoding="utf-8")
             scenario = self.scenario(load, len(rows), folder, report.resolve())
             (folder / "scenario.json").write_text(json.dumps(scenario), encoding="utf-8")
             self.run(folder, report)
+            if self.address.secret is not None:
+                cross_out(report, self.address.secret)
 
     def scenario(self, load: Load, requests: int, folder: Path, report: Path) -> dict[str, Any]:
         """The configuration of GuideLLM for one load."""

@@ -1,9 +1,13 @@
 """GuideLLM's JSON report (0.8): https://github.com/vllm-project/guidellm."""
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from kvbench.engines.secrets import Secret
 from kvbench.engines.serving.figures import Load, Measured, number_at
 
 # Our name -> GuideLLM's name, for completed answers.
@@ -43,6 +47,8 @@ def _measured(node: Mapping[str, Any], tool: str) -> Measured:
         for name, path in STATISTICS.items()
     }
     figures |= {figure: number_at(metrics, metric, "successful", "mean") for figure, metric in MEANS.items()}
+    if number_at(metrics, MEANS["prompt_tokens"], "successful", "min") == 0:
+        figures["prompt_tokens"] = None  # the server gave no count with some answers, which GuideLLM takes for 0
     figures["good_share"] = number_at(metrics, "slo_attainment")
     requests = node["requests"]
     each = [
@@ -59,6 +65,21 @@ def _measured(node: Mapping[str, Any], tool: str) -> Measured:
         int(totals["incomplete"]),
         str(errors[0]).partition("\\n")[0] if errors else "",  # the first line of an exception in Python's form
     )
+
+
+def cross_out(report: Path, secret: Secret) -> None:
+    """Cross the server's key out of what it said of failed requests, which may repeat it."""
+
+    def cleaned(node: dict[str, Any]) -> dict[str, Any]:
+        return {name: secret.out_of(value) if _told(name, value) else value for name, value in node.items()}
+
+    with suppress(ValueError):  # no JSON: `read_report` says so
+        report.write_text(json.dumps(json.loads(report.read_text("utf-8"), object_hook=cleaned)), "utf-8")
+
+
+def _told(name: str, value: object) -> bool:
+    """Whether a report's field is in the words of a failed request's server."""
+    return name in ("error", "traceback") and isinstance(value, str)
 
 
 def _load(strategy: Mapping[str, Any]) -> Load:

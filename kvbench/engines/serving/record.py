@@ -24,6 +24,7 @@ class Repeat(NamedTuple):
     report: Path
     capacity: Mapping[str, float]  # the maximum of each of the server's gauges
     load_average: float  # of the measuring machine, before the load
+    sent: float  # mean of the prompts' tokens by kvbench's count
 
 
 def record(
@@ -36,7 +37,7 @@ def record(
         **identity(run, sample, setting),
         **sample.meta,
         "question": run.question,
-        "prompt_tokens": round(fmean(every.get("prompt_tokens", [0.0]))),
+        "prompt_tokens": round(fmean(every.get("prompt_tokens") or [repeat.sent for repeat in repeats])),
         "scores": {},
         "tool": measured[0].tool,
         "requested": {

@@ -13,7 +13,8 @@ from kvbench.models import TextModel
 def rows(
     benchmark: Serve, reader: TextModel, prompts: Sequence[Sample], chats: bool, first: int, mark: str
 ) -> list[dict[str, Any]]:
-    """A row for each request of a load: `prompt`, a text or messages, and the `new_tokens` of its answer.
+    """A row for each request of a load: `prompt`, a text or messages, its `tokens` by kvbench's count, and the
+    `new_tokens` of its answer.
 
     first  number of requests before this load: its prompts continue from there.
     mark   text before the number of a fresh prompt, different in each run.
@@ -28,4 +29,4 @@ def _row(benchmark: Serve, reader: TextModel, sample: Sample, chats: bool, numbe
     fresh = replace(sample, prompt=number + sample.prompt) if benchmark.fresh else sample
     asked = question(reader, fresh)
     prompt = [message._asdict() for message in asked.messages] if chats else asked.text
-    return {"prompt": prompt, "new_tokens": benchmark.new_tokens or sample.max_new_tokens}
+    return {"prompt": prompt, "tokens": len(asked.ids), "new_tokens": benchmark.new_tokens or sample.max_new_tokens}

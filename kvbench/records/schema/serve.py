@@ -5,7 +5,8 @@ from kvbench.records.schema.record import Record
 
 
 class ServeRecord(Record):
-    """One load of one configuration of an engine: means over repeats. `prompt_tokens` is the mean of the prompts."""
+    """One load of one configuration of an engine: means over repeats. `prompt_tokens` is the mean of the prompts, as
+    the server counts them, or else as kvbench does."""
 
     method: Text = field("the setting's label again: an engine has no method of kvbench")
     ratio: None = field("null")
