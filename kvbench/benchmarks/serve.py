@@ -44,7 +44,9 @@ class Serve(Benchmark):
     token_ms: PositiveNumber | Positive | None = None
     seconds: PositiveNumber | Positive = 600.0
     name: str = "serve"
-    version = 2  # 1: GuideLLM's own warm-up, which counted some of its requests, or left out others
+    # 1: GuideLLM's own warm-up, which counted some of its requests, or left out others
+    # 2: GuideLLM's own random arrivals, ten in a row after the same pause, and at another rate
+    version = 3
 
     metrics = ()
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kvbench.engines.serving.guidellm import guidellm
+from kvbench.engines.serving.guidellm import arrivals, guidellm
 from kvbench.errors import UserError
 from kvbench.records import load
 from tests.engines.test_serving import command
@@ -44,5 +44,11 @@ def test_records_have_what_it_wrote_of_the_requests_that_the_server_got(tiny_fol
 def test_poisson_arrivals(tiny_folder, tmp_path):
     few = ["benchmark.rates=[20]", "benchmark.requests=6", "benchmark.repeats=1", "benchmark.profile=poisson"]
     with FakeEngine().running() as url:
-        (record,) = (row for _, row in load(run(*command(tiny_folder, tmp_path, url, *few))).iterrows())
-    assert record["sample"] == "poisson-20" and record.answered > 0
+        folder = run(*command(tiny_folder, tmp_path, url, *few))
+    (record,) = (row for _, row in load(folder).iterrows())
+    assert record["sample"] == "poisson-20" and record.answered == 6
+    (name,) = record.reports
+    requests = json.loads((folder / "guidellm" / name).read_text())["benchmarks"][0]["requests"]["successful"]
+    at = sorted(request["info"]["timings"]["targeted_start"] for request in requests)
+    meant = arrivals(20, 6, 0)
+    assert [time - at[0] for time in at] == pytest.approx([time - meant[0] for time in meant], abs=1e-4)

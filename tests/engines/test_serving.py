@@ -3,11 +3,13 @@
 import json
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean, pstdev
 
 import pytest
 
-from kvbench.engines.serving.guidellm import ENVIRONMENT
+from kvbench.engines.serving.guidellm import ENVIRONMENT, GuideLLM, arrivals
 from kvbench.errors import Incomplete, UserError
 from kvbench.records import load
 from kvbench.runner.commands import COMMANDS
@@ -97,6 +99,31 @@ def test_prompts_that_a_server_does_not_count_have_kvbenchs_count(tiny_folder, t
         (first, second) = load(run(*command(tiny_folder, tmp_path, url)))[["prompt_tokens", "figures"]].values.tolist()
     assert 200 < first[0] < 240 and 200 < second[0] < 240  # needles of 203 tokens, and a number before each
     assert "prompt_tokens" not in first[1] and "output_tokens" in first[1]
+
+
+def test_random_arrivals_are_as_many_a_second_and_others_in_each_repeat():
+    pauses = [after - before for before, after in pairwise([0.0, *arrivals(5, 4000, 0)])]
+    assert abs(fmean(pauses) - 1 / 5) < 0.01 and abs(pstdev(pauses) - 1 / 5) < 0.01, "as exponential pauses have it"
+    assert len(set(pauses)) == len(pauses)
+    assert arrivals(5, 9, 0) == arrivals(5, 4000, 0)[:9] != arrivals(5, 9, 1)
+
+
+def test_the_tool_is_given_the_time_of_each_random_arrival(tiny_folder, tmp_path, installed, monkeypatch):
+    sent, spec = [], {}
+
+    def kept(tool: GuideLLM, folder: Path, report: Path) -> None:
+        spec.update(json.loads((folder / "scenario.json").read_text())["spec"])
+        sent.append([json.loads(line)["at"] for line in (folder / "prompts.jsonl").read_text().splitlines()])
+        original(tool, folder, report)
+
+    original = GuideLLM.run
+    monkeypatch.setattr(GuideLLM, "run", kept)
+    poisson = ["benchmark.profile=poisson", "benchmark.rates=[40]"]
+    with FakeEngine().running() as url:
+        (record,) = (row for _, row in load(run(*command(tiny_folder, tmp_path, url, *poisson))).iterrows())
+    assert sent == [arrivals(40, 5, 0), arrivals(40, 5, 1)] and record["sample"] == "poisson-40"
+    assert spec["profile"] == {"kind": "replay", "schedule_turn": "timestamp"}
+    assert spec["data_column_mapper"]["column_mappings"]["relative_timestamp_column"] == "at"
 
 
 @pytest.mark.parametrize("name", OfServing.goes_on)

@@ -94,7 +94,7 @@ class Rounds:
         warming, counted = requests[: self.benchmark.warmup], requests[self.benchmark.warmup :]
         warm_up(self.address, warming, self.benchmark.seconds)
         with watched(self.address) as most:
-            self.tool.measure(load, counted, report)
+            self.tool.measure(load, counted, report, seed=number)
         try:
             measured = read_report(report)[0]
         except UserError as error:

@@ -2,10 +2,12 @@
 
 import json
 import os
+import random
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,20 @@ from kvbench.utils.text import first_line
 ENVIRONMENT = ".venv-guidellm"
 PINNED = "guidellm==0.8.1"
 # GuideLLM's name for the rate of each profile.
-RATES = {"concurrent": "streams", "constant": "rate", "poisson": "rate"}
+RATES = {"concurrent": "streams", "constant": "rate"}
+AT = "at"  # column of the seconds from a load's beginning to a request
 KEY = "GUIDELLM__SPEC__BACKEND__API_KEY"  # GuideLLM's environment variable for a server's key, which is in no file
 START = 900.0  # seconds for imports and the end of the process, in addition to the load
+
+
+def arrivals(rate: float, requests: int, seed: int) -> list[float]:
+    """Seconds from a load's beginning to each of its requests, `rate` a second at random.
+
+    Drawn here: each of the ten processes of GuideLLM 0.8.1 draws the same pauses, so that ten requests follow each
+    other evenly and at another rate; and one that starts before the load's time is known sends all requests at once.
+    """
+    draw = random.Random(seed)
+    return list(accumulate(draw.expovariate(rate) for _ in range(requests)))
 
 
 class NotMeasured(Exception):
@@ -51,12 +64,17 @@ class GuideLLM:
     address: Address
     reader: TextModel
 
-    def measure(self, load: Load, rows: Sequence[Mapping[str, Any]], report: Path) -> None:
-        """Send `rows`, which `requests.rows` makes, and write `report`. Raises NotMeasured if that fails."""
+    def measure(self, load: Load, rows: Sequence[Mapping[str, Any]], report: Path, seed: int) -> None:
+        """Send `rows`, which `requests.rows` makes, and write `report`; `seed` is that of random arrivals.
+
+        Raises NotMeasured if that fails.
+        """
         with tempfile.TemporaryDirectory(prefix="kvbench-guidellm-") as name:
             folder = Path(name)
             self.reader.tokenizer.save_pretrained(folder / "tokenizer")
             sent = [{name: row[name] for name in ("prompt", "new_tokens")} for row in rows]
+            if load.profile == "poisson" and load.rate is not None:
+                sent = [{**row, AT: at} for row, at in zip(sent, arrivals(load.rate, len(rows), seed), strict=True)]
             (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in sent), encoding="utf-8")
             scenario = self.scenario(load, len(rows), folder, report.resolve())
             (folder / "scenario.json").write_text(json.dumps(scenario), encoding="utf-8")
@@ -66,11 +84,16 @@ class GuideLLM:
 
     def scenario(self, load: Load, requests: int, folder: Path, report: Path) -> dict[str, Any]:
         """The configuration of GuideLLM for one load."""
-        rate = {} if load.rate is None else {RATES[load.profile]: [load.rate]}
+        profile: dict[str, Any] = {"kind": load.profile}
+        if load.profile == "poisson":
+            profile = {"kind": "replay", "schedule_turn": "timestamp"}
+        elif load.rate is not None:
+            profile |= {RATES[load.profile]: [load.rate]}
         limits = {"ttft_ms": self.benchmark.first_token_ms, "tpot_ms": self.benchmark.token_ms}
         extras = {**LIKELIEST, **self.address.extras}
         column = "raw_messages_column" if self.address.chats else "text_column"
         columns = {column: "prompt", "output_tokens_count_column": "new_tokens"}
+        columns |= {"relative_timestamp_column": AT} if load.profile == "poisson" else {}
         spec = {
             "backend": {
                 "kind": "openai_http",
@@ -83,7 +106,7 @@ class GuideLLM:
                 "extras": {"body": extras},
             },
             # without its own warm-up, which goes by times: where four are open at once, two more all count
-            "profile": {"kind": load.profile, **rate},
+            "profile": profile,
             "constraints": [
                 {"kind": "max_requests", "count": requests},
                 {"kind": "max_duration", "seconds": self.benchmark.seconds},
