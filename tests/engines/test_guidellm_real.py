@@ -41,6 +41,14 @@ def test_records_have_what_it_wrote_of_the_requests_that_the_server_got(tiny_fol
     assert record.failed == 1 and record.figures["good_share"] == record.answered / (record.answered + 1)
 
 
+@pytest.mark.parametrize("profile", ["throughput", "synchronous"])
+def test_profiles_without_rates(profile, tiny_folder, tmp_path):
+    few = ["benchmark.rates=null", "benchmark.requests=3", "benchmark.repeats=1", f"benchmark.profile={profile}"]
+    with FakeEngine().running() as url:
+        (record,) = (row for _, row in load(run(*command(tiny_folder, tmp_path, url, *few))).iterrows())
+    assert record["sample"] == profile and record.answered == 3
+
+
 def test_poisson_arrivals(tiny_folder, tmp_path):
     few = ["benchmark.rates=[20]", "benchmark.requests=6", "benchmark.repeats=1", "benchmark.profile=poisson"]
     with FakeEngine().running() as url:

@@ -126,6 +126,13 @@ def test_the_tool_is_given_the_time_of_each_random_arrival(tiny_folder, tmp_path
     assert spec["data_column_mapper"]["column_mappings"]["relative_timestamp_column"] == "at"
 
 
+@pytest.mark.parametrize("profile", ["throughput", "synchronous"])
+def test_profiles_without_rates(profile, tiny_folder, tmp_path, installed):
+    without = ["benchmark.rates=null", f"benchmark.profile={profile}"]
+    with FakeEngine().running() as url:
+        assert load(run(*command(tiny_folder, tmp_path, url, *without)))["sample"].tolist() == [profile]
+
+
 @pytest.mark.parametrize("name", OfServing.goes_on)
 def test_commands_that_go_on_from_a_run_take_it(name, tiny_folder, tmp_path, installed):
     with FakeEngine().running() as url:

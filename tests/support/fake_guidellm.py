@@ -22,6 +22,9 @@ def main(mode: str, arguments: list[str]) -> int:
         return 1
     rows = [json.loads(line) for line in Path(spec["data"][0]["path"]).read_text().splitlines()]
     assert len(rows) == spec["constraints"][0]["count"] and Path(spec["tokenizer"]["model"], "tokenizer.json").exists()
+    if spec["profile"]["kind"] == "throughput" and "max_concurrency" not in spec["profile"]:
+        print("- Field required (at 'profile.throughput.max_concurrency')", file=sys.stderr)
+        return 2
     for row in rows:
         send(spec["backend"], row)
     report = json.loads(REPORT.read_text())

@@ -87,6 +87,8 @@ class GuideLLM:
         profile: dict[str, Any] = {"kind": load.profile}
         if load.profile == "poisson":
             profile = {"kind": "replay", "schedule_turn": "timestamp"}
+        elif load.profile == "throughput":
+            profile |= {"max_concurrency": requests}
         elif load.rate is not None:
             profile |= {RATES[load.profile]: [load.rate]}
         limits = {"ttft_ms": self.benchmark.first_token_ms, "tpot_ms": self.benchmark.token_ms}
