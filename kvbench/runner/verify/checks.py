@@ -54,7 +54,7 @@ def checks_of(folder: Folder, places: Places, draw: Draw | None = None) -> list[
         "code": partial(one_code, folder),
         "samples": partial(samples_fit, folder, its_materials),
         "prompts": partial(prompts_fit, folder, its_materials),
-        "scores": partial(scores_fit, folder),
+        "scores": partial(scores_fit, folder, its_materials),
         "answers": partial(answers_fit, folder, its_materials),
         "bytes": partial(bytes_fit, folder, places),
         "decoding": partial(decoding_fits, folder),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -39,6 +39,7 @@ class Materials:
     samples: list[Sample] | None
     missing: tuple[str, ...]
     prompts: Prompts | None = None  # the lengths of the samples' prompts
+    benchmark: Benchmark | None = None  # with its data
     other_data: bool = False  # this version makes other samples of the same configuration, which reads no files
 
 
@@ -55,16 +56,18 @@ def materials(manifest: Mapping[str, Any], places: Places) -> Materials:
 def _materials(arguments: str) -> Materials:
     manifest, places = json.loads(arguments)
     missing, other = [], False
-    tokenizer = samples = prompts = None
+    tokenizer = samples = prompts = benchmark = None
     with offline():
+        with suppress(Exception):  # `samples_of` says why there is none
+            benchmark = benchmark_of(manifest, places)
         try:
             tokenizer = tokenizer_of(manifest, places)
-            samples = samples_of(manifest, tokenizer, places)
+            samples = samples_of(manifest, tokenizer, places, benchmark)
             prompts = Prompts.from_model(recorded(manifest).model, tokenizer)
         except Exception as error:  # a stranger's configuration can raise anything in libraries
             other = isinstance(error, OtherData) and makes_its_own(manifest)
             missing.append(f"{'its samples' if tokenizer else 'its tokenizer'}: {' '.join(str(error).split())[:200]}")
-    return Materials(tokenizer, samples, tuple(missing), prompts, other)
+    return Materials(tokenizer, samples, tuple(missing), prompts, benchmark, other)
 
 
 def makes_its_own(manifest: Mapping[str, Any]) -> bool:
@@ -108,9 +111,11 @@ def model_folder_of(manifest: Mapping[str, Any], places: Places) -> Path:
     )
 
 
-def samples_of(manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, places: Places) -> list[Sample]:
+def samples_of(
+    manifest: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, places: Places, benchmark: Benchmark | None = None
+) -> list[Sample]:
     """All samples of a run's benchmark. Raises an error where this machine lacks its data or has others."""
-    benchmark = benchmark_of(manifest, places)
+    benchmark = benchmark or benchmark_of(manifest, places)
     with within_reach(places), at_most(limits.SAMPLES_MADE):
         samples = benchmark.samples(cast(PreTrainedTokenizerBase, CountedTokenizer(tokenizer, limits.TEXT)))
     metrics = [sample.meta["metric"] for sample in samples if sample.meta.get("metric") is not None]
