@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.markup import escape
 
-from kvbench.configuration.conf import CONF, choices
+from kvbench.configuration.conf import CONF, choices, file_of
 from kvbench.errors import UserError, unknown
 from kvbench.runner.commands import commands
 from kvbench.runner.help_lines import described
@@ -48,8 +48,7 @@ def _keys_of_files(name: str) -> list[str]:
         return []
     texts = {}
     for choice in choices(group):
-        file = CONF / group / f"{choice}.yaml"
-        comments = commented(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        comments = commented(file_of(group, choice).read_text(encoding="utf-8"))
         if key in comments:
             texts[f"{choice}: {comments[key].value}"] = comments[key].about
     title = f"[bold]{escape(name)}=[/]  of each {group} that has it, with its default"

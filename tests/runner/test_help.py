@@ -141,6 +141,17 @@ def test_a_part_is_described_by_its_file_or_else_by_its_class_and_has_its_keys(t
     assert "[/]  as window_attention; window=8\n" in help_text("scoring")
 
 
+def test_a_key_is_described_for_the_files_of_ones_own_too(tmp_path):
+    (tmp_path / "benchmark").mkdir()
+    file = tmp_path / "benchmark" / "mine.yaml"
+    file.write_text("_target_: mine.Lines\nlengths: 7 # of mine\nrows_of_mine: 60 # in each prompt\n")
+    with more_configuration(tmp_path):
+        assert "mine: 60" in help_text("benchmark.rows_of_mine") and "in each prompt" in help_text(
+            "benchmark.rows_of_mine"
+        )
+        assert all(word in help_text("benchmark.lengths") for word in ("mine: 7", "of mine", "niah: "))
+
+
 def test_the_metrics_are_those_that_a_benchmark_takes():
     for name in METRICS:
         assert re.search(rf"\[cyan\]{name} *\[/\]  \w", help_text("metric"))
