@@ -188,6 +188,10 @@ class Heatmap:
     cells: pd.DataFrame  # columns setting, depth, length, scores and the ratios; one row per value
     metric: str
 
+    def __post_init__(self) -> None:
+        if lacking := [name for name in ("setting", "depth", "length", "scores") if name not in self.cells]:
+            raise UserError(f"the cells of a Heatmap have no column {', '.join(lacking)}")
+
 
 class Benchmark(Versioned, ABC):
     """A source of samples and their scores, independent of methods."""

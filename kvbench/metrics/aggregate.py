@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from kvbench.errors import UserError
 from kvbench.metrics.bootstrap import OF_SCORES, UNBOUNDED, Interval
 
+# Columns of a `breakdown` besides the settings.
+COLUMNS = ("kind", "task", "samples")
 # Kinds of rows of `breakdown` whose values are scores; benchmarks add rows of others, counts and shares in per cent.
 SCORES = ("task", "group", "average")
 
@@ -63,6 +66,18 @@ def breakdown(
         if len(recorded) > 1 and all(len(tasks) < len(recorded) for tasks in complete_averages.values()):
             rows.append(row("average", f"average of {len(recorded)} tasks", recorded))
     return pd.DataFrame(rows)
+
+
+def check_breakdown(table: object, who: str) -> None:
+    """Raise UserError unless what a benchmark made of its records has the form of a `breakdown`."""
+    needed = f"a data frame with the columns {', '.join(COLUMNS)} and a number for each setting is needed"
+    if not isinstance(table, pd.DataFrame):
+        raise UserError(f"{who}.breakdown returned an object of the type {type(table).__name__}: {needed}")
+    if lacking := [name for name in COLUMNS if name not in table]:
+        raise UserError(f"{who}.breakdown returned a table without {', '.join(lacking)}: {needed}")
+    for name in (column for column in table if column not in COLUMNS):
+        if pd.to_numeric(table[name], errors="coerce").isna().ne(table[name].isna()).any():
+            raise UserError(f"{who}.breakdown returned texts in its column {str(name)!r}: {needed}")
 
 
 def units(records: pd.DataFrame) -> pd.Series:

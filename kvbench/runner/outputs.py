@@ -13,7 +13,7 @@ import pandas as pd
 from kvbench.configuration import Configuration, Experiment
 from kvbench.evaluation.check_templates import SWITCH
 from kvbench.evaluation.record import AnyRun
-from kvbench.metrics.aggregate import DISTANCES, measured, with_distances
+from kvbench.metrics.aggregate import DISTANCES, check_breakdown, measured, with_distances
 from kvbench.models import weights_format
 from kvbench.papers.captions import caption, title
 from kvbench.papers.comparison import compare_speed
@@ -70,6 +70,7 @@ def report(run: AnyRun, folder: Path) -> Outputs:
     metrics = [name for name in every if name in SHOWN or name not in DISTANCES]
     written = write_run_table(summary, metrics, folder, caption)
     if tasks is not None:
+        check_breakdown(tasks, type(run.benchmark).__name__)
         tasks = of_one(tasks)
         written += write_task_table(tasks, summary, folder, caption)
     written += run_figures.score(with_all, every, folder / "score", caption)

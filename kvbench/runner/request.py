@@ -6,11 +6,12 @@ from typing import Literal
 
 from kvbench.benchmarks import Benchmark, Serve, Speed, Text
 from kvbench.configuration import Configuration
-from kvbench.errors import UserError
+from kvbench.errors import UserError, unknown
 from kvbench.evaluation.prompts import AnyModel
 from kvbench.evaluation.record import AnyRun, Choice, Run
 from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods.heads.head_scores import calibrations
+from kvbench.metrics.versions import VERSIONS
 from kvbench.models import ModelSpec
 from kvbench.ops.operator import Kernels
 from kvbench.probes import build_probes
@@ -133,11 +134,14 @@ def check_passes(request: Request) -> None:
 
 
 def build_benchmark(node: Mapping[str, object]) -> Benchmark:
-    """The benchmark. Raises UserError for one without name or metrics, and if its scores cannot be computed here."""
+    """The benchmark. Raises UserError for one without name or metrics, or with metrics that have no version, and if its
+    scores cannot be computed here."""
     benchmark = build(node, "benchmark", Benchmark)
     if lacking := [name for name in ("name", "metrics") if not hasattr(benchmark, name)]:
         kind = type(benchmark)
         raise UserError(f"benchmark: {kind.__name__} lacks {', '.join(lacking)}, which {kind.guide} describes")
+    if strange := next((name for name in benchmark.scored_by if name not in VERSIONS), None):
+        raise UserError(f"benchmark {benchmark.name}: {unknown('file of metrics in scored_by', strange, VERSIONS)}")
     require(f"benchmark {benchmark.name}", *benchmark.packages)
     return benchmark
 

@@ -19,10 +19,15 @@ EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in mod
 
 
 def lacking(*modules: str) -> str:
-    """The first of these modules that is not installed, and how to install it; empty if all are installed."""
+    """The first of these modules that is not installed, and how to install it; empty if all are installed.
+
+    Those that a class outside of kvbench names are part of no extra.
+    """
     missing = next((module for module in modules if find_spec(module) is None), None)
     if missing is None:
         return ""
+    if missing not in EXTRA_OF:
+        return f"{missing}, which is not installed"
     return f"{missing.replace('_', '-')}, which is not installed: pip install 'kvbench[{EXTRA_OF[missing]}]'"
 
 

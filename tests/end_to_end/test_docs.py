@@ -155,6 +155,24 @@ def test_a_benchmark_without_name_or_metrics_is_one_line(line, my_benchmark, cap
     assert capsys.readouterr().err == expected
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('packages = ("no_such_module",)', "benchmark code_in_line needs no_such_module, which is not installed\n"),
+        ('scored_by = ("rulr",)', "unknown file of metrics in scored_by 'rulr'. Did you mean 'ruler'? Allowed: "),
+    ],
+    ids=["packages", "scored_by"],
+)
+def test_what_kvbench_does_not_know_of_a_benchmarks_scores_is_one_line(line, message, my_benchmark, capsys):
+    """Both were tracebacks of a KeyError."""
+    file = my_benchmark / "my_benchmark.py"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("    metrics =", f"    {line}\n    metrics ="), encoding="utf-8")
+    sys.modules.pop("my_benchmark", None)
+    assert command_line("--config-dir", my_benchmark, "benchmark=code_in_line") == 2
+    assert message in capsys.readouterr().err
+
+
 def members() -> list[tuple[str, object]]:
     """What docs/api.md lists, and the public functions and properties that it defines, each by its place."""
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")

@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from kvbench.metrics.aggregate import DISTANCES, bounds, breakdown
+from kvbench.benchmarks import Heatmap
+from kvbench.errors import UserError
+from kvbench.metrics.aggregate import DISTANCES, bounds, breakdown, check_breakdown
 from kvbench.metrics.bootstrap import OF_SCORES, Interval, clustered, interval
 from kvbench.report.tables.differences import pairs
 from kvbench.report.tables.run_table import run_table, summarise, write_run_table
@@ -191,3 +193,21 @@ def test_fullkvs_distance_from_itself_is_known_and_its_likelihood_is_not():
     for name in {*DISTANCES} - {*known}:
         assert bounds(name, full=True) == bounds(name) == Interval(0, float("inf"))
     assert bounds("score", full=True) == OF_SCORES
+
+
+def test_a_benchmarks_own_table_by_task_has_the_columns_that_tables_read():
+    """They were looked up in it after the last sample: a traceback named pandas and a key."""
+    table = breakdown(records({"full": FULL}), GROUPS, None)
+    check_breakdown(table.assign(full=np.nan), "Mine")
+    others = [
+        ({"full": 1}, "an object of the type dict"),
+        (table.drop(columns=["kind", "samples"]), "a table without kind, samples"),
+        (table.assign(full="good"), "texts in its column 'full'"),
+    ]
+    for other, what in others:
+        with pytest.raises(
+            UserError, match=f"Mine.breakdown returned {what}: a data frame with the columns kind, task"
+        ):
+            check_breakdown(other, "Mine")
+    with pytest.raises(UserError, match="the cells of a Heatmap have no column depth, length"):
+        Heatmap(records({"full": FULL}), "score")

@@ -7,7 +7,7 @@ import pandas as pd
 from rich.console import Group
 
 from kvbench.configuration.conf import titled
-from kvbench.metrics.aggregate import SCORES
+from kvbench.metrics.aggregate import COLUMNS, SCORES
 from kvbench.report.tables.run_table import UNEVEN, uneven
 from kvbench.report.tables.task_latex import task_latex
 from kvbench.report.tables.text_table import TextTable, number, write_table
@@ -25,7 +25,7 @@ def of_one(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def settings_of(frame: pd.DataFrame) -> list[str]:
-    return [str(column) for column in frame if column not in ("kind", "task", "samples")]
+    return [str(column) for column in frame if column not in COLUMNS]
 
 
 def task_table(frame: pd.DataFrame, digits: int = 4) -> TextTable:
