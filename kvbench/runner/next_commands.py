@@ -21,7 +21,9 @@ def next_commands(cfg: Configuration, folder: Path, commands: Sequence[str], pro
     lines = []
     if cfg.experiment is not None and typed is not None:
         lines.append([cfg.experiment.show if cfg.experiment.show == "table" else "figure", *typed])
-    lines += [[name, str(folder)] for name in commands if name != "frontier"]
+    # The user's own files, which are at the end of what was typed, have the titles and colours of their methods.
+    own = typed[-2:] if typed and typed[-2:-1] == ["--config-dir"] else []
+    lines += [[name, str(folder), *own] for name in commands if name != "frontier"]
     if "frontier" in commands and typed is not None and _can_be_searched(cfg, program):
         kept = [override for override in typed if override.partition("=")[0] not in SHARES]
         lines.append(["frontier", *kept])

@@ -23,7 +23,11 @@ def test_what_was_typed_is_typed_again_but_for_what_a_frontier_chooses():
         "python -m kvbench frontier 'method=[full,snapkv]' limit=3",
     ]
     typed = ["--config-dir", "mine", "method=snapkv"]
-    assert named("method=snapkv", typed=typed)[-1] == "python -m kvbench frontier method=snapkv --config-dir mine"
+    assert named("method=snapkv", typed=typed) == [
+        "python -m kvbench report 'runs/niah of mine' --config-dir mine",
+        "python -m kvbench compare 'runs/niah of mine' --config-dir mine",
+        "python -m kvbench frontier method=snapkv --config-dir mine",
+    ]
 
 
 def test_the_program_is_called_as_it_was():
