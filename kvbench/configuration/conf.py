@@ -60,6 +60,11 @@ def more_configuration(folder: Path | None) -> Iterator[None]:
         _more[:] = before
 
 
+def config_dir() -> list[str]:
+    """The option --config-dir of this command, for another command to paste; empty where it has none."""
+    return [argument for folder in _more for argument in ("--config-dir", str(folder))]
+
+
 def _check_names(folder: Path) -> None:
     """Refuse files of --config-dir whose place another file has: Hydra reads kvbench's and plug-ins' first."""
     owners = {CONF: "kvbench"} | {plugin.conf: str(plugin) for plugin in plugins()}

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from kvbench.configuration import Configuration, Experiment
+from kvbench.configuration.conf import config_dir
 from kvbench.errors import UserError
 from kvbench.papers.experiment import named_by
 from kvbench.records.consistency import ABOUT
@@ -115,7 +116,7 @@ def no_records(
     """The error for missing records, with the nearest run and the command that makes the records; `without`: what can
     be had without records."""
     several = len(experiment.models) > 1 and not any(override.startswith("model=") for override in overrides)
-    command = shlex.join(["python", "-m", "kvbench", *["-m"] * several, *overrides])
+    command = shlex.join(["python", "-m", "kvbench", *["-m"] * several, *overrides, *config_dir()])
     near = _nearest_run(cfg, folders)
     return UserError(
         f"no records of {experiment.name} in {', '.join(map(str, folders))}"

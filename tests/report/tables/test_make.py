@@ -8,6 +8,7 @@ import pytest
 from transformers import PreTrainedModel
 
 from kvbench.benchmarks import LongBench
+from kvbench.configuration.conf import CONF, more_configuration
 from kvbench.errors import UserError
 from kvbench.papers.command_line import configurations
 from kvbench.records.pack import write_pack
@@ -43,6 +44,15 @@ def test_nothing_at_all_is_one_line_with_the_nearest_run_and_the_command(small, 
     )
     with pytest.raises(UserError, match=r"computes them: python .* -m \+experiment=pyramidkv_table1 output_dir="):
         make(["+experiment=pyramidkv_table1", f"output_dir={tmp_path / 'none'}"])
+
+
+def test_the_command_that_makes_missing_records_finds_ones_own_files(tmp_path):
+    own = tmp_path / "mine" / "model"
+    own.mkdir(parents=True)
+    copied = (CONF / "model" / "llama3-8b.yaml").read_text().replace("name: llama3-8b", "name: of-mine")
+    (own / "of-mine.yaml").write_text(copied)
+    with more_configuration(own.parent), pytest.raises(UserError, match=f"model=of-mine .*--config-dir {own.parent}$"):
+        make(["+experiment=pyramidkv_table1", "model=of-mine", f"output_dir={tmp_path / 'none'}"])
 
 
 @pytest.mark.parametrize("change", [{"dtype": "torch.float32"}, {"device": "cpu"}, {"data_sha256": "0" * 64}])
