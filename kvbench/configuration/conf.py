@@ -133,6 +133,21 @@ def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
     return [list(job) for job in product(*by_key.values())]
 
 
+def with_first_choices(overrides: Sequence[str]) -> list[str]:
+    """The overrides with the first file of each group that a sweep chooses several of, as in `benchmark=a,b`.
+
+    Hydra composes none of these before the jobs, and would refuse `benchmark.KEY=` unless the default has the key.
+    """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return [values_of(override)[0] if _chooses(override) else str(override.input_line) for override in parsed]
+
+
+def _chooses(override: Override) -> bool:
+    """Whether an override sweeps over files of a group."""
+    group = bool(override.is_sweep_override()) and (CONF / str(override.key_or_group)).is_dir()
+    return group and not override.is_hydra_override()
+
+
 def values_of(override: Override) -> list[str]:
     """One override for each value that it sweeps over."""
     key = override.get_key_element()

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from kvbench.configuration.conf import compose_config, search_path, values_of
@@ -20,16 +21,23 @@ LOGGING = ("job_logging", "hydra_logging")
 def check_what_hydra_runs(overrides: Sequence[str], folder: object) -> None:
     """Refuse files of --config-dir FOLDER that change what Hydra itself calls or reads: only the command line may.
 
-    In a sweep, each choice of a file is checked together with the values that all jobs have.
+    In a sweep, each choice of a file is checked together with the values that all jobs have, but for values of the keys
+    of what is chosen, which other files of the group may lack.
     """
     parsed = OverridesParser.create().parse_overrides(expanded(overrides))
     fixed = [part for part in parsed if not part.is_sweep_override()]
     of_hydra = [part.input_line for part in fixed if re.match(r"hydra[./](?!launcher)", part.key_or_group)]
-    common = [part.input_line for part in fixed if not re.match("hydra[./](launcher|sweeper)", part.key_or_group)]
     swept = [part for part in parsed if part.is_sweep_override() and "." not in part.key_or_group]
+    elsewhere = ("hydra.launcher", "hydra/launcher", "hydra.sweeper", "hydra/sweeper", *map(_keys_of, swept))
+    common = [part.input_line for part in fixed if not part.key_or_group.startswith(elsewhere)]
     allowed = _node(of_hydra)
     for choice in [[], *([value] for part in swept for value in values_of(part))]:
         _check(_node([*search_path(), *common, *choice]), allowed, f"--config-dir {folder}")
+
+
+def _keys_of(choice: Override) -> str:
+    """What the keys of a choice begin with."""
+    return f"{choice.package or choice.key_or_group}."
 
 
 def _node(overrides: Sequence[str]) -> dict[Any, Any]:

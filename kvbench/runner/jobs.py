@@ -20,7 +20,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from kvbench.configuration.conf import hydra_folder, search_path
+from kvbench.configuration.conf import hydra_folder, search_path, with_first_choices
 from kvbench.errors import UserError, on_disk
 from kvbench.runner import sweep
 from kvbench.runner.failures import TRACEBACKS, JobFailed
@@ -103,7 +103,8 @@ def run_sweep(overrides: Sequence[str], run: Run) -> None:
     Raises UserError for a mistake in any of them, and JobFailed for the first that failed once all have ended.
     """
     with _hydra() as loader:
-        config = _loaded(loader, overrides, RunMode.MULTIRUN)
+        config = _loaded(loader, with_first_choices(overrides), RunMode.MULTIRUN)
+        config.hydra.overrides.task = [text for text in overrides if text not in config.hydra.overrides.hydra]
         jobs = sweep.jobs(config)
         sweep.check(config, jobs)
         folder = Path(str(config.hydra.sweep.dir))

@@ -56,6 +56,17 @@ def test_each_job_is_announced_and_all_is_in_the_output_folder(sweep, tiny_folde
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"multirun.yaml", *(f.name for f in folders)}
 
 
+@pytest.mark.parametrize("own", [(), ("--config-dir", "mine")], ids=["", "with files of one's own"])
+def test_a_key_that_each_swept_benchmark_has_needs_no_default_that_has_it(own, sweep, tmp_path):
+    """It was an unknown key, and the keys of benchmark=niah were allowed."""
+    (tmp_path / "mine").mkdir()
+    benchmarks = ["benchmark=ruler_50,ruler", "benchmark.num_samples=1", "benchmark.tasks=[nothing]"]
+    code, _, (line,) = sweep(*benchmarks, *own)
+    assert code == 2 and "unknown task in benchmark.tasks 'nothing'" in line
+    code, _, (line,) = sweep("benchmark=ruler,niah", "benchmark.num_samples=1", *own)
+    assert code == 2 and "unknown key 'num_samples'" in line and "haystack_dir" in line  # of the second
+
+
 @pytest.mark.heavy
 def test_jobs_that_share_a_folder_are_told_that_a_list_is_better(sweep, tiny_folder, tmp_path):
     code, _, err = sweep(*small(tiny_folder, "ratio=0.2,0.4"))
