@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kvbench.configuration import Configuration
-from kvbench.runner.arguments import without_config_dir
+from kvbench.runner.arguments import is_word, without_config_dir
 from kvbench.utils.console import print_line
 
 SHARES = ("ratio", "budget", "shard", "shards")  # what `kvbench frontier` chooses itself, or takes no part in
@@ -34,7 +34,7 @@ def _overrides(arguments: Sequence[str]) -> list[str] | None:
     """The typed command line without -m; None if it is not a run's."""
     folder, rest = without_config_dir(arguments)
     rest = [argument for argument in rest if argument not in ("-m", "--multirun")]
-    if any(argument.startswith("-") or "=" not in argument for argument in rest):
+    if any(argument.startswith("-") or is_word(argument) for argument in rest):
         return None
     return [*rest, *(["--config-dir", str(folder)] if folder else [])]
 

@@ -30,6 +30,12 @@ def test_what_was_typed_is_typed_again_but_for_what_a_frontier_chooses():
     ]
 
 
+def test_a_key_that_was_left_out_is_left_out_again():
+    """`~KEY` was taken for a word of another program."""
+    typed = ["method=adakv", "~method.adakv.scoring", "+method.adakv.scoring={_target_: kvbench.methods.CapKV}"]
+    assert named(*typed)[-1].startswith("python -m kvbench frontier method=adakv '~method.adakv.scoring' '+method.")
+
+
 def test_the_program_is_called_as_it_was():
     (first, *_) = next_commands(compose(), RUN, OfMethods.goes_on, ["/home/me/.venv/bin/kvbench"])
     assert first == "kvbench report 'runs/niah of mine'"
