@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import MethodType
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -36,18 +35,16 @@ def compiled_in_place(model: nn.Module) -> list[Compiled]:
 def uncompiled(model: PreTrainedModel) -> Iterator[None]:
     """Within the block these modules run as they are written, and `generate` compiles none for a static cache, which
     it does on a GPU; after it they have their compiled code again."""
-    before = compiled_in_place(model)
+    before, config = compiled_in_place(model), getattr(model, "generation_config", None)
+    disabled = getattr(config, "disable_compile", None)
     for module, attribute, _, plain in before:
         setattr(module, attribute, plain)
-    vars(model)["get_compiled_call"] = MethodType(_plain_call, model)  # a copy of the model gets a method of its own
+    if config is not None:  # of a model that generates
+        config.disable_compile = True
     try:
         yield
     finally:
-        del vars(model)["get_compiled_call"]
+        if config is not None:
+            config.disable_compile = disabled
         for module, attribute, code, _ in before:
             setattr(module, attribute, code)
-
-
-def _plain_call(model: PreTrainedModel, _: object) -> Callable[..., Any]:
-    """In place of a model's `get_compiled_call`."""
-    return model.__call__

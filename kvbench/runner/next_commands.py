@@ -17,26 +17,23 @@ def next_commands(cfg: Configuration, folder: Path, commands: Sequence[str], pro
     `program` is the command line of the run, whose overrides are repeated.
     """
     kvbench = ["kvbench"] if Path(program[0]).name == "kvbench" else ["python", "-m", "kvbench"]
-    typed = _overrides(program[1:])
+    config_dir, rest = without_config_dir(program[1:])
+    own = ["--config-dir", str(config_dir)] if config_dir else []  # has the titles and colours of the user's methods
+    typed = _overrides(rest)
     lines = []
     if cfg.experiment is not None and typed is not None:
-        lines.append([cfg.experiment.show if cfg.experiment.show == "table" else "figure", *typed])
-    # The user's own files, which are at the end of what was typed, have the titles and colours of their methods.
-    own = typed[-2:] if typed and typed[-2:-1] == ["--config-dir"] else []
+        lines.append([cfg.experiment.show if cfg.experiment.show == "table" else "figure", *typed, *own])
     lines += [[name, str(folder), *own] for name in commands if name != "frontier"]
     if "frontier" in commands and typed is not None and _can_be_searched(cfg, program):
         kept = [override for override in typed if override.partition("=")[0] not in SHARES]
-        lines.append(["frontier", *kept])
+        lines.append(["frontier", *kept, *own])
     return [shlex.join([*kvbench, *line]) for line in lines]
 
 
 def _overrides(arguments: Sequence[str]) -> list[str] | None:
-    """The typed command line without -m; None if it is not a run's."""
-    folder, rest = without_config_dir(arguments)
-    rest = [argument for argument in rest if argument not in ("-m", "--multirun")]
-    if any(argument.startswith("-") or is_word(argument) for argument in rest):
-        return None
-    return [*rest, *(["--config-dir", str(folder)] if folder else [])]
+    """The typed overrides, of a command line without --config-dir; None if it is not a run's."""
+    rest = [argument for argument in arguments if argument not in ("-m", "--multirun")]
+    return None if any(argument.startswith("-") or is_word(argument) for argument in rest) else rest
 
 
 def _can_be_searched(cfg: Configuration, program: Sequence[str]) -> bool:

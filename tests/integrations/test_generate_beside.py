@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from transformers import CompileConfig
+from transformers import CompileConfig, GenerationConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import kvbench
@@ -125,7 +125,9 @@ def test_generate_compiles_nothing_for_a_static_cache_in_a_block():
     with kvbench.compress(model, "h2o", budget=20):
         expected = generate(model)
         assert generate(model, cache_implementation="static", compile_config=everywhere) == expected
-    assert not calls and "get_compiled_call" not in vars(model)
+        own = GenerationConfig(cache_implementation="static", compile_config=everywhere, max_new_tokens=8)
+        model.generate(torch.arange(1, 40)[None], generation_config=own)
+    assert not calls and model.generation_config.disable_compile is None
 
 
 @pytest.mark.parametrize("name, amount", [("spindle", {"ratio": 0.9}), ("fp8_token", {})])
