@@ -105,7 +105,7 @@ class OfSpeed(Kind):
 
 class OfEngines(Kind):
     columns = frozenset(EngineRecord.model_fields) | ADDED
-    goes_on = ("report", "compare")
+    goes_on: tuple[str, ...] = ("report", "compare")
 
     def stand_in(self, spec: ModelSpec, settings: Sequence[Any], benchmark: Benchmark) -> AnyModel:
         return connected(spec, list(settings), benchmark)
