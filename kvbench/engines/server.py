@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import PureWindowsPath
 from typing import Any, NamedTuple
 
 from kvbench.engines.base import Message
@@ -170,7 +171,7 @@ def version_of(client: Client) -> dict[str, Any]:
             about["version"] = version
         if build := _text(props := _get(root, "/props"), "build_info"):
             about["version"] = build
-            about["model_file"] = _text(props, "model_path").rpartition("/")[2]
+            about["model_file"] = PureWindowsPath(_text(props, "model_path")).name  # of any system
         if flags := cache_flags(_metrics(root)):
             about["told"] = flags
         return about

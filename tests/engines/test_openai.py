@@ -1,13 +1,17 @@
 """A server of OpenAI's protocol: what it is found to be, and mistakes in one line before a sample is made."""
 
+import json
+
 import pytest
 
 from kvbench.engines import OpenAI
 from kvbench.engines.base import Question
-from kvbench.engines.server import AS_IDS, GREEDY, cache_flags
+from kvbench.engines.http import Client
+from kvbench.engines.server import AS_IDS, GREEDY, cache_flags, version_of
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, TextModel
 from tests.support.fake_engine import MODEL, FakeEngine
+from tests.support.servers import QuietHandler, serving
 
 
 @pytest.fixture
@@ -29,6 +33,22 @@ def test_a_server_tells_its_model_version_and_flags(reader):
     told = {"block_size": "16", "cache_dtype": "fp8"}
     assert found.about == {"served_model": MODEL, "version": "0.32.0", "told": told}
     assert found.label.startswith("openai 127.0.0.1:") and OpenAI(url="http://a/v1", label="x").label == "x"
+
+
+@pytest.mark.parametrize("path", ["/home/me/models/a.gguf", r"C:\Users\me\models\a.gguf", "a.gguf"])
+def test_a_llama_server_tells_its_build_and_the_name_of_its_file(path):
+    """No folder: each record has what a server tells."""
+
+    class Props(QuietHandler):
+        def do_GET(self) -> None:
+            told = json.dumps({"build_info": "b6000-abc", "model_path": path} if self.path == "/props" else {}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(told)))
+            self.end_headers()
+            self.wfile.write(told)
+
+    with serving(Props) as address:
+        assert version_of(Client(f"{address}/v1")) == {"version": "b6000-abc", "model_file": "a.gguf"}
 
 
 def test_flags_that_a_server_does_not_tell_are_none():
