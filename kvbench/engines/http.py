@@ -105,9 +105,9 @@ class Client:
         """
         return self._request(path, payload, retries, _parsed)
 
-    def text(self, path: str) -> str:
+    def text(self, path: str, retries: int | None = None) -> str:
         """The text at a path below `base`, not parsed; otherwise as `json`."""
-        return self._request(path, None, None, lambda body: body.decode("utf-8", "replace"))
+        return self._request(path, None, retries, lambda body: body.decode("utf-8", "replace"))
 
     def _request(
         self, path: str, payload: dict[str, Any] | None, retries: int | None, parse: Callable[[bytes], Parsed]

@@ -1,16 +1,18 @@
 """A server's model, version, flags and abilities, found out before the first sample."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PureWindowsPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kvbench.engines.base import Message
 from kvbench.engines.http import Client, Refused, Unavailable, proxied
 from kvbench.engines.server_answers import BadAnswer, answer_of, chat_answer_of, model_of
 from kvbench.errors import UserError
+
+Answer = TypeVar("Answer")
 
 # vLLM reports the flags of its cache as labels of a metric.
 CACHE_CONFIG = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
@@ -29,6 +31,10 @@ PROMPTS, CHATS = "/completions", "/chat/completions"
 LIKELIEST = {"temperature": 0, "top_p": 1}  # of the tokens, without sampling
 BUSY = frozenset({408, 425, 429, 503, 504})  # statuses about the server's moment, and not about a question's form
 CACHE_FLAGS = ("cache_dtype", "block_size", "enable_prefix_caching", "sliding_window")
+
+
+class Busy(UserError):
+    """A server that stays too busy to answer."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,8 @@ def abilities(client: Client, model: str, ids: Sequence[int], chats: bool) -> Ab
         tried = [(tokens, AS_IDS | GREEDY), (tokens, GREEDY), (words, GREEDY), (tokens, {}), (words, {})]
 
     def shown(asked: Mapping[str, Any], more: Mapping[str, Any]) -> Abilities | None:
-        answer = patiently(client, path, {"model": model, **asked, "max_tokens": 1, "temperature": 0, **more})
+        payload = {"model": model, **asked, "max_tokens": 1, "temperature": 0, **more}
+        answer = patiently(client, 1, lambda retries: client.json(path, payload, retries))
         completion = read(answer)
         if asked is words:
             return Abilities(model_of(answer), False, False, more)
@@ -140,22 +147,20 @@ def abilities(client: Client, model: str, ids: Sequence[int], chats: bool) -> Ab
     return found
 
 
-def patiently(client: Client, path: str, payload: dict[str, Any]) -> object:
-    """The answer to a question in a form that the server may not take: two attempts, and of a busy server as many as a
-    sample's question has. Raises UserError if it stays busy."""
+def patiently(client: Client, first: int, ask: Callable[[int | None], Answer]) -> Answer:
+    """The answer to a question that a server may not know: `ask` gets the number of further attempts, `first` of them,
+    and of a busy server as many as a sample's question has. Raises Busy if it stays so."""
     try:
-        return client.json(path, payload, retries=1)
+        return ask(first)
     except Unavailable as error:
         if error.status not in BUSY:
             raise
     try:
-        return client.json(path, payload)
+        return ask(None)
     except Unavailable as error:
         if error.status not in BUSY:
             raise
-        raise UserError(
-            f"engine.url={client.base}: the server is too busy to answer a first question: {error}"
-        ) from error
+        raise Busy(f"engine.url={client.base}: the server is too busy to answer a first question: {error}") from error
 
 
 def messages(chat: Sequence[Message]) -> list[dict[str, str]]:
@@ -163,8 +168,10 @@ def messages(chat: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def version_of(client: Client) -> dict[str, Any]:
-    """The server's version and flags, which vLLM and llama.cpp report; {} for other servers."""
-    root = Client(client.base.removesuffix("/v1"), client.secret, min(client.timeout, 10.0), 0)
+    """The server's version and flags, which vLLM and llama.cpp report; {} for other servers. A busy server
+    is asked again: without them its records would be another setting's. Some gateways are busy at any address that they
+    do not know."""
+    root = Client(client.base.removesuffix("/v1"), client.secret, min(client.timeout, 10.0), client.retries)
     try:
         about: dict[str, Any] = {}
         if version := _text(_get(root, "/version"), "version"):
@@ -192,15 +199,15 @@ def cache_labels(metrics: str) -> list[dict[str, str]]:
 
 def _get(client: Client, path: str) -> object:
     try:
-        return client.json(path)
-    except (Refused, Unavailable):
+        return patiently(client, 0, lambda retries: client.json(path, retries=retries))
+    except (Refused, Unavailable, Busy):
         return {}
 
 
 def _metrics(client: Client) -> str:
     try:
-        return client.text("/metrics")
-    except (Refused, Unavailable):
+        return patiently(client, 0, lambda retries: client.text("/metrics", retries))
+    except (Refused, Unavailable, Busy):
         return ""
 
 

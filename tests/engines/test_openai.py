@@ -10,7 +10,7 @@ from kvbench.engines.http import Client
 from kvbench.engines.server import AS_IDS, GREEDY, cache_flags, version_of
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, TextModel
-from tests.support.fake_engine import MODEL, FakeEngine
+from tests.support.fake_engine import MODEL, FakeEngine, Handler
 from tests.support.servers import QuietHandler, serving
 
 
@@ -81,6 +81,26 @@ def test_a_server_that_stays_busy_is_one_line_and_not_asked_in_another_form(read
     with pytest.raises(UserError, match=r"too busy to answer a first question: status 429: too many requests \(4 att"):
         connected(engine, reader, retries=3)
     assert all(isinstance(one["prompt"], list) for one in engine.asked)
+
+
+@pytest.mark.parametrize("path", ["/version", "/metrics"])
+def test_what_a_busy_server_tells_is_asked_for_again(path, reader, monkeypatch):
+    """Otherwise the same server would have other records after a busy moment."""
+    answer, asked = Handler.do_GET, []
+
+    def busy_at_first(handler: Handler) -> None:
+        asked.append(handler.path)
+        return handler.send(503, {}) if asked.count(path) < 3 and handler.path == path else answer(handler)
+
+    calm = connected(FakeEngine(), reader).about
+    monkeypatch.setattr(Handler, "do_GET", busy_at_first)
+    assert connected(FakeEngine(), reader).about == calm
+
+
+def test_a_gateway_that_is_busy_at_addresses_that_it_does_not_know_tells_nothing(reader, monkeypatch):
+    answer = Handler.do_GET
+    monkeypatch.setattr(Handler, "do_GET", lambda h: answer(h) if h.path == "/v1/models" else h.send(503, {}))
+    assert connected(FakeEngine(), reader, flags="f16", retries=1).about == {"served_model": MODEL}
 
 
 def test_a_server_that_breaks_on_a_form_is_asked_in_another_one(reader):
