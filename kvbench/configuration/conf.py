@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -116,9 +116,14 @@ def hydra_folder() -> str:
     return str(CONF)
 
 
-def compose_config(overrides: Sequence[str], **options: bool) -> DictConfig:
+def with_hydra() -> AbstractContextManager[object]:
+    """A block in which Hydra composes and knows the files of groups, as glob() needs them."""
     running = GlobalHydra.instance().is_initialized()
-    with nullcontext() if running else initialize_config_dir(hydra_folder(), version_base="1.3"):
+    return nullcontext() if running else initialize_config_dir(hydra_folder(), version_base="1.3")
+
+
+def compose_config(overrides: Sequence[str], **options: bool) -> DictConfig:
+    with with_hydra():
         cfg: DictConfig = compose("config", list(overrides), **options)
     return cfg
 
@@ -126,10 +131,7 @@ def compose_config(overrides: Sequence[str], **options: bool) -> DictConfig:
 def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
     """The overrides of every job of a sweep, in the order in which Hydra runs them: `ratio=0.2,0.4` makes two jobs."""
     check_typed_overrides(overrides)
-    hydra = GlobalHydra.instance()
-    parser = OverridesParser.create(hydra.config_loader() if hydra.is_initialized() else None)
-    parsed = parser.parse_overrides(list(overrides))
-    by_key = {override.get_key_element(): values_of(override) for override in parsed}  # the last of a key counts
+    by_key = {override.get_key_element(): values_of(override) for override in parsed(overrides)}  # a key's last counts
     return [list(job) for job in product(*by_key.values())]
 
 
@@ -138,8 +140,15 @@ def with_first_choices(overrides: Sequence[str]) -> list[str]:
 
     Hydra composes none of these before the jobs, and would refuse `benchmark.KEY=` unless the default has the key.
     """
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    return [values_of(override)[0] if _chooses(override) else str(override.input_line) for override in parsed]
+    each = parsed(overrides)
+    return [values_of(override)[0] if _chooses(override) else str(override.input_line) for override in each]
+
+
+def parsed(overrides: Sequence[str]) -> list[Override]:
+    """The overrides as Hydra reads them; read `with_hydra`, they know the files that glob() names."""
+    hydra = GlobalHydra.instance()
+    parser = OverridesParser.create(hydra.config_loader() if hydra.is_initialized() else None)
+    return list(parser.parse_overrides(list(overrides)))
 
 
 def _chooses(override: Override) -> bool:

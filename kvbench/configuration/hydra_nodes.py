@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
-from kvbench.configuration.conf import compose_config, search_path, values_of
+from kvbench.configuration.conf import compose_config, parsed, search_path, values_of, with_hydra
 from kvbench.errors import UserError
 from kvbench.utils.interpolations import Written, check_resolvable, marked, resolvable
 from kvbench.utils.model_override import expanded
@@ -24,10 +23,14 @@ def check_what_hydra_runs(overrides: Sequence[str], folder: object) -> None:
     In a sweep, each choice of a file is checked together with the values that all jobs have, but for values of the keys
     of what is chosen, which other files of the group may lack.
     """
-    parsed = OverridesParser.create().parse_overrides(expanded(overrides))
-    fixed = [part for part in parsed if not part.is_sweep_override()]
+    with with_hydra():
+        _check_choices(parsed(expanded(overrides)), folder)
+
+
+def _check_choices(overrides: Sequence[Override], folder: object) -> None:
+    fixed = [part for part in overrides if not part.is_sweep_override()]
     of_hydra = [part.input_line for part in fixed if re.match(r"hydra[./](?!launcher)", part.key_or_group)]
-    swept = [part for part in parsed if part.is_sweep_override() and "." not in part.key_or_group]
+    swept = [part for part in overrides if part.is_sweep_override() and "." not in part.key_or_group]
     elsewhere = ("hydra.launcher", "hydra/launcher", "hydra.sweeper", "hydra/sweeper", *map(_keys_of, swept))
     common = [part.input_line for part in fixed if not part.key_or_group.startswith(elsewhere)]
     allowed = _node(of_hydra)

@@ -65,6 +65,8 @@ def test_a_key_that_each_swept_benchmark_has_needs_no_default_that_has_it(own, s
     assert code == 2 and "unknown task in benchmark.tasks 'nothing'" in line
     code, _, (line,) = sweep("benchmark=ruler,niah", "benchmark.num_samples=1", *own)
     assert code == 2 and "unknown key 'num_samples'" in line and "haystack_dir" in line  # of the second
+    code, _, (line,) = sweep("benchmark=glob(ruler_5*)", "benchmark.num_samples=1", "benchmark.tasks=[nothing]", *own)
+    assert code == 2 and "unknown task in benchmark.tasks 'nothing'" in line
 
 
 @pytest.mark.heavy
