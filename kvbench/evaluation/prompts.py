@@ -69,6 +69,8 @@ def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str =
             f"sample {sample.id!r} has {tokens} tokens; {loaded.spec.name} takes at most {room} "
             f"with {'answers' if sample.own_answers and later else 'an answer'} of {answers}"
         )
+    if isinstance(loaded, LoadedModel):
+        _check_known(loaded, sample, [*tokens_of.ids, *(token for turn in later for token in turn.tolist())])
     spans = spans_of(loaded, sample, text)
     if sample.own_answers:
         prompt = Prompt(sample, ids[:split], ids[split:], tuple(later), spans, text)
@@ -76,6 +78,17 @@ def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str =
         prompt = Prompt(sample, ids[:split], torch.cat([ids[split:], *later]), spans=spans, text=text)
     _check_growth(loaded, prompt)
     return prompt
+
+
+def _check_known(loaded: LoadedModel, sample: Sample, ids: Sequence[int]) -> None:
+    """Refuse a token beyond a model's embeddings. A tokenizer may have such tokens, as Gemma-3's has one for images."""
+    known = loaded.config.get_text_config(decoder=True).vocab_size
+    if (highest := max(ids)) >= known:
+        raise UserError(
+            f"sample {sample.id!r} has the token {highest} ({loaded.tokenizer.convert_ids_to_tokens(highest)!r}), and "
+            f"{loaded.spec.name} has embeddings for {known}: its tokenizer belongs to another model, or added tokens "
+            "lack weights"
+        )
 
 
 def later_turns(loaded: AnyModel, sample: Sample) -> list[Tensor]:

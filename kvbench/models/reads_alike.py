@@ -107,6 +107,11 @@ def check_reads_alike(model: PreTrainedModel, kinds: Sequence[LayerKind]) -> flo
             check_passed(name, at, layer, None if kinds[at].chunked else kinds[at].window)
     if len(hidden) != 3:  # a pass each over the prompt, the token after it, and all of them
         raise UserError(f"{name} skips layers if there is only text (cross-attention): {INSTEAD}")
+    if not torch.isfinite(hidden[-1]).all():
+        raise UserError(
+            f"{name} computes hidden states that are not finite, with its own attention too: its weights are damaged, "
+            f"or it overflows in {str(model.dtype).removeprefix('torch.')}"
+        )
     share = difference(torch.cat(hidden[:-1], dim=-2), hidden[-1])
     if not share <= (CLOSE_IN_16_BITS if model.dtype.itemsize < 4 else CLOSE):
         raise UserError(

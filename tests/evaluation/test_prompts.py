@@ -102,6 +102,17 @@ def test_a_sample_without_context_or_question_cannot_be_hidden(embedded, asked, 
         tokenise(embedded, asked, "hidden")
 
 
+@pytest.mark.parametrize("question", ["visible", "hidden"])
+def test_a_token_beyond_the_models_embeddings_is_one_line(embedded, question):
+    """It was an IndexError of torch: a folder may hold another model's tokenizer."""
+    small = replace(embedded, model=tiny_model())
+    with pytest.raises(
+        UserError, match=r"sample 'a' has the token \d+ \('.*'\), and smollm2-135m has embeddings for 97: its"
+    ):
+        tokenise(small, sample(), question)
+    assert len(tokenise(embedded, sample(), question).context)
+
+
 def test_a_prompt_must_end_with_its_question():
     with pytest.raises(ValueError, match="does not end with its question"):
         Sample("a", "text", ("x",), 4, question="why")

@@ -51,6 +51,15 @@ def test_hidden_states_that_differ_are_refused():
         check_reads_alike(model, kinds_of(model.config))
 
 
+def test_hidden_states_that_are_not_finite_are_told_as_such():
+    """The line said that they differ from those of the model's own attention, by nan%."""
+    model = tiny_model()
+    with torch.no_grad():
+        model.model.layers[0].self_attn.o_proj.weight[0, 0] = float("nan")
+    with pytest.raises(UserError, match=r"hidden states that are not finite, .* or it overflows in float32$"):
+        check_reads_alike(model, kinds_of(model.config))
+
+
 def test_a_model_that_keeps_states_in_its_own_modules_is_refused():
     """A second setting of RecurrentGemma went on from the states at the end of the first one's answer."""
     model = random_model("recurrent_gemma", num_hidden_layers=3, lru_width=48, attention_window_size=16)
