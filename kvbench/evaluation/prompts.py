@@ -82,7 +82,7 @@ def tokenise(loaded: AnyModel, sample: Sample, question: str, first_token: str =
 
 def _check_known(loaded: LoadedModel, sample: Sample, ids: Sequence[int]) -> None:
     """Refuse a token beyond a model's embeddings. A tokenizer may have such tokens, as Gemma-3's has one for images."""
-    known = loaded.config.get_text_config(decoder=True).vocab_size
+    known = loaded.model.get_input_embeddings().weight.shape[0]
     if (highest := max(ids)) >= known:
         raise UserError(
             f"sample {sample.id!r} has the token {highest} ({loaded.tokenizer.convert_ids_to_tokens(highest)!r}), and "
