@@ -16,7 +16,8 @@ from kvbench.utils.text import count
 MORE = """Retrieval scores are read by method=headkv method.headkv.heads.scores_file=FILE and by
 method=duo_attention method.duo_attention.gates_file=FILE; they are no substitute for DuoAttention's trained gates.
 KVzip's are read by method=kvzip_head method.kvzip_head.heads.scores_file=FILE."""
-PROMPTS = ["benchmark=niah", "benchmark.lengths=[1000]", "benchmark.depths=[10,30,50,70,90]"]
+NEEDLES = "benchmark=niah"
+PROMPTS = [NEEDLES, "benchmark.lengths=[1000]", "benchmark.depths=[10,30,50,70,90]"]
 ABOUT = {
     "retrieval": "retrieval scores of query heads (HeadKV, arXiv 2410.19258, section 3.1); not DuoAttention's trained "
     "gates",
@@ -46,6 +47,10 @@ def main(arguments: Sequence[str]) -> None:
     file = Path(options.file)
     if file.exists():
         raise UserError(f"{file} exists: a calibration is part of a run's identity, so it is never overwritten")
+    if other := next((text for text in options.overrides if text.startswith("benchmark=") and text != NEEDLES), None):
+        raise UserError(
+            f"{other}: {NEEDLES} makes the prompts, whose needles the scores are of; it takes its keys alone"
+        )
     calibrate(file, options.scores, configured([*PROMPTS, *options.overrides]))
 
 

@@ -68,6 +68,7 @@ def test_kvzips_scores_are_of_kv_heads_and_a_method_reads_them(tmp_path, capsys)
         ([], "the following arguments are required: FILE (kvbench calibrate --help)"),
         (["a=b"], "argument FILE: 'a=b' is KEY=VALUE, which comes later"),
         (["file.json", "scores=duo"], "scores=duo: there are retrieval and kvzip"),
+        (["file.json", "benchmark=ruler"], "benchmark=ruler: benchmark=niah makes the prompts"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, said, capsys):

@@ -24,13 +24,19 @@ def main(arguments: Sequence[str]) -> None:
         more=EPILOG,
     )
     parser.add_argument("folder", nargs="+", metavar="FOLDER", type=Path, help="a pack, a run, or a folder of such")
-    parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path(), help="where to write; default: here")
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        type=Path,
+        default=Path(),
+        help="where to write, made if it is missing; default: here",
+    )
     parser.add_argument(
         "--targets", metavar="LIST", default="", help="shares of FullKV's bytes; default: 0.1,0.2,0.3,0.5"
     )
     options = parser.parse(arguments)
     targets = targets_of(options.targets)
-    if not options.out.is_dir():
+    if options.out.exists() and not options.out.is_dir():
         raise UserError(f"--out {options.out} is not a folder")
     for path in write(options.folder, options.out, targets):
         print_line(f"written  {path}")

@@ -28,7 +28,6 @@ def folders(tmp_path):
     other = hand_in(tmp_path / "other", manifest={"git": "1" * 16})
     assert kvbench("pack", str(other), "--out", str(tmp_path / "in" / "packed")) == 0
     shutil.rmtree(other)
-    (tmp_path / "out").mkdir()
     return tmp_path / "in"
 
 
@@ -82,7 +81,7 @@ def test_names_of_strangers_are_text(tmp_path):
         (["nowhere"], "there is no folder 'nowhere'"),
         (["FOLDER", "--targets", "0.1,all"], "--targets 0.1,all must be numbers above 0"),
         (["FOLDER", "--targets", "2"], "--targets 2 must be numbers above 0"),
-        (["FOLDER", "--out", "nowhere"], "--out nowhere is not a folder"),
+        (["FOLDER", "--out", __file__], f"--out {__file__} is not a folder"),
         (["FOLDER"], "holds no records.jsonl"),
     ],
 )
