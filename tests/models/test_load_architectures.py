@@ -13,7 +13,7 @@ from kvbench.models import LoadedModel, ModelSpec
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.prefill import Needs, prefill
 from tests.support.config import method
-from tests.support.tiny import prompt
+from tests.support.tiny import knowing, prompt
 
 SWITCH = 64  # where LongRoPE changes its frequencies
 LONGROPE = {
@@ -118,7 +118,7 @@ def test_keys_of_a_partial_rotation_are_rotated_back_exactly():
 def phi(embedded):
     """The tiny LongRoPE model with a tokenizer that makes one token of each word."""
     spec = ModelSpec(name="phi4-mini", max_length=512, hub_id="org/phi")
-    return LoadedModel(spec, tiny("phi4-mini"), embedded.tokenizer, "org/phi")
+    return LoadedModel(spec, knowing(tiny("phi4-mini"), embedded.tokenizer), embedded.tokenizer, "org/phi")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from kvbench.runner.kinds import OfSpeed
 from tests.evaluation.test_prompts_first_token import Unlimited
 from tests.ops.test_rope import GROUPED, PARAMETERS, SIZES, TRAINED, VARYING, rotated_model
 from tests.support.given import Given
-from tests.support.tiny import prompt
+from tests.support.tiny import knowing, prompt
 
 LENGTHS = (TRAINED - 7, TRAINED, 3 * TRAINED, 2 * TRAINED)
 
@@ -88,7 +88,7 @@ def test_only_dynamic_and_longrope_grow(kind):
 )
 def test_a_text_of_which_keys_have_several_frequencies_is_refused(embedded, context, max_new_tokens, refused):
     spec = ModelSpec(name="ntk", max_length=512, hub_id="org/ntk")
-    loaded = LoadedModel(spec, rotated_model("dynamic"), embedded.tokenizer, "org/ntk")
+    loaded = LoadedModel(spec, knowing(rotated_model("dynamic"), embedded.tokenizer), embedded.tokenizer, "org/ntk")
     sample = Sample("a", "and" + " and" * (context - 1), ("x",), max_new_tokens, chat=False)
     if not refused:
         assert len(tokenise(loaded, sample, "visible").context) == context
@@ -122,7 +122,8 @@ def test_a_last_token_read_alone_is_part_of_the_text_behind_the_context(
     apart = read(model, batched([caches]), ids[-1:])[0]
     if first_token == "compressed":
         assert torch.allclose(apart, prefill(model, ids, Needs()).logits, atol=1e-5) != refused
-    loaded = LoadedModel(ModelSpec(name="grows", max_length=512, hub_id="org/grows"), model, embedded.tokenizer, "")
+    spec = ModelSpec(name="grows", max_length=512, hub_id="org/grows")
+    loaded = LoadedModel(spec, knowing(model, embedded.tokenizer), embedded.tokenizer, "")
     sample = Sample("a", "and" + " and" * (tokens - 1), ("x",), 1, chat=False)
     check = partial(check_samples, loaded, benchmark([sample]), [sample], "visible", first_token=first_token)
     if not refused:
@@ -134,9 +135,8 @@ def test_a_last_token_read_alone_is_part_of_the_text_behind_the_context(
 
 
 def test_texts_that_are_only_timed_may_cross_the_length(embedded):
-    loaded = LoadedModel(
-        ModelSpec(name="grows", max_length=512, hub_id="o/g"), rotated_model("longrope"), embedded.tokenizer, ""
-    )
+    spec = ModelSpec(name="grows", max_length=512, hub_id="o/g")
+    loaded = LoadedModel(spec, knowing(rotated_model("longrope"), embedded.tokenizer), embedded.tokenizer, "")
     sample = Sample("a", "and" + " and" * (TRAINED - 1), (), 40, chat=False)
     with pytest.raises(UserError, match=f"beyond {TRAINED} "):
         check_samples(loaded, Given([sample]), [sample], "visible")

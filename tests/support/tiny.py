@@ -9,6 +9,7 @@ from transformers import (
     LlamaConfig,
     MistralConfig,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     Qwen2Config,
     Qwen3Config,
 )
@@ -68,6 +69,12 @@ def tiny_model(
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.35)
+    return model
+
+
+def knowing(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The model with an embedding for every token of a tokenizer."""
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     return model
 
 
