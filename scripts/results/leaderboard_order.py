@@ -112,11 +112,12 @@ def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict[str, Any] |
     if any(len(np.unique(mean.round(9))) < LEVELS for mean in means):
         return None
     rng = np.random.default_rng(0)
-    drawn = [spearman(*(weighted(rng, *part) for part in both)) for _ in range(DRAWS)]
+    drawn = [spearman(*(weighted(rng, scores, tasks) for scores, tasks in both)) for _ in range(DRAWS)]
     correlation = spearman(*means)
     low, high = around(correlation, *np.nanquantile(drawn, [0.025, 0.975]))
     noise = [
-        f"{halves(rng, *scores):.2f}" if part.drawn else MISSING for part, scores in zip((a, b), both, strict=True)
+        f"{halves(rng, scores, part.tasks):.2f}" if part.drawn else MISSING
+        for part, scores in zip((a, b), columns, strict=True)
     ]
     apart = sorted(zip(names, *(ranks(mean) for mean in means), strict=True), key=lambda row: row[2] - row[1])
     return {
@@ -227,23 +228,23 @@ def difference(row: dict[str, Any]) -> str:
 def figure(made: list[dict[str, Any]]) -> Figure:
     """A row per pair of parts, a point per share of bytes with its interval, a colour per difference."""
     equal = [row for row in made if row["r_bytes of"] == row["r_bytes with"]]
-    pairs = list(dict.fromkeys((row["of"], row["with"]) for row in equal))
+    titles = list(dict.fromkeys((row["of"], row["with"]) for row in equal))
     colours = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(map(difference, equal)))}
     caption = "95 % intervals over samples; the numbers are r_bytes, at most, of both parts"
-    drawing, body = new_figure(8, 1.2 + 0.8 * len(pairs), caption)
+    drawing, body = new_figure(8, 1.2 + 0.8 * len(titles), caption)
     axis = body.subplots()
     for row in equal:
         share = TARGETS.index(row["r_bytes of"])
-        y = pairs.index((row["of"], row["with"])) + (share - (len(TARGETS) - 1) / 2) * 0.14
+        y = titles.index((row["of"], row["with"])) + (share - (len(TARGETS) - 1) / 2) * 0.14
         axis.plot([row["low"], row["high"]], [y, y], color="0.6", linewidth=1.2)
         axis.plot(row["correlation"], y, "o", color=colours[difference(row)], markersize=4)
         axis.annotate(
             f"{row['r_bytes of']:g}", (row["high"], y), (5, 0), textcoords="offset points", size=6, va="center"
         )
-    axis.set_yticks(range(len(pairs)), ["\nand ".join(pair) for pair in pairs], fontsize=7)
+    axis.set_yticks(range(len(titles)), ["\nand ".join(pair) for pair in titles], fontsize=7)
     axis.set_xlabel("rank correlation of the methods' scores (Spearman)", fontsize=8)
     axis.set_xlim(min(0, *(row["low"] for row in equal)), 1.08)
-    axis.set_ylim(len(pairs) - 0.5, -0.5)
+    axis.set_ylim(len(titles) - 0.5, -0.5)
     axis.grid(axis="x", alpha=0.3)
     handles = [axis.plot([], [], "o", color=colour, markersize=4, label=name)[0] for name, colour in colours.items()]
     axis.legend(handles=handles, title="differ in", fontsize=7, title_fontsize=7, loc="lower left")
