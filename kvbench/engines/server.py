@@ -8,7 +8,7 @@ from pathlib import PureWindowsPath
 from typing import Any, NamedTuple, TypeVar
 
 from kvbench.engines.base import Message
-from kvbench.engines.http import Client, Refused, Unavailable, proxied
+from kvbench.engines.http import AGAIN, Client, Refused, Unavailable, proxied
 from kvbench.engines.server_answers import BadAnswer, answer_of, chat_answer_of, model_of
 from kvbench.errors import UserError
 
@@ -29,7 +29,7 @@ OF_ANSWERS = frozenset({"skip_special_tokens", "return_token_ids", "return_token
 WORDS = "One two three."
 PROMPTS, CHATS = "/completions", "/chat/completions"
 LIKELIEST = {"temperature": 0, "top_p": 1}  # of the tokens, without sampling
-BUSY = frozenset({408, 425, 429, 503, 504})  # statuses about the server's moment, and not about a question's form
+BUSY = AGAIN - {500, 502}  # statuses about the server's moment, and not about a question's form
 CACHE_FLAGS = ("cache_dtype", "block_size", "enable_prefix_caching", "sliding_window")
 
 
@@ -150,17 +150,14 @@ def abilities(client: Client, model: str, ids: Sequence[int], chats: bool) -> Ab
 def patiently(client: Client, first: int, ask: Callable[[int | None], Answer]) -> Answer:
     """The answer to a question that a server may not know: `ask` gets the number of further attempts, `first` of them,
     and of a busy server as many as a sample's question has. Raises Busy if it stays so."""
-    try:
-        return ask(first)
-    except Unavailable as error:
-        if error.status not in BUSY:
-            raise
-    try:
-        return ask(None)
-    except Unavailable as error:
-        if error.status not in BUSY:
-            raise
-        raise Busy(f"engine.url={client.base}: the server is too busy to answer a first question: {error}") from error
+    for retries in (first, None):
+        try:
+            return ask(retries)
+        except Unavailable as error:
+            if error.status not in BUSY:
+                raise
+            busy = error
+    raise Busy(f"engine.url={client.base}: the server is too busy to answer a first question: {busy}") from busy
 
 
 def messages(chat: Sequence[Message]) -> list[dict[str, str]]:
