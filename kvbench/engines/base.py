@@ -138,6 +138,10 @@ class Engine(ABC):
         """Why the engine has no server for load tests, in one line; None if it has one."""
         return "kvbench starts no server of it: engine=openai engine.command='…' starts one, and engine.url=… finds it"
 
+    def cannot_stand_beside(self, other: "Engine") -> str | None:
+        """Why this engine and another of one command would be the same, in one line; None if they would not."""
+        return None
+
     def served(self) -> AbstractContextManager[Address]:
         """A server of the connected engine within the block. Raises Gone if it does not start."""
         raise NotImplementedError(self.cannot_serve())

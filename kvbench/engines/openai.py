@@ -99,6 +99,17 @@ class OpenAI(Engine):
             return f"engine.url={self.url} scores no prompt (echo with logprobs): {error}"
         return None
 
+    def cannot_stand_beside(self, other: Engine) -> str | None:
+        """Of two flags that one command line starts: their records would say that flags change nothing."""
+        if not isinstance(other, OpenAI) or None in (self.command, other.command):
+            return None
+        if other.line != self.line or other.flags == self.flags:
+            return None
+        return (
+            f"engine.command={self.command!r} starts the same server for engine.flags={self.flags} and "
+            f"{other.flags}: write {{flags}} where they stand in the command"
+        )
+
     def cannot_serve(self) -> str | None:
         if self.base.endswith("/v1"):
             return None

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 from kvbench.benchmarks import Benchmark, Sample, Speed, Text
 from kvbench.configuration import Configuration
 from kvbench.configuration.conf import chosen_by_default
 from kvbench.engines.base import Engine
-from kvbench.engines.openai import OpenAI
 from kvbench.engines.questions import is_chat
 from kvbench.engines.record import EngineRun
 from kvbench.engines.serving.guidellm import guidellm
@@ -46,23 +46,10 @@ def requested_engines(cfg: Configuration, benchmark: Benchmark) -> list[EngineSe
     if isinstance(benchmark, Speed):
         raise UserError("benchmark=speed measures kvbench's own caches: leave it or engine= out")
     settings = engine_settings(cfg.engine or {})
-    check_commands(settings)
+    for one, other in combinations(settings, 2):
+        if why := one.engine.cannot_stand_beside(other.engine):
+            raise UserError(why)
     return settings
-
-
-def check_commands(settings: Sequence[EngineSetting]) -> None:
-    """Raise UserError where a server of several flags would be started by one command line: its records would say that
-    flags change nothing."""
-    started: dict[str, str | None] = {}
-    for engine in (setting.engine for setting in settings):
-        if not isinstance(engine, OpenAI) or engine.command is None:
-            continue
-        flags = started.setdefault(engine.line, engine.flags)
-        if flags != engine.flags:
-            raise UserError(
-                f"engine.command={engine.command!r} starts the same server for engine.flags={flags} and "
-                f"{engine.flags}: write {{flags}} where they stand in the command"
-            )
 
 
 def check_serving(settings: Sequence[EngineSetting]) -> None:
