@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
+from kvbench.benchmarks.planned import Planned
 from kvbench.errors import UserError
 from kvbench.metrics.given_scores import number, shown, without_rounding
 from kvbench.utils.tokenizer import Tokenizer
@@ -193,7 +194,7 @@ class Heatmap:
             raise UserError(f"the cells of a Heatmap have no column {', '.join(lacking)}")
 
 
-class Benchmark(Versioned, ABC):
+class Benchmark(Planned, Versioned, ABC):
     """A source of samples and their scores, independent of methods."""
 
     guide: ClassVar[str] = "docs/adding-a-benchmark.md"
@@ -219,11 +220,6 @@ class Benchmark(Versioned, ABC):
     @abstractmethod
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         """A score in [0, 1] for each name in `metrics`."""
-
-    @classmethod
-    def tasks_of(cls, names: Sequence[str]) -> list[str]:
-        """The tasks that `names` in the key `tasks` select, where papers' tables have columns of them."""
-        return []
 
     def scores(self, sample: Sample, prediction: str) -> dict[str, float]:
         """`score`, whose numbers may be NumPy's, torch's or truth values, as a record has it.

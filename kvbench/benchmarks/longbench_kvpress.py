@@ -1,6 +1,6 @@
 """LongBench as kvpress evaluates it: kvpress splits contexts from questions, and uses the chat template throughout."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import field
 from typing import Any
 
@@ -8,7 +8,7 @@ import pandas as pd
 
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.kvpress_rows import FIELDS, layouts, sample_of
-from kvbench.benchmarks.longbench.tasks import AVERAGES, GROUPS, select
+from kvbench.benchmarks.longbench.tasks import AVERAGES, GROUPS, HEADERS, task_sets
 from kvbench.benchmarks.near_copies import text_units
 from kvbench.benchmarks.published_data import DataSet
 from kvbench.errors import UserError
@@ -43,9 +43,8 @@ class KVPressLongBench(Benchmark):
     metrics = ("score",)
     longest = None  # prompts are as long as their contexts
 
-    @classmethod
-    def tasks_of(cls, names: Sequence[str]) -> list[str]:
-        return [task.name for task in select(names)]
+    task_sets = task_sets()
+    headers = HEADERS
 
     def __post_init__(self) -> None:
         chosen = self.tasks_of(self.tasks)

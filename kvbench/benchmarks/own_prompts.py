@@ -186,6 +186,9 @@ class OwnPrompts(Benchmark):
         """A checked row. To its UserErrors, `checked_rows` adds the file and the row's number."""
         row = Row(**values)
         for question in row.all_questions():
+            for name in ("task", "metric"):
+                if name in question.meta:
+                    raise UserError(f"{name} is a field of the row, not of its meta")
             if question.metric is not None:
                 metrics.check_row(question.metric)
             metrics.check(_metric(question, self.metric), question.answers or ())

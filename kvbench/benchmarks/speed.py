@@ -1,5 +1,6 @@
 """The grid of a speed run: prompt lengths × batches × generated tokens. `kvbench.evaluation.speed` measures it."""
 
+from collections.abc import Mapping
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -8,14 +9,15 @@ from pydantic import BeforeValidator, Field
 from kvbench.benchmarks import haystack
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.niah.placement import take
-from kvbench.benchmarks.niah.ranges import integers
+from kvbench.benchmarks.niah.ranges import integers, whole
+from kvbench.benchmarks.planned import PromptSize
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 from kvbench.utils.tokenizer import Tokenizer
 
 LARGEST = "largest"
 
 
-def _as_list(value: object) -> object:
+def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, int | str) else value
 
 
@@ -38,6 +40,17 @@ class Speed(Benchmark):
     name: str = "speed"
 
     metrics = ()
+
+    @classmethod
+    def prompt_sizes(cls, config: Mapping[str, Any]) -> dict[str, list[PromptSize]]:
+        repeats = config["repeats"] + config["warmup"]
+        grid = product(whole(config["lengths"]), whole(config["new_tokens"]), _as_list(config["batches"]))
+        return {
+            "": [
+                PromptSize(length, new, False, batch if isinstance(batch, int) else None, repeats)
+                for length, new, batch in grid
+            ]
+        }
 
     @property
     def longest(self) -> int:

@@ -1,19 +1,16 @@
 """The columns of a published item: each has the scores of some tasks, or a measure of the records."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from kvbench.benchmarks import Benchmark
-from kvbench.benchmarks.longbench import tasks as longbench
-from kvbench.benchmarks.ruler import tasks as ruler
 from kvbench.errors import UserError, unknown
-from kvbench.metrics.aggregate import tokens_per_s, units
+from kvbench.metrics.aggregate import tasks_of, tokens_per_s, units
 from kvbench.records.served_bytes import served_bytes
 from kvbench.utils.targets import TARGET, class_of
 
@@ -21,25 +18,16 @@ ALL = "*"  # the records of every task: a needle's score is the mean over its gr
 
 AVERAGE, NEEDLE = "average", "needle"
 
-# LongBench's abbreviations, and the papers' abbreviations for RULER. All other columns have their names as headers.
-SHORT = dict(
-    pair.split("=")
-    for pair in """
-    narrativeqa=NrtvQA qasper=Qasper multifieldqa_en=MF-en multifieldqa_zh=MF-zh hotpotqa=HotpotQA 2wikimqa=2WikiMQA
-    musique=Musique dureader=DuReader gov_report=GovReport qmsum=QMSum multi_news=MultiNews vcsum=VCSUM trec=TREC
-    triviaqa=TriviaQA samsum=SAMSum lsht=LSHT passage_count=PCount passage_retrieval_en=PRe passage_retrieval_zh=PRz
-    lcc=LCC repobench-p=RB-P niah_single=NIAH-S niah_multikey=NIAH-MK niah_multivalue=NIAH-MV niah_multiquery=NIAH-MQ
-    cwe=CWE fwe=FWE qa=QA vt=VT layer_compression=layers tokens_per_s=tokens/s
-    """.split()
-) | {"kv_compression": "KV cache"}
+HEADERS = {"kv_compression": "KV cache", "layer_compression": "layers", "tokens_per_s": "tokens/s"}
 
 
 @dataclass(frozen=True)
 class Column:
     """One column: the mean over `tasks`, the mean over other columns `parts`, or a measure of a row's records.
 
-    name   name in the published data.
-    whole  whether it has all tasks of the published column.
+    name    name in the published data.
+    whole   whether it has all tasks of the published column.
+    header  its abbreviation in a table; empty: its name.
     """
 
     name: str
@@ -47,13 +35,14 @@ class Column:
     parts: tuple["Column", ...] = ()
     measure: Callable[[pd.DataFrame], float] | None = None
     whole: bool = True
+    header: str = ""
 
     @property
     def short(self) -> str:
         """The header in a table."""
         if self.name == AVERAGE and not self.whole:
             return f"average of {len(self.parts)}"
-        return SHORT.get(self.name, self.name)
+        return self.header or self.name
 
     @property
     def every_task(self) -> list[str]:
@@ -86,55 +75,85 @@ MEASURES = {
     "layer_compression": layer_compression,
     "tokens_per_s": tokens_per_s,
 }
+OTHERS = (*MEASURES, NEEDLE, AVERAGE)  # columns that are no tasks
 
 
-def columns(names: Sequence[str], benchmark: Mapping[str, Any], published_benchmark: Mapping[str, Any]) -> list[Column]:
+def columns(
+    names: Sequence[str],
+    benchmark: Mapping[str, Any],
+    published_benchmark: Mapping[str, Any],
+    recorded: Sequence[str] = (),
+) -> list[Column]:
     """The columns for `names` of tasks, task sets, kinds of tasks, and measures.
 
-    `benchmark` is the configuration of the records, `published_benchmark` the configuration in the item's file. Columns
+    `benchmark` is the configuration of the records, `published_benchmark` the configuration in the item's file.
+    `recorded` are the tasks of the records: those of a benchmark that does not know its tasks beforehand. Columns
     whose tasks were not requested are left out. Raises UserError for an unknown name, and where no column is left.
     """
-    tasks = requested_tasks(benchmark)
-    names = list(dict.fromkeys(name for group in names for name in _expand(group)))
-    scored = [_scored(name, tasks) for name in names if name not in (*MEASURES, NEEDLE, AVERAGE)]
+    known = _Names.of([named_class(published_benchmark), named_class(benchmark)], recorded)
+    each = known.single(names)
+    requested = requested_tasks(benchmark)
+    tasks = requested or list(recorded)
+    scored = [known.column(name, tasks) for name in each if name not in OTHERS]
     available = {column.name: column for column in scored if column.tasks}
     if scored:
         average = Column(AVERAGE, parts=tuple(available.values()), whole=all(column.whole for column in scored))
     else:  # only the average, over all tasks
         parts = tuple(Column(task, (task,)) for task in tasks)
         average = Column(AVERAGE, parts=parts, whole=set(requested_tasks(published_benchmark)) <= set(tasks))
-    available |= {name: Column(name, measure=measure) for name, measure in MEASURES.items()}
+    available |= {name: Column(name, measure=measure, header=HEADERS[name]) for name, measure in MEASURES.items()}
     available |= {NEEDLE: Column(NEEDLE, (ALL,))} | ({AVERAGE: average} if average.parts else {})
-    shown = [available[name] for name in names if name in available]
+    shown = [available[name] for name in each if name in available]
     if names and not shown:
-        raise UserError(f"benchmark.tasks={','.join(tasks)} has no task of the item's columns: {', '.join(names)}")
+        who = f"benchmark.tasks={','.join(requested)} has" if requested else "the records have"
+        raise UserError(f"{who} no task of the item's columns: {', '.join(each)}")
     return shown
 
 
-def _scored(name: str, requested: Sequence[str]) -> Column:
-    """The column of a task, or of a kind of tasks (niah_single: niah_single_1 to 3; niah: all of RULER's needles), with
-    its requested tasks."""
-    known = [*longbench.TASKS, *ruler.TASKS]
-    numbered = [task for task in known if re.fullmatch(rf"{re.escape(name)}(_\d+)?", task)]
-    members = numbered or [task for task, its in ruler.TASKS.items() if its.kind == name]
-    if not members:
-        raise unknown("column in experiment.columns", name, [*MEASURES, NEEDLE, AVERAGE, *longbench.SETS, *known])
-    tasks = tuple(task for task in members if task in requested)
-    return Column(name, tasks, whole=len(tasks) == len(members))
+class _Names(NamedTuple):
+    """The names of tasks that columns may have (kvbench.benchmarks.planned.Planned)."""
+
+    sets: Mapping[str, Sequence[str]]
+    means: Mapping[str, Sequence[str]]
+    headers: Mapping[str, str]
+
+    @classmethod
+    def of(cls, kinds: Sequence[type[Benchmark]], recorded: Sequence[str]) -> "_Names":
+        """Those of several benchmarks, and the tasks of records; of a name of several benchmarks the first's."""
+        joined = cls({task: (task,) for task in recorded}, {}, {})
+        for kind in reversed(kinds):
+            joined = cls(
+                {**joined.sets, **kind.task_sets},
+                {**joined.means, **kind.task_means},
+                {**joined.headers, **kind.headers},
+            )
+        return joined
+
+    def single(self, names: Sequence[str]) -> list[str]:
+        """The names of columns, each once, with a name for each task of a set. Raises UserError for an unknown name."""
+        alone = (*OTHERS, *self.means)
+        for name in names:
+            if name not in alone and name not in self.sets:
+                raise unknown("column in experiment.columns", name, dict.fromkeys((*alone, *self.sets)))
+        return list(dict.fromkeys(one for name in names for one in ((name,) if name in alone else self.sets[name])))
+
+    def column(self, name: str, requested: Sequence[str]) -> Column:
+        """The column of a task, or of the mean of several, with its requested tasks."""
+        members = self.means.get(name, (name,))
+        tasks = tuple(task for task in members if task in requested)
+        return Column(name, tasks, whole=len(tasks) == len(members), header=self.headers.get(name, ""))
+
+
+def named_class(benchmark: Mapping[str, Any]) -> type[Benchmark]:
+    """The class of a benchmark's configuration; nothing else that it names is imported: a manifest's place of the data
+    may name another class."""
+    return class_of({TARGET: benchmark[TARGET]}, "benchmark", Benchmark)
 
 
 def requested_tasks(benchmark: Mapping[str, Any]) -> list[str]:
-    """The tasks that a benchmark's configuration selects; [] for a benchmark without a selection of tasks."""
-    if (names := benchmark.get("tasks")) is None:
-        return []
-    # of the class alone: a manifest's place of the data may name another one
-    kind: type[Benchmark] = class_of({TARGET: benchmark[TARGET]}, "benchmark", Benchmark)
-    return kind.tasks_of([names] if isinstance(names, str) else names)
-
-
-def _expand(name: str) -> tuple[str, ...]:
-    """The tasks of one of LongBench's sets or groups; any other name as a set of one."""
-    return {**longbench.GROUPS, **longbench.SETS}.get(name, (name,))
+    """The tasks that a benchmark's configuration selects; [] for a benchmark that does not know them beforehand."""
+    names = benchmark.get("tasks")
+    return [] if names is None else named_class(benchmark).tasks_of(names)
 
 
 Scores = dict[str, pd.Series]  # task -> scores from 0 to 1, by sample; ALL -> scores of all tasks
@@ -150,5 +169,5 @@ def scores(records: pd.DataFrame) -> Scores:
     first = pd.Series(
         [next(iter(scores.values())) for scores in records["scores"]], list(records["sample"]), dtype=float
     )
-    tasks = records["task"].to_numpy()
+    tasks = tasks_of(records).to_numpy()
     return {task: first[tasks == task] for task in dict.fromkeys(tasks)} | ({ALL: first} if len(first) else {})

@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvbench.benchmarks.planned import PromptSize
 from kvbench.configuration import Configuration
 from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.papers.gpu import GPU, H100
 from kvbench.papers.gpu_estimate import Estimate, Shape, estimate
-from kvbench.papers.prompts import PromptSize, prompt_sizes
+from kvbench.papers.prompts import prompt_sizes
 from kvbench.papers.recorded_costs import gib_text, hours_text
 from kvbench.probes import build_probes
 from kvbench.utils.text import count

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kvbench.benchmarks.planned import PromptSize
 from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.shared_work import shared_work
 from kvbench.models.flops import forward_flops, token_bytes
 from kvbench.papers.gpu import GPU, H100
-from kvbench.papers.prompts import PromptSize
 
 ITEMSIZE = 2  # bytes of a number in bfloat16
 

@@ -12,6 +12,8 @@ import pandas as pd
 from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import Setting, build_settings, is_full, settings_of
+from kvbench.metrics.aggregate import tasks_of
+from kvbench.papers.columns import named_class
 from kvbench.papers.runs import Runs, as_run, find_runs, matching_runs, require_one_provenance
 from kvbench.probes import build_probes
 from kvbench.records import Finding, check, gather
@@ -44,9 +46,14 @@ class ModelRecords:
 
     @property
     def lengths(self) -> list[int | None]:
-        """RULER's context lengths in tokens, each with separate rows; [None] for any other benchmark."""
-        ruler = set(self.records["benchmark"]) == {"ruler"}
-        return list(self.cfg.benchmark["lengths"]) if ruler else [None]
+        """Context lengths in tokens, each with separate rows; [None] for a benchmark whose lengths have none."""
+        apart = named_class(self.cfg.benchmark).rows_by_length
+        return list(self.cfg.benchmark["lengths"]) if apart else [None]
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks of the records, in order."""
+        return sorted({*tasks_of(self.records)} - {""})
 
     def records_of(self, setting: Setting, length: int | None = None) -> pd.DataFrame:
         """The records of a setting; with `length` only the records of this context length."""

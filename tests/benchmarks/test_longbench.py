@@ -7,11 +7,11 @@ from itertools import chain
 
 import pytest
 
-from kvbench.benchmarks import LongBench
+from kvbench.benchmarks import LongBench, LongBenchE
 from kvbench.benchmarks.base import text_unit
 from kvbench.benchmarks.longbench import templates
 from kvbench.benchmarks.longbench.prompt import build
-from kvbench.benchmarks.longbench.tasks import ENGLISH, GROUPS, LONGBENCH_E, SETS, TASKS, select
+from kvbench.benchmarks.longbench.tasks import ENGLISH, GROUPS, LONGBENCH_E, SETS, TASKS
 from kvbench.errors import UserError
 from kvbench.metrics.longbench import FIRST_LINE, METRICS
 from tests.support.needs import official
@@ -83,15 +83,15 @@ def test_the_sets_are_those_of_the_papers():
     ],
 )
 def test_tasks_are_chosen_by_task_group_and_set_each_once(names, chosen):
-    assert [task.name for task in select(names)] == chosen
+    assert LongBench.tasks_of(names) == chosen
 
 
 def test_a_wrong_task_is_told_with_the_nearest():
     with pytest.raises(UserError, match=r"unknown task in benchmark.tasks 'qaspr'. Did you mean 'qasper'"):
-        select(["lcc", "qaspr"])
+        LongBench.tasks_of(["lcc", "qaspr"])
     with pytest.raises(UserError, match="'narrativeqa'"):
-        select(["narrativeqa"], LONGBENCH_E)
-    assert [task.name for task in select(["multi_doc_qa"], LONGBENCH_E)] == ["hotpotqa", "2wikimqa"]
+        LongBenchE.tasks_of(["narrativeqa"])
+    assert LongBenchE.tasks_of(["multi_doc_qa"]) == ["hotpotqa", "2wikimqa"]
 
 
 # --- templates

@@ -207,6 +207,15 @@ def test_columns_of_a_row_cannot_replace_those_of_the_record_or_its_run(name, wr
         check_samples(embedded, benchmark, benchmark.samples(None), "visible")
 
 
+@pytest.mark.parametrize("name", ["task", "metric"])
+def test_a_field_in_meta_is_refused(name, written):
+    """It was left out, and the records had the file's name as their task."""
+    with pytest.raises(UserError, match=rf"row 1: {name} is a field of the row, not of its meta"):
+        written(ROW | {"meta": {name: "exact"}})
+    with pytest.raises(UserError, match=rf"row 1: {name} is a field of the row, not of its meta"):
+        written({"context": "a", "questions": [{"question": "b", "answers": ["c"], "meta": {name: "exact"}}]})
+
+
 def test_a_row_that_names_a_module_does_not_import_it(written, tmp_path, monkeypatch):
     (tmp_path / "runs_when_imported.py").write_text("open('imported', 'w').close()\ndef score(*_): return 1\n")
     monkeypatch.chdir(tmp_path)

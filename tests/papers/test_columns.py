@@ -1,9 +1,11 @@
 """The columns of a published item: whose tasks they have, and what has none."""
 
 from collections import Counter
+from typing import ClassVar
 
 import pytest
 
+from kvbench.benchmarks import OwnPrompts
 from kvbench.configuration import Experiment, configured
 from kvbench.errors import UserError
 from kvbench.papers.columns import columns
@@ -54,3 +56,43 @@ def test_a_single_column_and_a_task_set_are_columns():
     assert [column.name for column in columns(experiment.columns, cfg.benchmark, cfg.benchmark)] == [
         *("multifieldqa_zh", "2wikimqa", "vcsum", "lsht", "passage_retrieval_zh"),
     ]
+
+
+def test_a_benchmark_that_does_not_know_its_tasks_has_the_columns_of_the_records():
+    """Columns were LongBench's and RULER's alone, and an experiment with other prompts was refused."""
+    node = configured(["benchmark=jsonl"]).benchmark
+    shown = columns(["rivers", "average"], node, node, recorded=["cities", "rivers"])
+    assert [(column.name, column.every_task, column.whole) for column in shown] == [
+        ("rivers", ["rivers"], True),
+        ("average", ["rivers"], True),
+    ]
+    assert columns(["average"], node, node, recorded=["cities", "rivers"])[0].every_task == ["cities", "rivers"]
+    with pytest.raises(
+        UserError, match=r"unknown column in experiment\.columns 'river'. Did you mean 'rivers'\? Allowed"
+    ):
+        columns(["river"], node, node, recorded=["cities", "rivers"])
+    with pytest.raises(UserError, match="the records have no task of the item's columns: average"):
+        columns(["average"], node, node)
+
+
+def test_the_columns_of_another_benchmark_with_sets_of_tasks_are_its_own():
+    node = configured(["benchmark=infinitebench"]).benchmark
+    shown = columns(["code", "kv_retrieval"], node, node)
+    assert [column.name for column in shown] == ["code_run", "code_debug", "kv_retrieval"]
+    assert len(columns(["average"], node, node)[0].parts) == 12
+
+
+def test_a_benchmark_of_a_plug_in_says_which_tasks_and_columns_it_has():
+    node = {"_target_": f"{__name__}.Zoo", "tasks": "all"}
+    tame, average = columns(["tame", "average"], node, node)
+    assert (tame.tasks, tame.short, average.whole) == (("cat", "dog"), "TM", True)
+    half, _ = columns(["tame", "average"], node | {"tasks": ["cat", "owl"]}, node)
+    assert (half.tasks, half.whole) == (("cat",), False)
+
+
+class Zoo(OwnPrompts):
+    """A class that says what tables need of its tasks."""
+
+    task_sets: ClassVar = {name: (name,) for name in ("cat", "dog", "owl")} | {"all": ("cat", "dog", "owl")}
+    task_means: ClassVar = {"tame": ("cat", "dog")}
+    headers: ClassVar = {"tame": "TM"}

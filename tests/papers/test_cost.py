@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from kvbench.benchmarks.longbench.tasks import TASKS
+from kvbench.benchmarks.planned import PromptSize
 from kvbench.configuration import configured
 from kvbench.evaluation.settings import build_settings
 from kvbench.models.flops import forward_flops, token_bytes
@@ -11,7 +13,6 @@ from kvbench.papers.command_line import configurations
 from kvbench.papers.cost import Cost, cost, cost_text, estimate_text
 from kvbench.papers.gpu import GPU, H100
 from kvbench.papers.gpu_estimate import Shape, estimate
-from kvbench.papers.prompts import LONGBENCH, PromptSize
 from kvbench.papers.recorded_costs import costs, gib_text, hours_text, short_cost
 from kvbench.runner.help import help_text
 from tests.support.experiments import NAMES
@@ -60,7 +61,7 @@ def test_the_cost_of_data_of_ones_own_is_not_known():
 
 
 def test_longbench_has_4750_samples():
-    assert sum(LONGBENCH.values()) == 4750
+    assert sum(task.samples for task in TASKS.values()) == 4750
 
 
 # --- GPU hours and memory, by hand

@@ -12,7 +12,7 @@ from pydantic import Field
 from kvbench.benchmarks.base import Benchmark, Sample, text_unit
 from kvbench.benchmarks.infinitebench import prompts
 from kvbench.benchmarks.infinitebench.tasks import GROUPS, SETS, TASKS
-from kvbench.benchmarks.published_data import DataSet, select
+from kvbench.benchmarks.published_data import DataSet
 from kvbench.benchmarks.truncation import TEMPLATE_ROOM, decoded_without_middle
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
@@ -61,9 +61,10 @@ class InfiniteBench(Benchmark):
     rows: dict[str, list[dict[str, Any]]] = field(init=False, repr=False)
 
     metrics = ("score",)
+    task_sets = SETS
 
     def __post_init__(self) -> None:
-        self.chosen = select(self.tasks, SETS, "task in benchmark.tasks")
+        self.chosen = self.tasks_of(self.tasks)
         self.texts = prompts.load(self.templates, self.chosen, self.prompts_file)
         layouts = {task: [layout.format(task=task) for layout in LAYOUTS] for task in self.chosen}
         files = DataSet(self.repository, self.revision, self.data_dir).files(layouts)

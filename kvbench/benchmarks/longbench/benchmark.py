@@ -1,7 +1,7 @@
 """LongBench v1 and LongBench-E as benchmarks."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,8 +12,9 @@ from pydantic import Field
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.longbench import data, templates
 from kvbench.benchmarks.longbench.prompt import build
-from kvbench.benchmarks.longbench.tasks import AVERAGES, GROUPS, LONGBENCH_E, TASKS, Task, select
+from kvbench.benchmarks.longbench.tasks import AVERAGES, GROUPS, HEADERS, LONGBENCH_E, TASKS, Task, task_sets
 from kvbench.benchmarks.near_copies import text_units
+from kvbench.benchmarks.planned import PromptSize
 from kvbench.benchmarks.truncation import TEMPLATE_ROOM
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown, range_score
@@ -60,15 +61,19 @@ class LongBench(Benchmark):
     prompts: dict[str, str] = field(init=False, repr=False)
     rows: dict[str, list[dict[str, Any]]] = field(init=False, repr=False)
 
-    offered = tuple(TASKS)
+    task_sets = task_sets()
+    headers = HEADERS
     extended = False  # LongBench-E's files
 
     @classmethod
-    def tasks_of(cls, names: Sequence[str]) -> list[str]:
-        return [task.name for task in select(names, cls.offered)]
+    def prompt_sizes(cls, config: Mapping[str, Any]) -> dict[str, list[PromptSize]] | None:
+        if cls.extended:
+            return None  # other samples of the tasks
+        tasks = [TASKS[name] for name in cls.tasks_of(config["tasks"])]
+        return {task.name: [PromptSize(config["max_length"], task.max_new_tokens)] * task.samples for task in tasks}
 
     def __post_init__(self) -> None:
-        self.chosen = select(self.tasks, self.offered)
+        self.chosen = [TASKS[name] for name in self.tasks_of(self.tasks)]
         if self.max_length is None:
             raise UserError(
                 f"LongBench publishes no prompt length for this model with {self.prompt_protocol}: give "
@@ -142,7 +147,7 @@ class LongBenchE(LongBench):
 
     name: str = "longbench_e"
 
-    offered = LONGBENCH_E
+    task_sets = task_sets(LONGBENCH_E)
     extended = True
 
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:

@@ -7,13 +7,15 @@ The needles, questions and prompts in the YAML files are kvbench's; `needle_file
 """
 
 from abc import abstractmethod
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
 from kvbench.benchmarks.niah.placement import at_period, cut, encode, take
 from kvbench.benchmarks.niah.published_texts import read_needle
-from kvbench.benchmarks.niah.ranges import IntegerDepths
+from kvbench.benchmarks.niah.ranges import IntegerDepths, numbers, whole
+from kvbench.benchmarks.planned import PromptSize
 from kvbench.benchmarks.truncation import PromptText
 from kvbench.errors import UserError
 from kvbench.metrics.needle import rouge1_f, rouge1_recall
@@ -129,3 +131,8 @@ class PyramidKVNeedle(SentenceTester):
     metrics = ("rouge1",)
     chat = False
     stop_at_newline = True
+
+    @classmethod
+    def prompt_sizes(cls, config: Mapping[str, Any]) -> dict[str, list[PromptSize]]:
+        depths, new_tokens = numbers(config["depths"]), config["max_new_tokens"]
+        return {"": [PromptSize(length, new_tokens) for length in whole(config["lengths"]) for _ in depths]}

@@ -37,6 +37,11 @@ def integers(value: object) -> list[int | float]:
     return numbers([round(x) for x in exact]) if evenly else exact
 
 
+def whole(value: object) -> list[int]:
+    """`integers`, as int."""
+    return [int(number) for number in integers(value)]
+
+
 # Tokens of a prompt, and depths in a text in per cent
 Lengths = Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(integers)]
 _Depth = Annotated[int, Field(ge=0, le=100)] | Annotated[float, Field(ge=0, le=100)]

@@ -1,6 +1,6 @@
 """RULER as a benchmark."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
@@ -9,11 +9,12 @@ import pandas as pd
 from pydantic import BeforeValidator, Field
 
 from kvbench.benchmarks.base import Benchmark, Sample, text_unit
-from kvbench.benchmarks.niah.ranges import integers
+from kvbench.benchmarks.niah.ranges import integers, whole
+from kvbench.benchmarks.planned import PromptSize
 from kvbench.benchmarks.ruler import files
 from kvbench.benchmarks.ruler.generate import VERSION, generate
 from kvbench.benchmarks.ruler.inputs import Inputs
-from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
+from kvbench.benchmarks.ruler.tasks import GROUPS, HEADERS, MEANS, TASK_SETS, TASKS
 from kvbench.metrics.aggregate import breakdown
 from kvbench.utils.chat_template import templated, user_turn
 from kvbench.utils.checked import Names, Positive, checked
@@ -61,12 +62,21 @@ class Ruler(Benchmark):
 
     metrics = ("score",)
 
+    task_sets = TASK_SETS
+    task_means = MEANS
+    headers = HEADERS
+    rows_by_length = True
+
     @classmethod
-    def tasks_of(cls, names: Sequence[str]) -> list[str]:
-        return select(names)
+    def prompt_sizes(cls, config: Mapping[str, Any]) -> dict[str, list[PromptSize]]:
+        lengths = [length for length in whole(config["lengths"]) for _ in range(config["num_samples"])]
+        return {
+            task: [PromptSize(length, TASKS[task].max_new_tokens) for length in lengths]
+            for task in cls.tasks_of(config["tasks"])
+        }
 
     def __post_init__(self) -> None:
-        self.chosen = select(self.tasks)
+        self.chosen = self.tasks_of(self.tasks)
         self.inputs = Inputs(self.seed, self.essays_dir, self.sentences, self.squad, self.hotpotqa, self.english_words)
         # missing or malformed files are reported before a model is loaded
         if self.data_dir is None:

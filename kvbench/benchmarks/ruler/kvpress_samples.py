@@ -1,6 +1,6 @@
 """kvpress's RULER: one set of samples for every model, as its leaderboard evaluates it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from itertools import count
 from typing import Any
@@ -9,9 +9,10 @@ import pandas as pd
 
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.kvpress_rows import FIELDS, layouts, sample_of
+from kvbench.benchmarks.planned import PromptSize
 from kvbench.benchmarks.published_data import DataSet
 from kvbench.benchmarks.ruler.files import unit_of
-from kvbench.benchmarks.ruler.tasks import GROUPS, TASKS, select
+from kvbench.benchmarks.ruler.tasks import GROUPS, HEADERS, MEANS, TASK_SETS, TASKS
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.ruler import CONTROL
@@ -20,6 +21,7 @@ from kvbench.utils.row_files import read_file
 from kvbench.utils.tokenizer import Tokenizer
 
 ROWS = FIELDS | {"answer": list[str]}
+SAMPLES = 500  # of each task
 
 
 @checked(prefix="benchmark.")
@@ -46,12 +48,20 @@ class KVPressRuler(Benchmark):
     metrics = ("score",)
     longest = None  # lengths are Llama-3.1-8B's
 
+    task_sets = TASK_SETS
+    task_means = MEANS
+    headers = HEADERS
+
     @classmethod
-    def tasks_of(cls, names: Sequence[str]) -> list[str]:
-        return select(names)
+    def prompt_sizes(cls, config: Mapping[str, Any]) -> dict[str, list[PromptSize]]:
+        """Lengths are in tokens of Llama-3.1-8B, so other models may have more tokens."""
+        return {
+            task: [PromptSize(config["length"], TASKS[task].max_new_tokens, bounded=False)] * SAMPLES
+            for task in cls.tasks_of(config["tasks"])
+        }
 
     def __post_init__(self) -> None:
-        chosen = select(self.tasks)
+        chosen = self.tasks_of(self.tasks)
         layouts_of = {str(self.length): layouts(str(self.length))}
         (paths,) = DataSet(self.repository, self.revision, self.data_dir).files(layouts_of).values()
         rows = [row for path in paths for row in read_file(path, ROWS, filled=("context", "answer"))]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvbench.benchmarks.published_data import select as selected
 from kvbench.metrics.ruler import string_match_all, string_match_part
 
 
@@ -61,8 +60,16 @@ GROUPS = {
     "qa": ("qa_1", "qa_2"),
 }
 
+TASK_SETS = {"all": tuple(TASKS), **GROUPS, **{name: (name,) for name in TASKS}}
 
-def select(names: Sequence[str]) -> list[str]:
-    """The tasks, each once, of tasks and groups with these names, or `all`. Raises UserError for an unknown name."""
-    allowed = {"all": tuple(TASKS), **GROUPS, **{name: (name,) for name in TASKS}}
-    return selected(names, allowed, "task in benchmark.tasks")
+# Columns of papers' tables: all needles, and tasks of one kind
+MEANS = {"niah": GROUPS["retrieval"]} | {
+    kind: tuple(name for name in TASKS if name.rpartition("_")[0] == kind)
+    for kind in ("niah_single", "niah_multikey", "qa")
+}
+HEADERS = dict(
+    pair.split("=")
+    for pair in """
+    niah_single=NIAH-S niah_multikey=NIAH-MK niah_multivalue=NIAH-MV niah_multiquery=NIAH-MQ cwe=CWE fwe=FWE qa=QA vt=VT
+    """.split()
+)

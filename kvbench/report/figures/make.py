@@ -101,7 +101,7 @@ def drawn(of_model: ModelRecords) -> Iterator[tuple[str, Figure]]:
 def _curve(drawing: _Drawing) -> Figure:
     of_model, experiment, caption = drawing.of_model, drawing.experiment, drawing.caption
     file = as_published(experiment.name, of_model.model) or of_model.cfg
-    shown = columns(experiment.columns, of_model.cfg.benchmark, file.benchmark)
+    shown = columns(experiment.columns, of_model.cfg.benchmark, file.benchmark, of_model.tasks)
     x = experiment.x or default_x(of_model)
     published = published_points(of_model, experiment, shown, x)
     if len(published.points):

@@ -47,7 +47,8 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
         alone = "published=true shows the published values alone"
         raise no_records(experiment, cfgs[0], overrides, folders, alone)
     file = as_published(experiment.name, models[0].model) or models[0].cfg
-    shown = columns(experiment.columns, models[0].cfg.benchmark, file.benchmark)
+    recorded = list(dict.fromkeys(task for of_model in models for task in of_model.tasks))
+    shown = columns(experiment.columns, models[0].cfg.benchmark, file.benchmark, recorded)
     values = published(experiment.published)
     cells = pd.concat([compare(of_model, shown, experiment, values) for of_model in models], ignore_index=True)
     marks = errata_marks(cells, values, experiment.published)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from kvbench.configuration import Experiment
 from kvbench.evaluation.settings import Setting, is_full
-from kvbench.metrics.aggregate import task_score
+from kvbench.metrics.aggregate import task_score, tasks_of
 from kvbench.metrics.bootstrap import paired_interval
 from kvbench.papers.columns import ALL, Column, Scores, drawn, scores
 from kvbench.papers.comparison import value_of_column, values_of_row
@@ -94,7 +94,7 @@ def _of_columns(records: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFram
     tasks = {task for column in columns for task in column.every_task}
     if ALL in tasks or any(column.measure for column in columns):
         return records
-    return records[records["task"].isin(tasks)]
+    return records[tasks_of(records).isin(tasks)]
 
 
 def _about(setting: Setting, length: int | None, records: pd.DataFrame) -> dict[str, Any]:
