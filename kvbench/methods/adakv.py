@@ -33,6 +33,10 @@ class AdaKV(HeadBudgets):
     def overspends(self) -> str:
         return "the released code rounds the budget of each head" if self.rounding == "official" else ""
 
+    @property
+    def fills_budget(self) -> bool:
+        return True
+
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
         heads, c = len(ranked), tokens - window
         if self.safeguard == "hard":

@@ -59,6 +59,10 @@ class CompositeHeads(HeadBudgets):
 
     whole_model = pools_layers = True
 
+    @property
+    def fills_budget(self) -> bool:
+        return True
+
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
         return self.pooled([ranked], tokens, window, layer.n)[0]
 

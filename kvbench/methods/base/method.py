@@ -68,6 +68,11 @@ class Method(Stated, ABC):
         """Whether another method may set the budget of each layer: a layer with a budget of b tokens holds about b."""
         return self.takes_budget and self.layerwise and self.compress_at != "in_prefill"
 
+    @property
+    def fills_budget(self) -> bool:
+        """Whether every layer keeps all tokens of its budget, so that fewer in a record are an error of the record."""
+        return False
+
     def title(self, name: str) -> str:
         """The method's name in tables, for a configuration called `name`."""
         return name

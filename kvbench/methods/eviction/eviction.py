@@ -113,6 +113,10 @@ class Eviction(Method):
     def divisible(self) -> bool:
         return super().divisible and self.budgets.uniform and not self.heads.whole_model
 
+    @property
+    def fills_budget(self) -> bool:
+        return self.budgets.uniform and self.heads.fills_budget and self.decode_compression is None
+
     def forget(self) -> None:
         self.budgets.forget()
 

@@ -44,6 +44,7 @@ class HeadBudgets(Stated, ABC):
     whole_model       shares the tokens of all layers: it needs an allocation that gives all layers the same number.
     pools_layers      shares them by the scores of all layers: see `PooledHeads`.
     takes_fractions   gets a ratio as ratio·n, not rounded down to whole tokens.
+    fills_budget      its heads keep all of these tokens on average, to the nearest one.
 
     A class also overrides `share` if it reads more than a layer's tokens and window, or if it knows bounds of the
     counts without reading the scores.
@@ -51,6 +52,10 @@ class HeadBudgets(Stated, ABC):
 
     whole_model: ClassVar[bool] = False
     pools_layers: ClassVar[bool] = False
+
+    @property
+    def fills_budget(self) -> bool:
+        return False
 
     @cached_property
     def takes_fractions(self) -> bool:

@@ -11,5 +11,9 @@ from kvbench.utils.checked import checked
 class EqualHeads(HeadBudgets):
     """Equally many tokens in every head of a layer."""
 
+    @property
+    def fills_budget(self) -> bool:
+        return True
+
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> int:
         return tokens - window

@@ -36,6 +36,10 @@ class PooledHeads(HeadBudgets):
     def takes_fractions(self) -> bool:
         return self.threshold == "official"
 
+    @property
+    def fills_budget(self) -> bool:
+        return self.threshold == "exact"  # the official one drops equal scores
+
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
         return self.pooled([ranked], tokens, window, layer.n)[0]
 

@@ -29,6 +29,10 @@ class LAVaHeads(HeadBudgets):
     def overspends(self) -> str:
         return "the released floor of a head is a share of the whole budget" if self.floor == "official" else ""
 
+    @property
+    def fills_budget(self) -> bool:
+        return True
+
     def counts(self, ranked: Tensor, tokens: int, window: int, layer: LayerState) -> Tensor:
         if self.floor == "layer":
             return AdaKV(self.alpha).counts(ranked, tokens, window, layer)

@@ -186,24 +186,8 @@ def _kept(record: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
             yield wrong(f"floored is {record['floored']}, but its budget makes {floored}")
     else:
         yield missing(f"its ratio is one of {method.ratio_of}: whether its budget was raised is not compared")
-    if fixed_budget(record) and fmean(layers) < min(setting.requested_tokens(n), n) - 1 - ROUNDED:
+    if method.fills_budget and fmean(layers) < min(setting.requested_tokens(n), n) - 1 - ROUNDED:
         yield wrong(f"its layers kept {fmean(layers):g} tokens, but were to keep {setting.requested_tokens(n):g}")
-
-
-def fixed_budget(record: Mapping[str, Any]) -> bool:
-    """Whether layers keep the budget on average: an eviction whose allocation uses all of it, as kvbench's heads do.
-
-    Budgets of heads of a plug-in may leave some of it.
-    """
-    parameters = json.loads(record["parameters"])
-    allocation, heads = ((parameters.get(part) or {}).get("_target_") for part in ("allocation", "heads"))
-    return (
-        parameters["_target_"] == "kvbench.methods.Eviction"
-        and allocation == "kvbench.methods.Uniform"
-        and (heads is None or heads.startswith("kvbench."))
-        and not parameters.get("decode_compression")
-        and record["compress_at"] == "prefill_end"
-    )
 
 
 def _histogram(text: str, kept: float, n: int, union: bool) -> str | None:

@@ -1,10 +1,12 @@
 """Bytes that a record claims, beside the least that its storage can take."""
 
-import json
-
 import pytest
 
-from kvbench.runner.verify.check_bytes import bytes_fit, fixed_budget
+from kvbench.configuration import configured
+from kvbench.evaluation.settings import build_settings
+from kvbench.methods import Eviction, KNorm
+from kvbench.methods.heads.base import HeadBudgets
+from kvbench.runner.verify.check_bytes import bytes_fit
 from kvbench.runner.verify.folder import read
 from kvbench.runner.verify.verdict import Verdict
 from tests.support.forged import Forged
@@ -55,8 +57,36 @@ def test_a_histogram_that_shows_other_numbers_of_tokens_than_a_layer_kept_is_wro
     assert any("its histogram shows about" in note for note in checked.notes)
 
 
+def test_layers_that_kept_less_than_their_budget_are_wrong(honest, tmp_path):
+    forged = Forged(honest, tmp_path / "run", None)
+    for record in forged.records:
+        if record["method"] == "key_rerotation":
+            record["kept_per_layer"] = [kept - 20 for kept in record["kept_per_layer"]]
+    checked = bytes_fit(read(forged.seal()))
+    assert any("but were to keep" in note for note in checked.notes)
+
+
+@pytest.mark.parametrize(
+    ("method", "fills"),
+    [
+        ("snapkv", True),
+        ("adakv", True),
+        ("kvzip", True),
+        ("kvzip_paper", False),  # scores equal to its threshold are dropped
+        ("pyramidkv", False),
+        ("rkv", False),
+        ("full", False),
+    ],
+)
+def test_a_method_says_whether_its_layers_keep_all_of_their_budget(method, fills):
+    (setting,) = build_settings(configured([f"method={method}"]).method, 0.5, None)
+    assert setting.method.fills_budget == fills
+
+
 def test_budgets_of_heads_of_a_plug_in_may_leave_some_of_the_budget():
-    of_layers = {"_target_": "kvbench.methods.Eviction", "allocation": {"_target_": "kvbench.methods.Uniform"}}
-    for heads, fixed in ((None, True), ("kvbench.methods.AdaKV", True), ("my_package.heads.Thrifty", False)):
-        parameters = of_layers | ({"heads": {"_target_": heads}} if heads else {})
-        assert fixed_budget({"parameters": json.dumps(parameters), "compress_at": "prefill_end"}) == fixed
+    assert not Eviction(scoring=KNorm(), heads=Thrifty()).fills_budget
+
+
+class Thrifty(HeadBudgets):
+    def counts(self, ranked, tokens, window, layer):
+        return (tokens - window) // 2
