@@ -5,9 +5,12 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from kvbench.records.identity import is_full_record
+from kvbench.evaluation.settings import Setting
+from kvbench.methods.facts import never_full
+from kvbench.records.identity import is_full_record, setting_hash
 from kvbench.runner.verify.folder import Folder, named
 from kvbench.runner.verify.materials import Materials
+from kvbench.runner.verify.requested import requested
 from kvbench.runner.verify.verdict import Check, Findings, Note, Verdict, missing, wrong
 
 
@@ -30,12 +33,18 @@ def answers_fit(folder: Folder, materials: Materials) -> Check:
         elif (other := full.get(record["sample"])) is None:
             findings.missing.append(f"{named(record)}: there is no answer of FullKV beside it")
         elif other is not record:
-            findings.collect(named(record), _beside_full, record, other)
+            findings.collect(named(record), _beside_full, record, other, _setting(folder, record))
     if unread:
         findings.missing += materials.missing
     if not answered:
         findings.missing.append("there are no predictions")
     return findings.judged("answers", "tokens against predictions, passes and FullKV's answers", Verdict.PROVEN)
+
+
+def _setting(folder: Folder, record: Mapping[str, Any]) -> Setting | None:
+    """The setting that made a record; None where it cannot be built here."""
+    manifest = folder.manifests.get(record["run"])
+    return None if manifest is None else requested(manifest).settings.get(setting_hash(record))
 
 
 def _read(record: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> Iterator[Note]:
@@ -75,7 +84,7 @@ def close_places(record: Mapping[str, Any]) -> list[int]:
     return [] if record.get("close_call") is None else [record["close_call"]]
 
 
-def _beside_full(record: Mapping[str, Any], full: Mapping[str, Any]) -> Iterator[Note]:
+def _beside_full(record: Mapping[str, Any], full: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
     """Tokens chosen with the uncompressed cache are FullKV's, and so are all tokens where nothing was dropped."""
     tokens, full_tokens = record["tokens"], full["tokens"]
     if tokens is None or full_tokens is None:
@@ -92,12 +101,11 @@ def _beside_full(record: Mapping[str, Any], full: Mapping[str, Any]) -> Iterator
         yield missing(f"it was made with memory={record['memory']}, FullKV's answer with {full['memory']}")
         return
     bound = record["full_cache_tokens"] if record["compress_at"] != "in_prefill" else 0  # the method's, see `manifests`
-    if (
-        record["r1"] == 1
-        and record.get("r_mean") == record.get("r_read") == 1
-        and '"kvbench.methods.Dense"' in record["parameters"]
-    ):
-        bound = max(len(tokens), len(full_tokens))
+    if record["r1"] == 1 and record.get("r_mean") == record.get("r_read") == 1:
+        if setting is None:
+            yield missing("its setting is not built here: tokens of a whole cache are not compared with FullKV's")
+        elif not never_full(setting.method):
+            bound = max(len(tokens), len(full_tokens))
     safe = min([bound, *close_places(record), *close_places(full)])
     if tokens[:safe] != full_tokens[:safe] and _ends(record)[:safe] != _ends(full)[:safe]:
         yield wrong(f"its first {safe} token(s) were chosen with FullKV's cache, but differ from FullKV's")
