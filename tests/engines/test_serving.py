@@ -12,6 +12,7 @@ import pytest
 from kvbench.engines.serving.guidellm import ENVIRONMENT, GuideLLM, arrivals
 from kvbench.errors import Incomplete, UserError
 from kvbench.records import load
+from kvbench.report.tables.serve_table import notes, serving
 from kvbench.runner.commands import COMMANDS
 from kvbench.runner.kinds import OfServing
 from kvbench.utils.hashing import file_hash
@@ -63,6 +64,17 @@ def test_a_record_for_each_load_has_the_tools_own_numbers(tiny_folder, tmp_path,
     table = (folder / "table.md").read_text()
     assert "· 1 at once |" in table and "· 2 at once |" in table
     assert "tokens a second still grow at 2 at once" in table and "within 50 ms for the first token" in table
+
+
+def test_requests_that_a_load_had_no_time_for_are_told(tiny_folder, tmp_path, installed):
+    """The figures are of the others alone, and nothing said so."""
+    with FakeEngine().running() as url:
+        records = load(run(*command(tiny_folder, tmp_path, url, "benchmark.seconds=9")))
+    assert not any("never sent" in note for note in notes(records, serving(records)))
+    records.loc[0, ["answered", "failed", "unfinished"]] = (4, 0, 1)
+    told = [note for note in notes(records, serving(records)) if "never sent" in note]
+    name = records["setting"][0]
+    assert told == [f"{name}, 1 at once: 5 of 10 requests were never sent within benchmark.seconds=9"]
 
 
 def test_every_prompt_is_fresh_and_asks_for_as_many_tokens(tiny_folder, tmp_path, installed):

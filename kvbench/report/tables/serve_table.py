@@ -114,9 +114,22 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
         words = {"first_token_ms": "the first token", "token_ms": "each later one"}
         within = " and ".join(f"{limit:g} ms for {words[name]}" for name, limit in limits.items())
         sentences.append(f"good: within {within}")
+    sentences += [sentence for _, record in records.iterrows() if (sentence := _unsent(record))]
     if errors := [error for error in records["first_error"] if error]:
         sentences.append(f"the first failure: {errors[0][:200]}")
     return [*sentences, *capacity_notes(frame)]
+
+
+def _unsent(record: pd.Series) -> str:
+    """A load whose time was over before all of its requests were sent; empty for any other."""
+    requested = record["requested"]
+    wanted = requested.get("requests", 0) * len(record["load_average"])
+    sent = record["answered"] + record["failed"] + record["unfinished"]
+    if sent >= wanted:
+        return ""
+    load = f"{titled(record['setting'])}, {load_text(record['profile'], record['rate'])}"
+    within = f"benchmark.seconds={requested['seconds']:g}"
+    return f"{load}: {wanted - sent} of {wanted} requests were never sent within {within}"
 
 
 def capacity_notes(frame: pd.DataFrame) -> list[str]:
