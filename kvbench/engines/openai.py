@@ -45,7 +45,7 @@ class OpenAI(Engine):
             raise UserError("engine.url is missing: the address of a server, such as http://127.0.0.1:8000/v1")
         try:
             parts = urlsplit(self.url)
-            port = parts.port
+            _ = parts.port  # raises for one that is no number
         except ValueError as error:
             raise UserError(f"engine.url={self.url!r} is not an address: {error}") from error
         if parts.username or parts.password or parts.query or parts.fragment:
@@ -57,7 +57,7 @@ class OpenAI(Engine):
             raise UserError(f"engine.url={self.url!r} is not an address of a server, such as http://127.0.0.1:8000/v1")
         self.base = self.url.rstrip("/")
         self.named = self.label is not None
-        self.label = self.label or self._label(parts.hostname + (f":{port}" if port else ""))
+        self.label = self.label or self._label(parts.netloc.lower().rstrip(":"))
 
     def _label(self, place: str) -> str:
         """A server that kvbench starts is named by its flags, because the next server has the same address."""

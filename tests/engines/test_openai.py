@@ -127,6 +127,18 @@ def test_a_server_that_cannot_answer_is_one_line(reader, change, options, messag
         connected(engine, reader, **options)
 
 
+@pytest.mark.parametrize(
+    ("url", "label"),
+    [
+        ("http://[::1]:8000/v1", "openai [::1]:8000"),
+        ("http://[::1]/v1", "openai [::1]"),
+        ("http://Host.example:/v1", "openai host.example"),
+    ],
+)
+def test_a_server_is_named_by_its_address(url, label):
+    assert OpenAI(url=url).label == label
+
+
 def test_an_address_without_a_server_is_one_line(reader):
     with FakeEngine().running() as url:
         pass
