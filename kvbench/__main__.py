@@ -16,7 +16,7 @@ from kvbench.configuration.conf import check_typed_overrides, more_configuration
 from kvbench.errors import UserError, unknown
 from kvbench.runner.arguments import check_slips, is_word, typed, without_config_dir
 from kvbench.runner.commands import commands
-from kvbench.runner.completion import complete_commands
+from kvbench.runner.completion import complete_commands, with_config_dir_of_line
 from kvbench.runner.failures import one_line_errors
 from kvbench.runner.help import help_text
 from kvbench.runner.help_sections import section_named
@@ -46,7 +46,7 @@ def dispatch(arguments: Sequence[str]) -> None:
     `--config-dir FOLDER` may be anywhere, and applies to each of them.
     """
     with one_speaks(GROUP), one_line_errors():
-        folder, rest = without_config_dir(arguments)
+        folder, rest = without_config_dir(with_config_dir_of_line(arguments))
         with more_configuration(folder):
             check_slips(rest)
             if rest and is_word(rest[0]):
@@ -60,7 +60,8 @@ def dispatch(arguments: Sequence[str]) -> None:
             elif complete_commands(rest):
                 check_single_values(overrides)
                 overrides = expanded(overrides)
-                check(overrides, options.multirun, folder)
+                # `query=SHELL` and `install=SHELL` of a shell are no overrides
+                check([] if options.shell_completion else overrides, options.multirun, folder)
                 from kvbench.runner.jobs import ask_hydra, run_one, run_sweep  # bring pydantic
 
                 if for_hydra:

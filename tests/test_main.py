@@ -15,7 +15,7 @@ from kvbench.configuration.conf import CONF
 from kvbench.integrations.lm_eval.command import PARSER
 from kvbench.papers.published import PUBLISHED
 from kvbench.runner.commands import COMMANDS
-from kvbench.runner.completion import complete_commands
+from kvbench.runner.completion import complete_commands, with_config_dir_of_line
 from kvbench.runner.help import help_text
 from tests.support.interpreter import in_one_interpreter
 from tests.support.paths import ROOT
@@ -169,6 +169,23 @@ def test_files_are_for_the_shell_to_complete(monkeypatch, kvbench):
     assert kvbench("-sc", "query=bash") == (0, "", "")
     monkeypatch.setenv("COMP_LINE", "kvbench table method=snapkv_pa")
     assert "method=snapkv_paper" in kvbench("-sc", "query=bash")[1].split()
+
+
+@pytest.mark.parametrize("typed", ["--config-dir {} method=my_", "method=my_", "table --config-dir={} method=my_"])
+def test_names_of_the_lines_own_folder_are_completed(typed, tmp_path, monkeypatch, kvbench):
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "my_method.yaml").write_text("# @package method.my_method\n_target_: kvbench.methods.TOVA\n")
+    monkeypatch.setenv("COMP_LINE", f"kvbench {typed.format(tmp_path)}")
+    code, out, error = kvbench("-sc", "query=bash")
+    assert (code, error) == (0, "")
+    assert out.split() == ["method=my_method"] * ("config-dir" in typed)
+
+
+def test_a_folder_that_is_being_typed_is_for_the_shell(monkeypatch):
+    for line in ("kvbench --config-dir con", "kvbench --config-dir ", "kvbench --config-dir=con", "kvbench -m method="):
+        monkeypatch.setenv("COMP_LINE", line)
+        assert with_config_dir_of_line(["-sc", "query=bash"]) == ["-sc", "query=bash"]
+        assert os.environ["COMP_LINE"] == line
 
 
 def test_hydras_completion_reaches_the_command(kvbench):
