@@ -12,8 +12,8 @@ from kvbench.configuration.conf import config_dir
 from kvbench.errors import UserError
 from kvbench.papers.experiment import named_by
 from kvbench.records.consistency import ABOUT
-from kvbench.records.load import files_in
 from kvbench.records.manifest import read_manifests
+from kvbench.records.record_files import files_in
 from kvbench.records.recorded_configuration import Recorded, recorded
 from kvbench.utils.files import below
 from kvbench.utils.model_keys import IDENTIFYING

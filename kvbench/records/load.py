@@ -16,6 +16,7 @@ from kvbench.records.consistency import Copies, Finding, check, measures_more
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.records.provenance import provenance
+from kvbench.records.record_files import read_file
 from kvbench.records.served_bytes import with_16_bits
 from kvbench.records.store import (
     PACK,
@@ -26,11 +27,8 @@ from kvbench.records.store import (
     Read,
     key_in,
     parse,
-    read_lines,
-    read_records,
 )
 from kvbench.utils.console import warn
-from kvbench.utils.extras import require
 from kvbench.utils.files import below
 from kvbench.utils.text import count
 
@@ -122,31 +120,6 @@ def gathered(reads: Iterable[tuple[Path, Read]]) -> tuple[pd.DataFrame, list[Fin
         *findings,
         *copies.findings(),
     ]
-
-
-def files_in(folder: Path) -> list[Path]:
-    """The files of records directly in a folder; none unless it is a run or a pack."""
-    return sorted(path for name in (PATTERN, PACK) for path in folder.glob(name))
-
-
-def read_file(path: Path) -> Read:
-    """The whole records of a run's file or a pack's, and the lines that hold no record."""
-    return read_pack(path) if path.name == PACK else read_records(path)
-
-
-def read_pack(path: Path) -> Read:
-    require(f"{path}, a pack,", "pyarrow")
-    from kvbench.records.parquet_records import read_records
-
-    return read_records(path)
-
-
-def records_in(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole records of a run's file or a pack's, read one by one from a run's."""
-    if path.name == PACK:
-        yield from read_pack(path).records
-    else:
-        yield from (record for _, record in read_lines(path) if record)
 
 
 def frame_of(records: Sequence[dict[str, Any]]) -> pd.DataFrame:

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from kvbench.records.identity import setting_hash
 from kvbench.records.manifest import read_manifests
+from kvbench.records.record_files import files_in, records_in
 from kvbench.records.recorded_configuration import recorded
-from kvbench.records.store import lock_path, read_records, record_files, shard_name
+from kvbench.records.store import lock_path, shard_name
 from kvbench.utils.locks import held
 from kvbench.utils.text import count
 
@@ -55,7 +56,7 @@ def shares_of(folder: Path) -> tuple[list[Share], list[Path]]:
         damaged.append(folder / "manifests")  # some are of versions that did not record progress
     made: Counter[str | None] = Counter()
     of_setting: Counter[tuple[Any, ...]] = Counter()
-    for record in (record for path in record_files(folder) for record in read_records(path).records):
+    for record in (record for path in files_in(folder) for record in records_in(path)):
         made[record.get("run")] += 1
         of_setting[tuple(record.get(name) for name in SETTING)] += 1
     there = by_hash(of_setting)

@@ -7,9 +7,9 @@ from typing import Any
 
 from kvbench.errors import UserError, on_disk
 from kvbench.records.identity import identity_of, run_folder
-from kvbench.records.load import read_pack
 from kvbench.records.manifest import read_manifests, write_manifest
 from kvbench.records.pack import LEFT_OUT
+from kvbench.records.record_files import read_pack
 from kvbench.records.store import PACK, RECORDS, to_line
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import print_line

@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"), help="folder of submissions.md")
     options = parser.parse_args()
     # behind the parser: these bring torch
-    from kvbench.records.load import read_file
+    from kvbench.records.record_files import read_file
     from kvbench.records.store import PACK
     from kvbench.runner.leaderboard.command import write
 

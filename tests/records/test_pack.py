@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from kvbench.records import load
-from kvbench.records.load import read_file
 from kvbench.records.manifest import read_manifests
 from kvbench.records.pack import DROPPED, is_path
 from kvbench.records.parquet_records import write_records
+from kvbench.records.record_files import read_file
 from kvbench.records.store import PACK, RECORDS, read_records
 from kvbench.runner.verify.checks import verify
 from kvbench.runner.verify.verdict import Verdict

@@ -9,7 +9,9 @@ import pytest
 from kvbench.records import progress
 from kvbench.records.identity import setting_hash
 from kvbench.records.manifest import next_number, read_manifests
+from kvbench.records.parquet_records import write_records
 from kvbench.records.progress import shares_of, unfinished
+from kvbench.records.store import PACK, RECORDS, read_records
 from tests.support.loaded_records import manifest, record, write_manifests
 from tests.support.loaded_records import write as write_run
 
@@ -48,6 +50,17 @@ def test_a_folder_with_all_its_records_says_nothing(write):
 def test_a_folder_without_some_says_why(write, monkeypatch, entries, alive, why):
     monkeypatch.setattr(progress, "held", lambda path: alive)
     assert unfinished(write(wanted=1960, **entries)) == f"unfinished: {MADE} of 1,960 records, {why}"
+
+
+def test_a_pack_has_the_progress_of_its_run(write):
+    """Its records are in another file than a run's, and every setting was said to have failed."""
+    folder = write(status="finished", wanted=MADE)
+    write_records(folder / PACK, read_records(folder / RECORDS).records)
+    (folder / RECORDS).unlink()
+    assert unfinished(folder) == ""
+    write(status="stopped by SIGTERM", wanted=1960)
+    (folder / RECORDS).unlink()
+    assert unfinished(folder) == f"unfinished: {MADE} of 1,960 records, stopped by SIGTERM"
 
 
 def test_a_shard_that_has_not_begun_is_named(write):

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from kvbench.records.load import read_file
 from kvbench.records.manifest import read_manifests
 from kvbench.records.pack import DROPPED
 from kvbench.records.parquet_records import write_records
+from kvbench.records.record_files import read_file
 from kvbench.records.samples import read_samples
 from kvbench.records.store import PACK, RECORDS, read_records
 from kvbench.runner.verify.check_complete import complete

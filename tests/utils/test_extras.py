@@ -16,7 +16,7 @@ from kvbench.configuration import conf, configured
 from kvbench.engines import OpenAI
 from kvbench.errors import UserError
 from kvbench.metrics.backends import google_rouge
-from kvbench.records.load import read_file
+from kvbench.records.record_files import read_file
 from kvbench.records.store import PACK, RECORDS, read_records
 from kvbench.runner.prerequisites import check_machine
 from kvbench.runner.request import build_request

@@ -10,10 +10,11 @@ from kvbench.errors import UserError, no_folder
 from kvbench.metrics.aggregate import bounds, measured, tasks_of, units, with_distances
 from kvbench.metrics.bootstrap import OF_SCORES
 from kvbench.papers.captions import caption
-from kvbench.records.load import PROPERTIES, files_in, load_for_command, records_in
+from kvbench.records.load import PROPERTIES, load_for_command
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.records.provenance import dtype
+from kvbench.records.record_files import files_in, records_in
 from kvbench.records.samples import read_samples
 from kvbench.records.served_bytes import note_of, served_bytes
 from kvbench.records.store import RECORDS, record_files

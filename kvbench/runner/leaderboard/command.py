@@ -92,7 +92,7 @@ def write(folders: Sequence[Path], out: Path, targets: Sequence[float] = TARGETS
 
 def link(folder: Path, out: Path) -> str:
     """From the page to a folder's records."""
-    from kvbench.records.load import files_in
+    from kvbench.records.record_files import files_in
 
     records = files_in(folder)[0].resolve()
     return quote(Path(os.path.relpath(records, out.resolve())).as_posix())

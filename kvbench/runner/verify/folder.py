@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kvbench.records.consistency import Finding
-from kvbench.records.load import files_in, gathered, read_file
+from kvbench.records.load import gathered
 from kvbench.records.manifest import read_manifests
 from kvbench.records.pack import read_sample_hashes
+from kvbench.records.record_files import files_in, read_file
 from kvbench.records.samples import SAMPLES, read_samples
 from kvbench.records.schema import SampleRow, check
 from kvbench.records.store import PACK
