@@ -41,6 +41,7 @@ class Share(NamedTuple):
     last: dict[str, Any] | None  # the manifest of the last attempt at this shard; None: it has not begun
     alive: bool | None  # whether a process works on it; None: unknown
     there: Mapping[str, int] | None  # the folder's records of each setting, by its hash in `requested`; None: unknown
+    elsewhere: bool = False  # whether a request that was divided otherwise has made all records of this one
 
     @property
     def state(self) -> str:
@@ -60,12 +61,21 @@ def shares_of(folder: Path) -> tuple[list[Share], list[Path]]:
         made[record.get("run")] += 1
         of_setting[tuple(record.get(name) for name in SETTING)] += 1
     there = by_hash(of_setting)
-    shares = [
-        _share(folder, shard, request, made, there)
-        for request in requests(attempts)
-        for shard in range(recorded(request[0]).shards)
+    shares = [_shares(folder, request, made, there) for request in requests(attempts)]
+    unbegun = any(share.last is None for of_request in shares for share in of_request)
+    every = [_shares(folder, request, made, there) for request in by_request(attempts).values()] if unbegun else []
+    complete = [request_of(of_request[0].request) for of_request in every if not any(map(_lacks, of_request))]
+    marked = [
+        share._replace(elsewhere=any(covers(other, request_of(share.request)) for other in complete))
+        for of_request in shares
+        for share in of_request
     ]
-    return shares, damaged
+    return marked, damaged
+
+
+def _lacks(share: Share) -> bool:
+    """Whether records of a share may be missing: of one that has not begun, their number is unknown."""
+    return not share.elsewhere if share.last is None else share.made < share.wanted
 
 
 def by_hash(of_setting: Mapping[tuple[Any, ...], int]) -> Counter[str] | None:
@@ -88,7 +98,7 @@ def unfinished(folder: Path, ending: str | None = None) -> str:
     ended = {key for share in shares if share.last and share.last["run"] == ending for key in share.last["requested"]}
     failed = [_failed(share) - ended for share in shares]
     shown = [_shown(share, settings) for share, settings in zip(shares, failed, strict=True)]
-    missing = [share for share in filter(None, shown) if share.last is None or share.made < share.wanted]
+    missing = [share for share in filter(None, shown) if _lacks(share)]
     words = []
     if missing:
         made, wanted = sum(share.made for share in missing), sum(share.wanted for share in missing)
@@ -140,12 +150,18 @@ def requests(attempts: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
     A request whose records a later one includes is left out: they are counted there.
     """
+    groups = by_request(attempts)
+    order = list(groups)
+    return [groups[key] for i, key in enumerate(order) if not any(covers(later, key) for later in order[i + 1 :])]
+
+
+def by_request(attempts: Iterable[dict[str, Any]]) -> dict[Request, list[dict[str, Any]]]:
+    """The attempts at each request, in the order of the requests' last attempts."""
     groups: dict[Request, list[dict[str, Any]]] = {}
     for attempt in attempts:
         key = request_of(attempt)
-        groups[key] = [*groups.pop(key, []), attempt]  # to the end: requests are in the order of their last attempts
-    order = list(groups)
-    return [groups[key] for i, key in enumerate(order) if not any(covers(later, key) for later in order[i + 1 :])]
+        groups[key] = [*groups.pop(key, []), attempt]
+    return groups
 
 
 def request_of(manifest: Mapping[str, Any]) -> Request:
@@ -173,6 +189,12 @@ def covers(other: Request, request: Request) -> bool:
     """Whether a request includes all settings and samples of another, however both were split."""
     most, limit = other.limit, request.limit
     return other.settings >= request.settings and (most is None or (limit is not None and most >= limit))
+
+
+def _shares(
+    folder: Path, request: list[dict[str, Any]], made: Counter[str | None], there: Mapping[str, int] | None
+) -> list[Share]:
+    return [_share(folder, shard, request, made, there) for shard in range(recorded(request[0]).shards)]
 
 
 def _share(

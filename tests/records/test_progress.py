@@ -68,6 +68,17 @@ def test_a_shard_that_has_not_begun_is_named(write):
     assert unfinished(folder) == "unfinished: 0 records, a shard has not begun"
 
 
+def test_a_shard_that_has_not_begun_lacks_nothing_where_all_was_made_in_other_parts(write):
+    """The table of all records said "unfinished: 0 records" once they were divided anew."""
+    folder = write(status="finished", wanted=MADE)
+    again = manifest("r2", config=CONFIG | {"shards": 3}, **ATTEMPT | {"there": 2}, status="finished", wanted=2)
+    write_manifests(folder, again | {"number": 2})
+    assert [share.state for share in shares_of(folder)[0]] == ["finished", "not begun", "not begun"]
+    assert unfinished(folder) == ""
+    write_manifests(folder, again | {"number": 2, "requested": [*ATTEMPT["requested"], "another"]})
+    assert "a shard has not begun" in unfinished(folder)
+
+
 def test_the_run_that_writes_its_table_does_not_call_itself_running(write, monkeypatch):
     monkeypatch.setattr(progress, "held", lambda path: True)
     folder = write(status="running", wanted=1960)
