@@ -8,6 +8,7 @@ import pandas as pd
 from kvbench.configuration.conf import titled
 from kvbench.metrics.frontier import as_score
 from kvbench.report.page.run_tables import number
+from kvbench.report.tables.text_table import as_shown
 from kvbench.utils.console import warn
 
 
@@ -28,11 +29,12 @@ def _text(markdown: str) -> dict[str, Any]:
     caption, table, *notes, sentence = markdown.strip().split("\n\n")
     header, _, *rows = [_cells(line) for line in table.splitlines()]
     rows = [[titled(name), *cells] for name, *cells in rows]
+    caption, *notes = map(as_shown, (caption, *notes))
     return {"caption": caption, "header": header, "rows": rows, "notes": notes, "sentence": sentence}
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.replace(r"\|", "|") for cell in line.removeprefix("| ").removesuffix(" |").split(" | ")]
+    return [as_shown(cell) for cell in line.removeprefix("| ").removesuffix(" |").split(" | ")]
 
 
 def _points(frame: pd.DataFrame) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pandas as pd
 from kvbench.configuration.conf import titled
 from kvbench.metrics.bootstrap import EQUAL, equal_pairs_needed
 from kvbench.metrics.frontier import TWO_SIDED, Frontier, Point
-from kvbench.report.tables.text_table import MISSING, TextTable, number
+from kvbench.report.tables.text_table import MISSING, TextTable, as_text, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
 
@@ -119,7 +119,7 @@ def replaced(folder: Path, title: str, names: Iterable[str]) -> str:
         return ""
     first, *lines = path.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
     methods = [line.split("|")[1].strip() for line in lines if line.startswith("| ")][2:]  # below the header
-    if first == title and {*methods} <= {titled(name) for name in names}:
+    if first == as_text(title) and {*methods} <= {as_text(titled(name)) for name in names}:
         return ""
     return f"{path} is replaced: it had {', '.join(methods)} ({first}); all records stay"
 

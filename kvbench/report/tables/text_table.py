@@ -1,5 +1,6 @@
 """A table of text, for the terminal and as Markdown; and columns that fit a terminal."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,11 @@ from kvbench.utils.files import write_atomically
 MISSING = "–"
 GAP = 2  # characters between columns
 NARROWEST = 12  # characters of a first column that is folded within words as a last resort
+# What Markdown would take for emphasis, code, a tag, an entity, a link or an escape; a star at a text's end is none.
+MARKUP = re.compile(
+    r"`|\*(?!$)|(?<!\w)_(?=\w)|~(?=~)|<(?=[A-Za-z/!?])|&(?=#?\w+;)|\[(?=[^\]]*\]\()|\\(?=[!-/:-@\[-`{-~])"
+)
+ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
 @dataclass(frozen=True)
@@ -91,13 +97,24 @@ class TextTable:
         return table
 
     def markdown(self) -> str:
-        lines = [*([self.title, ""] if self.title else []), *markdown_rows(self.header, self.rows)]
-        return "\n".join([*lines, *(f"\n{note}" for note in self.notes)]) + "\n"
+        header, *rows = [[as_text(cell) for cell in row] for row in (self.header, *self.rows)]
+        lines = [*([as_text(self.title), ""] if self.title else []), *markdown_rows(header, rows)]
+        return "\n".join([*lines, *(f"\n{as_text(note)}" for note in self.notes)]) + "\n"
 
 
 def plain_table(**options: Any) -> Table:
     """An empty table as kvbench prints all of them: a line below the header, none around."""
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), **options)
+
+
+def as_text(text: str) -> str:
+    """A text that Markdown shows as it is, such as a task's name or a note that begins with its mark."""
+    return MARKUP.sub(r"\\\g<0>", text)
+
+
+def as_shown(markdown: str) -> str:
+    """The text that `as_text`, or a cell of `markdown_rows`, shows."""
+    return ESCAPED.sub(r"\1", markdown)
 
 
 def markdown_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -36,6 +36,8 @@ def test_names_with_bars_stay_whole(tmp_path):
     path = tmp_path / "frontier.md"
     path.write_text(path.read_text(encoding="utf-8").replace("| H2O |", r"| a \| b |"), encoding="utf-8")
     assert read_frontier(tmp_path)["rows"][1][0] == "a | b"
+    path.write_text(path.read_text(encoding="utf-8").replace(r"| a \| b |", r"| \<x> \*y* |"), encoding="utf-8")
+    assert read_frontier(tmp_path)["rows"][1][0] == "<x> *y*"
 
 
 def test_a_folder_without_a_frontier_has_none(tmp_path):

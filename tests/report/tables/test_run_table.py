@@ -218,7 +218,7 @@ def test_a_setting_with_more_than_requested_is_marked(tmp_path):
     _, markdown = write_run_table(summary, ["digits"], tmp_path, "caption")
     assert FLOORED in markdown.read_text()
     assert "0.2*" in markdown.read_text()
-    assert run_table(summary, ["digits"], "t").markdown().endswith(f"* {FLOORED}\n\n{DRAWN}\n")
+    assert run_table(summary, ["digits"], "t").markdown().endswith(f"\\* {FLOORED}\n\n{DRAWN}\n")
 
 
 def test_a_setting_that_missed_its_ratio_is_marked_and_records_without_the_field_are_not(tmp_path):

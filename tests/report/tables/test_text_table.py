@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from markdown_it import MarkdownIt
 from rich import get_console, reconfigure
 
 from kvbench.report.tables.paper.latex import escape
-from kvbench.report.tables.text_table import TextTable
+from kvbench.report.tables.text_table import TextTable, as_shown, as_text
 from kvbench.utils.console import SafeConsole
 from kvbench.utils.csv_files import csv_text
 from tests.support.names import HOSTILE
@@ -85,6 +86,34 @@ def test_every_row_of_a_markdown_table_has_its_columns():
     lines = TextTable(["a|b", "c\nd"], rows).markdown().splitlines()
     assert len(lines) == len(rows) + 2
     assert {line.replace(r"\|", "").count("|") for line in lines} == {3}
+
+
+MARKUP = (
+    *("<i>c</i>", "a*b*", "**bold**", "`code`", "_x_", "r_bytes", "~~gone~~", "a &lt; b", "x & y", "<0.001", "x < y"),
+    *(
+        "[here](http://a.b)",
+        "![x](y)",
+        "[0.1, 0.2]",
+        "a\\|b",
+        "a|b",
+        "\\*",
+        "dir\\name",
+        "0.2*",
+        "* a note",
+        "tab|le <x> & y_z",
+    ),
+)
+
+
+def test_markdown_shows_names_and_notes_as_they_are():
+    """A task `<i>c</i>` was an italic c, and the mark of a note the bullet of a list."""
+    table = TextTable(["task", *MARKUP], [[name, *MARKUP] for name in MARKUP], "<b>title</b>", MARKUP)
+    tokens = MarkdownIt("commonmark").enable("table").parse(table.markdown())
+    texts = [token for token in tokens if token.type == "inline"]
+    assert {child.type for token in texts for child in token.children} == {"text"}
+    shown = ["".join(child.content for child in token.children) for token in texts]
+    assert shown == ["<b>title</b>", "task", *MARKUP, *(cell for name in MARKUP for cell in (name, *MARKUP)), *MARKUP]
+    assert [as_shown(as_text(name)) for name in MARKUP] == [*MARKUP]
 
 
 def test_a_csv_file_holds_no_formula_and_numbers_stay_numbers():
