@@ -11,7 +11,7 @@ from kvbench.errors import UserError, unknown
 from kvbench.metrics.aggregate import DISTANCES, SMALLER_IS_BETTER, with_distances
 from kvbench.records.load import gather_for_command
 from kvbench.report.page.labels import with_labels
-from kvbench.report.page.run_data import find_runs, without_outputs
+from kvbench.report.page.run_data import WITHOUT, find_runs, kind_of, without_outputs
 from kvbench.runner.compared_prompts import Run, check_same_prompts
 from kvbench.utils.console import warn
 
@@ -21,7 +21,7 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
     whose larger values are better. Of several runs it is a score unless it is named: distances are from each run's own
     FullKV, which has the best ones whatever it answers.
     """
-    folders = find_runs(runs)
+    folders = answering(find_runs(runs), runs)
     names = [folder.resolve().name for folder in folders]
     frames, scored, compared = [], [], []
     for folder, name in zip(folders, names, strict=True):
@@ -45,6 +45,22 @@ def records_of(runs: Sequence[Path], metric: str | None) -> tuple[pd.DataFrame, 
     check_same_prompts(compared)
     _check_same_versions(compared)
     return records, metric or next((name for name in shared if len(folders) == 1 or name not in DISTANCES), None)
+
+
+def answering(folders: Sequence[Path], runs: Sequence[Path]) -> list[Path]:
+    """The folders without those of probes and of speed, which a warning names.
+
+    Such a one stays, to be refused, where it is in `runs` itself instead of in a folder of runs, and where there is no
+    other. So do servers under load, which a limit on latencies would judge, and runs without any record.
+    """
+    named = {run.resolve() for run in runs}
+    kinds = {folder: kind_of(folder) for folder in folders if folder.resolve() not in named}
+    left_out = {folder: WITHOUT[kind] for folder, kind in kinds.items() if kind in ("probe", "speed")}
+    if len(left_out) == len(folders):
+        return [*folders]
+    for folder, reason in left_out.items():
+        warn(f"{folder} {reason}")
+    return [folder for folder in folders if folder not in left_out]
 
 
 def _with_units(records: pd.DataFrame) -> pd.DataFrame:

@@ -58,10 +58,11 @@ class Runs(NamedTuple):
 def split(runs: Sequence[Path]) -> Runs:
     """The folders of runs, by their kind."""
     from kvbench.report.page.run_data import find_runs, kind_of
+    from kvbench.runner.compared_records import answering
 
     folders = find_runs(runs)
     loads = [folder for folder in folders if kind_of(folder) == "serve"]
-    return Runs([folder for folder in folders if folder not in loads], loads)
+    return Runs(answering([folder for folder in folders if folder not in loads], runs), loads)
 
 
 def loads_of(folders: Sequence[Path]) -> "pd.DataFrame":

@@ -10,6 +10,7 @@ from kvbench.records.same_answer import answer_hash
 from kvbench.report.tables import differences
 from kvbench.report.tables.served_table import MARGIN
 from kvbench.runner import compare, latency_gate, served
+from tests.support import records as made_up
 from tests.support.paths import DATA
 from tests.support.served_runs import engine_record, load_record, served_runs, write
 
@@ -31,6 +32,13 @@ def test_one_table_and_a_sentence_of_what_it_shows_and_does_not(runs):
     assert "q8_0 loses at most 0.02 of score and gives 1.20 times f16's tokens a second at 4 at once" in text
     assert "Not shown: other prompts" in text and "at most 4 requests ran and 0 waited" in text
     assert (runs / "out" / "served.png").exists() and (runs / "out" / "served.csv").exists()
+
+
+def test_runs_of_other_kinds_in_the_folder_are_left_out_in_a_line(runs, capsys):
+    write(runs / "probes", [made_up.record("probe", sample="s")])
+    assert served.main([str(runs), "--baseline", "f16"]) == 0
+    printed = capsys.readouterr()
+    assert "q8_0 loses at most 0.02" in printed.out and "probes is a run of probes" in printed.err
 
 
 def shown(folder, baseline):
