@@ -12,12 +12,12 @@ from kvbench.report.figures.style import (
     ACROSS,
     PUBLISHED,
     grid_lines,
+    intervals,
     legend_below,
     line_styles,
     new_figure,
     panels,
     rows_of,
-    side_by_side,
 )
 
 FULL = "full"
@@ -63,12 +63,7 @@ def _draw_measured(axis: Axes, frame: pd.DataFrame, x: str, styles: dict[str, di
             continue
         points = points.sort_values(x)
         axis.plot(points[x], points["score"], **styles[line], markersize=4.5, linewidth=1.3, zorder=3)
-        known = points.dropna(subset=["low", "high"])
-        moved = side_by_side(axis, list(styles).index(line), len(styles))
-        colour = styles[line]["color"]
-        axis.vlines(known[x], known["low"], known["high"], color=colour, linewidth=0.9, zorder=2, transform=moved)
-    axis.update_datalim([(point[x], point[end]) for end in ("low", "high") for _, point in frame.iterrows()])
-    axis.autoscale_view()
+    intervals(axis, frame[frame["line"] != FULL], x, styles)
 
 
 def _draw_published(axis: Axes, frame: pd.DataFrame, styles: dict[str, dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from kvbench.configuration.conf import titled
 from kvbench.records.identity import FULL
 from kvbench.report.figures.direct_labels import Named, name_lines
-from kvbench.report.figures.style import ACROSS, grid_lines, legend_below, line_styles, new_figure, panels, side_by_side
+from kvbench.report.figures.style import ACROSS, grid_lines, intervals, legend_below, line_styles, new_figure, panels
 
 MOST_NAMED = 16  # methods with a name beside their line; more have a legend
 COLUMNS = "method bytes score low high".split()
@@ -32,6 +32,7 @@ def score_figure(measures: Mapping[str, pd.DataFrame], size: str, caption: str) 
     for axis, (measure, frame) in zip(panels(body, len(measures), len(measures)), measures.items(), strict=True):
         drawn = [name for name in styles if (frame["method"] == name).any()]
         labels = [_draw(axis, frame[frame["method"] == name], styles) for name in drawn]
+        intervals(axis, frame.assign(line=frame["method"]), "bytes", styles)
         axis.set_xlim(0, 1.04 * max(1, frame["bytes"].max()))
         axis.set_xlabel(f"{size}: share of FullKV's bytes", fontsize=8)
         axis.set_ylabel(measure, fontsize=8)
@@ -53,10 +54,6 @@ def _draw(axis: Axes, rows: pd.DataFrame, styles: Mapping[str, dict[str, Any]]) 
     if len(rows) == 1:
         style["linestyle"] = "none"
     axis.plot(rows["bytes"], rows["score"], **style, markersize=4.5, linewidth=1.3, zorder=3)
-    moved = side_by_side(axis, list(styles).index(last["method"]), len(styles))
-    axis.vlines(rows["bytes"], rows["low"], rows["high"], color=colour, linewidth=0.9, zorder=2, transform=moved)
-    axis.update_datalim([(row["bytes"], row[end]) for end in ("low", "high") for _, row in rows.iterrows()])
-    axis.autoscale_view()
     if last["method"] == FULL:
         axis.axhline(last["score"], color=colour, **ACROSS)
     return Named(last["bytes"], last["score"], titled(last["method"]), colour)

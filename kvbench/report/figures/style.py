@@ -1,11 +1,12 @@
 """The style of all figures: marks that differ without colour, captions that are never cut off, atomic files."""
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -24,6 +25,8 @@ SCALE = "cividis"
 PUBLISHED: dict[str, Any] = {"color": "0.55", "linestyle": (0, (5, 2.5)), "linewidth": 1.2, "markerfacecolor": "white"}
 ACROSS: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}  # a line at FullKV's score
 THRESHOLD: dict[str, Any] = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1.2}
+
+_SAME_PLACE = 0.005  # of an axis: intervals nearer than this would cover each other
 
 # In the order of the page's marks (plot.js), so that a method's is the same.
 _MARKERS = "osD^vPX<>*d"
@@ -106,11 +109,29 @@ def legend_below(body: SubFigure, handles: Sequence[Artist], width: float) -> No
     body.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
 
-def side_by_side(axis: Axes, place: int, count: int) -> Transform:
-    """The transform of the intervals of line `place` of `count` lines: a shift beside the others at the same x."""
+def intervals(axis: Axes, points: pd.DataFrame, x: str, styles: Mapping[str, Mapping[str, Any]]) -> None:
+    """The intervals of points of several lines, columns `x`, line, low and high (nan without an interval).
+
+    Each stands at its point; those of points at about one x stand side by side there, in the order of `styles`.
+    """
+    known = points.dropna(subset=["low", "high"]).sort_values(x)
+    apart = known[x].diff() > _SAME_PLACE * max(points[x].max() - min(points[x].min(), 0), 0)
+    order = list(styles)
+    for _, here in known.groupby(apart.cumsum()):
+        here = here.sort_values("line", key=lambda lines: lines.map(order.index), kind="stable")
+        for place, (_, point) in enumerate(here.iterrows()):
+            moved = _moved(axis, place - (len(here) - 1) / 2)
+            colour = styles[point["line"]]["color"]
+            axis.vlines(point[x], point["low"], point["high"], colour, linewidth=0.9, zorder=2, transform=moved)
+    axis.update_datalim([(point[x], point[end]) for end in ("low", "high") for _, point in points.iterrows()])
+    axis.autoscale_view()
+
+
+def _moved(axis: Axes, places: float) -> Transform:
+    """The transform of the axis's data and a shift by so many bars."""
     figure = axis.get_figure(root=True)
     assert figure is not None, "new_figure made the axes"
-    return axis.transData + ScaledTranslation(1.5 * (place - (count - 1) / 2) / 72, 0, figure.dpi_scale_trans)
+    return axis.transData + ScaledTranslation(1.5 * places / 72, 0, figure.dpi_scale_trans)
 
 
 def grid_lines(axis: Axes) -> None:

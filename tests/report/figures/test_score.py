@@ -45,6 +45,19 @@ def test_methods_are_lines_with_intervals_and_names():
     assert bottom < 0.4 and top > 0.95 and axis.get_xlim() == (0, 1.04)
 
 
+def test_intervals_stand_at_their_marks_and_beside_others_only_where_these_are():
+    """With 18 methods each interval stood up to 0.03 of FullKV's bytes beside its mark, alone or not."""
+    rows = [(f"method_{i}", 0.5, 0.5, 0.4, 0.6) for i in range(17)]
+    figure = score_figure({"score": pd.DataFrame([*ROWS[:2], *rows], columns=COLUMNS)}, "r_bytes", "caption")
+    (axis,) = drawn(figure)
+    moved = {}
+    for lines in axis.collections:
+        (path,) = lines.get_paths()
+        shift = lines.get_transform().transform(path.vertices[0]) - axis.transData.transform(path.vertices[0])
+        moved.setdefault(path.vertices[0, 0], []).append(round(float(shift[0]), 3))
+    assert moved[1.0] == moved[0.4] == [0] and len({*moved[0.5]}) == 17 and abs(sum(moved[0.5])) < 0.01
+
+
 def test_many_methods_have_a_legend():
     rows = [(f"method_{i}", 0.5, i / 30, NONE, NONE) for i in range(MOST_NAMED + 1)]
     figure = score_figure({"score": pd.DataFrame(rows, columns=COLUMNS)}, "r_bytes", "caption")
