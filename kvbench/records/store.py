@@ -141,7 +141,12 @@ def key_in(line: bytes) -> str | None:
 
 def keys_in(folder: Path) -> set[str]:
     """The keys of all whole records in a folder, whichever shard made them."""
-    return {record["key"] for path in record_files(folder) for _, record in read_lines(path) if record}
+    return {record["key"] for record in records_of(folder)}
+
+
+def records_of(folder: Path) -> Iterator[dict[str, Any]]:
+    """All whole records in a folder, whichever shard made them."""
+    return (record for path in record_files(folder) for _, record in read_lines(path) if record)
 
 
 class Store:

@@ -19,7 +19,7 @@ from kvbench.models import load
 from kvbench.ops.operator import use_kernels
 from kvbench.records.identity import run_folder
 from kvbench.records.samples import write_samples
-from kvbench.records.store import Store, keys_in
+from kvbench.records.store import Store, keys_in, records_of
 from kvbench.runner.manifest import folder_identity, manifest_of, opening, write_again
 from kvbench.runner.next_commands import next_commands, print_next
 from kvbench.runner.out_of_memory import out_of_memory
@@ -91,6 +91,8 @@ def make_records(
         with tracker, manifest_of(folder, manifest, store, started) as manifest_path:
             begun(cfg)
             tracker.start(manifest)
+            own = requested_keys(run, own_samples)
+            tracker.resume(record for record in records_of(folder) if record["key"] in own)
             with out_of_memory("making a record", SMALLER_STEPS):
                 records = request.kind.evaluate(run, own_samples, store)
                 counted = samples if group else own_samples

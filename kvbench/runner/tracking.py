@@ -4,7 +4,7 @@ import atexit
 import contextlib
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,14 +78,25 @@ class Tracker:
         """Count a record, and log the mean scores of its setting so far."""
         if self.run is None:
             return
+        means = self._counted(record)
+        with self._unharmed():
+            self.run.log(means)
+
+    def resume(self, records: Iterable[dict[str, Any]]) -> None:
+        """Count the records of earlier processes, so that the means of a resumed run are those of all records."""
+        if self.run is not None:
+            for record in records:
+                self._counted(record)
+
+    def _counted(self, record: dict[str, Any]) -> dict[str, float]:
+        """The mean scores of a record's setting with this record, by metric and setting."""
         means = {}
         for metric, score in record.get("scores", {}).items():
             total = self.sums[f"{metric}/{record['setting']}"]
             total[0] += score
             total[1] += 1
             means[f"{metric}/{record['setting']}"] = total[0] / total[1]
-        with self._unharmed():
-            self.run.log(means)
+        return means
 
     def finish(self, tables: dict[str, pd.DataFrame], figures: Sequence[Path]) -> None:
         """Log tables by name and pictures, and close the run."""

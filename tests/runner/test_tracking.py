@@ -3,14 +3,19 @@
 import subprocess
 import sys
 from dataclasses import replace
+from statistics import mean
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
+from kvbench.benchmarks import NeedleInAHaystack
 from kvbench.configuration.sections import Wandb
+from kvbench.records.store import RECORDS, read_records
 from kvbench.runner import tracking
 from kvbench.runner.tracking import Tracker
 from tests.support.paths import ROOT
+from tests.support.runs import arguments, run
 from tests.support.waiting import HANG
 
 pytestmark = pytest.mark.heavy
@@ -55,6 +60,27 @@ def test_offline_writes_a_run_that_resumes_under_the_same_id(tmp_path, told):
     other = tracker(tmp_path, told, name="niah-tiny-1234 1-of-2")
     assert other.run.id != ids[0]
     other.close()
+
+
+def by_depth(benchmark, sample, prediction):
+    return {"digits": sample.meta["depth"] / 100, "exact": 0.0}
+
+
+def test_a_resumed_run_logs_means_over_all_records(tiny_folder, tmp_path, monkeypatch):
+    """A job that Slurm had requeued logged the means of the records since then as those of its settings."""
+    logged = []
+
+    def start(tracker, manifest):
+        tracker.run = SimpleNamespace(log=logged.append, finish=lambda exit_code: None)
+
+    monkeypatch.setattr(Tracker, "start", start)
+    monkeypatch.setattr(Tracker, "finish", lambda *_: None)
+    monkeypatch.setattr(NeedleInAHaystack, "score", by_depth)
+    run(*arguments(tiny_folder, tmp_path, "limit=1", "method=full"))
+    folder = run(*arguments(tiny_folder, tmp_path, "method=full"))
+    scores = [record["scores"]["digits"] for record in read_records(folder / RECORDS).records]
+    assert len({*scores}) == 3
+    assert [values["digits/full"] for values in logged] == pytest.approx([mean(scores[: i + 1]) for i in range(3)])
 
 
 def test_a_failure_is_told_once_and_the_run_goes_on(tmp_path, told):
