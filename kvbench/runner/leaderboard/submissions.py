@@ -15,6 +15,7 @@ from kvbench.runner.verify.checks import checks_of
 from kvbench.runner.verify.folder import Folder, read
 from kvbench.runner.verify.page import verdict_of
 from kvbench.runner.verify.verdict import Check, Verdict
+from kvbench.utils.console import warn
 from kvbench.utils.links import held
 from kvbench.utils.text import count
 from kvbench.utils.yaml_files import read_yaml
@@ -69,7 +70,7 @@ def read_submissions(folders: Sequence[Path], judge: Judge | None = None) -> Han
 
     Raises UserError if there is none, and for a mistake in submission.yaml.
     """
-    ranked, apart, seen = [], [], Seen()
+    ranked, apart, unscored, seen = [], [], [], Seen()
     for folder in dict.fromkeys(path.parent for path in files(folders, linked=False)):
         name = name_of(folder, folders)
         try:
@@ -78,6 +79,7 @@ def read_submissions(folders: Sequence[Path], judge: Judge | None = None) -> Han
             apart.append(Apart(name, folder, str(error)))
             continue
         if (records := with_scores(contents)) is None:
+            unscored.append(folder)
             continue
         checks = (judge or verified_here)(contents)
         if (why := refused(checks) or seen.again(name, contents)) is not None:
@@ -87,6 +89,8 @@ def read_submissions(folders: Sequence[Path], judge: Judge | None = None) -> Han
         ranked.append(Submission(name, folder, note, records, contents.manifests, verdict_of(checks)))
     if not ranked and not apart:
         raise UserError(f"{', '.join(map(str, folders))}: no records with scores")
+    for folder in unscored:
+        warn(f"{folder} is left out: no records with scores")
     return HandedIn(ranked, apart)
 
 

@@ -54,6 +54,14 @@ def test_plugins_that_made_a_submission_are_named_with_their_versions(tmp_path):
     assert [row[table.header.index("plugins")].text for row in table.rows] == ["my-package 1.0", "my-package 2.0"]
 
 
+def test_a_folder_without_scores_is_named(folders, tmp_path, capsys):
+    """A run of `benchmark=text`, or of prompts without answers, was on no page, without a word."""
+    hand_in(folders / "unscored", fields={"scores": {}})
+    assert kvbench("leaderboard", str(folders), "--out", str(tmp_path / "out")) == 0
+    assert capsys.readouterr().err == f"{folders / 'unscored'} is left out: no records with scores\n"
+    assert "unscored" not in (tmp_path / "out" / "leaderboard.md").read_text()
+
+
 def test_links_of_the_overview_lead_to_headings(folders, tmp_path):
     kvbench("leaderboard", str(folders), "--out", str(tmp_path / "out"))
     page = (tmp_path / "out" / "leaderboard.html").read_text()
