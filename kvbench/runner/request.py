@@ -11,6 +11,7 @@ from kvbench.evaluation.prompts import AnyModel
 from kvbench.evaluation.record import AnyRun, Choice, Run
 from kvbench.evaluation.settings import Setting, settings_of
 from kvbench.methods.heads.head_scores import calibrations
+from kvbench.metrics.aggregate import COLUMNS
 from kvbench.metrics.versions import VERSIONS
 from kvbench.models import ModelSpec
 from kvbench.ops.operator import Kernels
@@ -150,6 +151,9 @@ def check(settings: Sequence[Choice], benchmark: Benchmark, spec: ModelSpec) -> 
     """Raise UserError for mistakes that can be found before a model is loaded."""
     if not settings:
         raise UserError("no method is chosen: method=NAME or 'method=[NAME,NAME]'")
+    if taken := next((choice.label for choice in settings if choice.label in COLUMNS), None):
+        # a table by task has a column for each setting beside these
+        raise UserError(f"a setting may have any name but {', '.join(COLUMNS)}, which tables have: rename {taken!r}")
     check_longest(benchmark, spec)
 
 

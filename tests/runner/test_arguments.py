@@ -8,6 +8,7 @@ import pytest
 from kvbench.configuration import configured
 from kvbench.configuration.conf import choices, more_configuration, options
 from kvbench.errors import UserError
+from kvbench.metrics.aggregate import COLUMNS
 from kvbench.papers.captions import title
 from kvbench.runner.arguments import typed, without_config_dir
 from tests.support.command import command_line, kvbench
@@ -171,6 +172,15 @@ def test_the_same_values_are_checked_where_no_command_line_is():
 
     with pytest.raises(UserError, match="unknown question 'hiden'"):
         build_request(configured(["question=hiden"]))
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_setting_is_not_called_as_a_column_of_tables(name):
+    """A method of the name `samples` took the place of the number of samples, and `task` ended in a traceback."""
+    from kvbench.runner.request import build_request
+
+    with pytest.raises(UserError, match=f"any name but kind, task, samples, which tables have: rename '{name}'"):
+        build_request(configured(["method=full", f"+method@method.{name}=kivi"]))
 
 
 @pytest.mark.heavy
