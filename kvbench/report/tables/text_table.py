@@ -120,10 +120,11 @@ def as_shown(markdown: str) -> str:
 def markdown_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a Markdown table: text in the first column, numbers in the others."""
     lines = [header, [":--"] + ["--:"] * (len(header) - 1), *rows]
-    return ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in lines]
+    return ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in lines]
 
 
-def _markdown_cell(text: str) -> str:
+def markdown_cell(text: str) -> str:
+    """A text, Markdown or made so by `as_text`, in one line of a table."""
     return " ".join(text.splitlines()).replace("|", r"\|")
 
 

@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 
 from kvbench.report.page.still import bullets, document, table
+from kvbench.report.tables.text_table import as_text, markdown_cell
 from kvbench.runner.verify.verdict import Check, Verdict
 from kvbench.utils.text import count
 
@@ -42,16 +43,13 @@ def text(folder: Path, checks: Sequence[Check]) -> str:
 def markdown(pages: Sequence[tuple[Path, Sequence[Check]]]) -> str:
     lines = ["# Verification", ""]
     for folder, checks in pages:
-        lines += [f"## {_cell(folder.name)}", "", f"{verdict_of(checks)}; {again(checks)}.", ""]
+        lines += [f"## {markdown_cell(as_text(folder.name))}", "", f"{verdict_of(checks)}; {again(checks)}.", ""]
         lines += ["| verdict | check | what | notes |", "| :-- | :-- | :-- | :-- |"]
         for check in checks:
-            lines.append(f"| {check.verdict} | {check.name} | {check.about} | {_cell('; '.join(check.notes))} |")
+            notes = markdown_cell(as_text("; ".join(check.notes)))
+            lines.append(f"| {check.verdict} | {check.name} | {check.about} | {notes} |")
         lines.append("")
     return "\n".join([*lines, *(f"- {verdict}: {meaning}" for verdict, meaning in MEANINGS.items()), ""])
-
-
-def _cell(value: str) -> str:
-    return escape(value, quote=False).replace("|", "\\|").replace("\n", " ")
 
 
 def html(pages: Sequence[tuple[Path, Sequence[Check]]]) -> str:
