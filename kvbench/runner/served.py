@@ -1,10 +1,11 @@
 """`kvbench served RUN…`: one table of quality beside serving, a picture of both, and a sentence of advice."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvbench.configuration.conf import titled
 from kvbench.errors import UserError
 from kvbench.runner.latency_gate import check_alike, loads_of, split
 from kvbench.utils.arguments import Parser, number
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     if metric is None:
         raise UserError("the answers have no score: a benchmark with expected answers gives them one")
     loads = [loads_of(runs.loads)] if runs.loads else []
-    loads += [reported(text) for text in options.report]
+    loads += [reported(text, records["setting"].unique()) for text in options.report]
     if not loads:
         raise UserError("no run of benchmark=serve is among the runs, and no --report is given")
     together = _concat(loads)
@@ -61,9 +62,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def reported(text: str) -> "pd.DataFrame":
+def reported(text: str, answered: Iterable[str] = ()) -> "pd.DataFrame":
     """The loads of SETTING=FILE as records of kind `serve`, of one repeat each. Both may have further equals signs: the
-    first behind which a file's path stands divides them."""
+    first behind which a file's path stands divides them. SETTING may be the title of one that `answered`."""
     import pandas as pd
 
     from kvbench.engines.serving.reports import read_report
@@ -73,7 +74,8 @@ def reported(text: str) -> "pd.DataFrame":
     splits = [(setting, path) for setting, path in splits if setting and path]
     if not splits:
         raise UserError(f"--report {text!r} is not SETTING=FILE")
-    setting, path = next((each for each in splits if os.path.exists(each[1])), splits[0])
+    name, path = next((each for each in splits if os.path.exists(each[1])), splits[0])
+    setting = next((label for label in answered if name.lower() in (label.lower(), titled(label).lower())), name)
     rows = [
         {
             "setting": setting,

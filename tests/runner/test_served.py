@@ -120,6 +120,8 @@ def test_a_reports_setting_and_path_may_have_equals_signs(setting, tmp_path):
     assert served.reported(f"{setting}={report}")["setting"].tolist() == [setting]
     with pytest.raises(UserError, match=r"^rate=4/nothing\.json cannot be read"):
         served.reported("q8_0=rate=4/nothing.json")
+    titles = served.reported(f"SnapKV 0.5={report}", ["full", "snapkv 0.5"])["setting"].tolist()
+    assert titles == ["snapkv 0.5"]  # as tables name it: its loads stood in a row of their own
 
 
 @pytest.mark.parametrize(
