@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from kvbench.errors import UserError, on_disk
@@ -21,6 +22,16 @@ from kvbench.utils.text import first_line
 MOVES = " (KVBENCH_CACHE=FOLDER moves it)"
 MAGIC = b"GGUF"
 CONVERSION = 2  # counts the ways in which kvbench has converted files; folders of earlier ones are not read
+# What transformers and gguf raise for fields and tensors that they cannot make a model of.
+UNREADABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    NotImplementedError,
+    StrictDataclassError,
+)
 FORMAT = "weights_format"  # in the config.json of a converted file: the format of its numbers
 
 
@@ -47,15 +58,30 @@ def gguf_folder(path: Path) -> Path:
     for part in parts:
         check_gguf(part)
     if len(parts) == 1:
-        return converted(f"{path.stem}-{file_hash(path)[:16]}", lambda: path, stored_in)
+        return converted(f"{path.stem}-{file_hash(path)[:16]}", lambda: whole(path), stored_in)
     digest = sha256("".join(map(file_hash, parts)).encode()).hexdigest()
     name = f"{name_without_part(path)}-{digest[:16]}"
     joined = cache_root() / "models" / f"{name}.{os.getpid()}.gguf"
     joined.parent.mkdir(parents=True, exist_ok=True)
     try:
-        return converted(name, lambda: join(parts, joined), stored_in)
+        return converted(name, lambda: join([*map(whole, parts)], joined), stored_in)
     finally:
         joined.unlink(missing_ok=True)
+
+
+def whole(file: Path) -> Path:
+    """The file. Raises UserError if it does not hold what its beginning announces."""
+    from gguf import GGUFReader
+
+    try:
+        GGUFReader(file)
+    except UNREADABLE as error:
+        size = f"{file.stat().st_size:,} bytes"
+        reason = first_line(error).rstrip(".")
+        raise UserError(
+            f"{file} is no whole GGUF file: {reason}. It has {size}: was its download cut short?"
+        ) from error
+    return file
 
 
 def converted(name: str, find: Callable[[], Path], format: Callable[[Path], str | None] = lambda _: None) -> Path:
@@ -73,7 +99,7 @@ def converted(name: str, find: Callable[[], Path], format: Callable[[Path], str 
             warn(f"converting {gguf.name} to safetensors, once for this version of transformers: {target}")
             try:
                 _convert(gguf, work, format(gguf))
-            except (ValueError, KeyError, TypeError, AttributeError, IndexError, NotImplementedError) as error:
+            except UNREADABLE as error:
                 raise UserError(f"transformers cannot convert {gguf}: {first_line(error)}") from error
     _forget_offline(target / "tokenizer_config.json")
     return target

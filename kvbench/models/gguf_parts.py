@@ -33,7 +33,10 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def join(parts: Sequence[Path], whole: Path) -> Path:
-    """Write all parts as one file: the fields of the first, and the stored tensors of each."""
+    """Write all parts as one file: the fields of the first, and the stored tensors of each.
+
+    Raises UserError for a tensor that two parts have.
+    """
     from gguf import GGUFReader, GGUFWriter
 
     readers = [GGUFReader(part) for part in parts]
@@ -45,8 +48,11 @@ def join(parts: Sequence[Path], whole: Path) -> Path:
             kind, *inner = field.types
             value: Any = field.contents()
             writer.add_key_value(name, value, kind, inner[-1] if inner else None)
-    for reader in readers:
+    placed: dict[str, Path] = {}
+    for part, reader in zip(parts, readers, strict=True):
         for tensor in reader.tensors:
+            if (other := placed.setdefault(tensor.name, part)) != part:
+                raise UserError(f"{part.name} and {other.name} both have the tensor {tensor.name}: is one a copy?")
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

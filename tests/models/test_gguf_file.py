@@ -102,9 +102,10 @@ def test_a_file_on_the_command_line_is_named_after_itself(tmp_path):
         ("a.gguf", None, "cannot be read: No such file"),
         ("a.gguf", b"PK\3\4", "does not begin like a GGUF file"),
         ("a-00002-of-00003.gguf", b"GGUF", "is one of 3 parts, and a-00001-of-00003.gguf is not beside it"),
-        ("a.gguf", b"GGUF\3\0\0\0", "transformers cannot convert"),
+        ("a.gguf", b"GGUF\3\0\0\0", r"a\.gguf is no whole GGUF file: .* It has 8 bytes: was its download cut short\?"),
+        ("a-00001-of-00001.gguf", b"GGUF\3\0\0\0", r"no whole GGUF file: .* It has 8 bytes"),
     ],
-    ids=["missing", "another kind", "a part", "cut short"],
+    ids=["missing", "another kind", "a part", "cut short", "a part cut short"],
 )
 def test_what_is_no_whole_file_is_one_line(tmp_path, monkeypatch, name, content, message):
     monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "cache"))
@@ -113,3 +114,26 @@ def test_what_is_no_whole_file_is_one_line(tmp_path, monkeypatch, name, content,
     with pytest.raises(UserError, match=message) as error:
         gguf_file.gguf_folder(tmp_path / name)
     assert "\n" not in str(error.value) and not [*tmp_path.rglob("config.json")]
+
+
+def test_a_part_that_is_cut_short_or_a_copy_of_another_is_named(file, tmp_path):
+    content = file.read_bytes()
+    first, second = (tmp_path / f"mine-{number:05}-of-00002.gguf" for number in (1, 2))
+    first.write_bytes(content)
+    second.write_bytes(content[: len(content) // 2])
+    size = f"{len(content) // 2:,}"
+    with pytest.raises(UserError, match=rf"mine-00002-of-00002\.gguf is no whole GGUF file: .* It has {size} bytes"):
+        gguf_file.gguf_folder(first)
+    second.write_bytes(content)
+    with pytest.raises(
+        UserError, match=r"mine-00002-of-00002\.gguf and mine-00001-of-00002\.gguf both have the tensor"
+    ):
+        gguf_file.gguf_folder(first)
+
+
+@pytest.mark.parametrize("heads", [0, 7])
+def test_heads_that_make_no_model_are_one_line(file, tmp_path, heads):
+    fields = fields_of(GGUFReader(file)) | {"llama.attention.head_count": (heads, GGUFValueType.UINT32)}
+    other = write(tmp_path / "heads.gguf", fields)
+    with pytest.raises(UserError, match=r"transformers cannot convert .*heads\.gguf: "):
+        gguf_file.gguf_folder(other)
