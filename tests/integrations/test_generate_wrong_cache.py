@@ -11,6 +11,7 @@ from kvbench.errors import UserError
 from kvbench.integrations.generate import CompressedCache
 from kvbench.models.cache_argument import as_argument
 from tests.support.latents import made
+from tests.support.sliding import sliding_model
 from tests.support.tiny import prompt, tiny_model
 
 LONG = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
@@ -94,3 +95,17 @@ def test_a_pass_that_an_interrupt_ended_is_not_gone_on_with(interrupted):
 def test_a_cache_that_cannot_be_saved_says_so(save):
     with pytest.raises(UserError, match=r"cannot be pickled: copy.deepcopy\(cache\) makes another"):
         save(CompressedCache(tiny_model(), "snapkv", budget=40))
+
+
+@pytest.mark.parametrize(("make", "family"), [(tiny_model, "llama"), (sliding_model, "gemma3"), (made, "deepseek_v3")])
+def test_tokens_outside_of_torchs_inference_mode_do_not_follow_those_within_it(make, family):
+    """torch's own words named neither the cache nor a way out; the other order is allowed."""
+    model = make(family)
+    with kvbench.compress(model, "full") as compression:
+        with torch.inference_mode():
+            answer = torch.tensor(generate(model))
+        with pytest.raises(UserError, match=r"under torch\.inference_mode\(\), and further ones come outside of it"):
+            generate(model, torch.cat([answer, prompt(5)]), past_key_values=compression.cache)
+        answer = torch.tensor(generate(model))
+        with torch.inference_mode():
+            generate(model, torch.cat([answer, prompt(5)]), past_key_values=compression.cache)

@@ -16,7 +16,7 @@ from kvbench.cache.beside import Beside
 from kvbench.errors import UserError
 from kvbench.evaluation.prefill_passes import Compressed, Stream, num_layers
 from kvbench.evaluation.settings import Setting
-from kvbench.integrations.generate.layer import CompressingLayer
+from kvbench.integrations.generate.layer import CompressingLayer, in_one_mode
 from kvbench.integrations.generate.running import chunk_of_prefill
 from kvbench.integrations.generate.setting import check_plan, setting_of
 from kvbench.methods import Method
@@ -114,6 +114,11 @@ class CompressedCache(Cache):
     def caches(self) -> list[StoredLayer]:
         """The compressed cache of each layer; empty before a prompt was read."""
         return [] if self.compressed is None else self.compressed.caches
+
+    def update(self, *args: Any, **kwargs: Any) -> Any:
+        """New tokens of a layer, as the model passes them to any cache."""
+        with in_one_mode():  # layers with a sliding window are no CompressingLayer
+            return super().update(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A branch that goes on by itself, with the same model and setting."""

@@ -15,6 +15,9 @@ from kvbench.models.latents import Latents
 from kvbench.models.layer_kinds import check_continues
 from kvbench.ops.softmax import Scaling
 
+# In the message of the plain RuntimeError that torch raises for a tensor of its inference mode.
+OUTSIDE = "inference tensor outside InferenceMode"
+
 
 class WholeCache(Protocol):
     """The cache of all layers, as a layer knows it."""
@@ -39,10 +42,24 @@ class WholeCache(Protocol):
 
 
 @contextmanager
+def in_one_mode() -> Iterator[None]:
+    """Raise UserError where tokens read outside of torch.inference_mode() are written into tensors made within it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if OUTSIDE not in str(error):
+            raise
+        raise UserError(
+            "this CompressedCache has read tokens under torch.inference_mode(), and further ones come outside of it, "
+            "where torch lets nobody write into its tensors: read all of them under it, or all of them without"
+        ) from error
+
+
+@contextmanager
 def as_stored(x: Tensor) -> Iterator[None]:
     """Within the block nothing is differentiated, and tensors are computed with in their own dtypes, as in the harness:
     under torch.autocast scores and codes in float32 would be rounded to 16 bits."""
-    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+    with torch.no_grad(), torch.autocast(x.device.type, enabled=False), in_one_mode():
         yield
 
 
