@@ -18,6 +18,9 @@ LARGEST = "largest"
 
 
 def _as_list(value: Any) -> Any:
+    """A single value as a list, and a list without repetitions, as `integers` makes lists of numbers."""
+    if isinstance(value, list):
+        return [each for place, each in enumerate(value) if each not in value[:place]]
     return [value] if isinstance(value, int | str) else value
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvbench.benchmarks import Benchmark, Serve, Speed, Text
+from kvbench.benchmarks.speed import LARGEST
 from kvbench.configuration import Configuration
 from kvbench.errors import UserError, unknown
 from kvbench.evaluation.prompts import AnyModel
@@ -21,6 +22,7 @@ from kvbench.runner.kernels import check_computing
 from kvbench.runner.kinds import Kind, OfEngines, OfMethods, OfProbes, OfServing, OfSpeed
 from kvbench.runner.shards import Shard
 from kvbench.utils.extras import require
+from kvbench.utils.host import free_memory
 from kvbench.utils.targets import build
 
 
@@ -128,6 +130,7 @@ def check_passes(request: Request) -> None:
     check_calibrations(methods, request.spec)
     if isinstance(request.benchmark, Speed):
         check_speed(request.question, request.memory, request.first_token)
+        check_batches(request.benchmark, request.spec)
     if methods:
         check_memory(request.memory, methods)
     check_chunk(request.chunk, request.memory, methods, request.benchmark, not methods)
@@ -184,6 +187,20 @@ def check_speed(question: str, memory: str, first_token: str) -> None:
         raise UserError(
             f"memory={memory}: benchmark=speed streams every method that can be streamed, and its records "
             "say which, so it must be shared"
+        )
+
+
+def check_batches(benchmark: Speed, spec: ModelSpec) -> None:
+    """Refuse to run the largest batch by bytes that leave out activations, where it would fill the machine."""
+    if LARGEST not in benchmark.batches or spec.resolve_device().startswith("cuda"):
+        return
+    free, allowed = free_memory() / 2**30, benchmark.memory_gib
+    if allowed is None or allowed >= free:
+        given = "null" if allowed is None else allowed
+        raise UserError(
+            f"benchmark.batches=largest with benchmark.memory_gib={given}: without a GPU it runs as many sequences as "
+            "fit by counted bytes, without activations, and would fill the machine: benchmark.memory_gib=GIB, well "
+            f"below the {free:.1f} that are free"
         )
 
 

@@ -3,11 +3,16 @@
 import pytest
 import torch
 
+from kvbench.benchmarks import Speed
+from kvbench.errors import UserError
 from kvbench.evaluation.speed.largest_batch import MemoryLimit, largest
 from kvbench.evaluation.speed.measure import Footprint
 from kvbench.models import load as load_model
 from kvbench.records import load as load_records
-from tests.support.speed_runs import run, setting, spec, turn
+from kvbench.runner import request
+from kvbench.runner.request import build_request
+from tests.support.runs import compose
+from tests.support.speed_runs import TINY, run, setting, spec, turn
 from tests.support.tiny import prompt
 
 pytestmark = pytest.mark.usefixtures("loaded_once")
@@ -55,6 +60,27 @@ def test_the_largest_batch_can_be_the_one_to_measure(tmp_path):
         assert record["peak_cache_bytes"] <= 500_000 < record["peak_cache_bytes"] * (1 + 1 / record["sequences"])
     assert records.loc["snapkv", "largest_batch"] > records.loc["full", "largest_batch"] > 1
     assert f"largest, {records.loc['full', 'largest_batch']}" in (folder / "table.md").read_text()
+
+
+def test_the_largest_batch_is_not_run_where_it_would_fill_the_machine(monkeypatch):
+    """It is counted without activations: without a limit such a run took all memory of a machine without a GPU."""
+    monkeypatch.setattr(request, "free_memory", lambda: 8 * 2**30)
+    largest_of = ["benchmark.batches=[1,largest]", "model.device=cpu"]
+    build_request(compose(*TINY, *largest_of, "benchmark.memory_gib=7.5"))
+    for allowed in ("8", "80", "null"):
+        refused = (
+            rf"benchmark\.memory_gib={allowed}[.0]*: .* benchmark\.memory_gib=GIB, well below the 8\.0 that are free"
+        )
+        with pytest.raises(UserError, match=refused):
+            build_request(compose(*TINY, *largest_of, f"benchmark.memory_gib={allowed}"))
+    build_request(compose(*TINY, "benchmark.memory_gib=80"))  # the largest batch is counted, and not run
+    with monkeypatch.context() as patched:
+        patched.setattr(type(spec()), "resolve_device", lambda _: "cuda")  # where a batch is tried
+        request.check_batches(Speed(lengths=96, batches="largest", new_tokens=6), spec())
+
+
+def test_a_batch_that_is_named_twice_is_measured_once():
+    assert Speed(lengths=96, batches=[2, "largest", 2, "largest"], new_tokens=6).batches == [2, "largest"]
 
 
 def test_what_does_not_fit_into_the_memory_allowed_is_not_run(tmp_path):
