@@ -96,7 +96,7 @@ def machine() -> dict[str, Any]:
 
 
 PLACE = ["length", "new_tokens", "batch"]
-# Times of different machines, threads or versions of torch are not compared.
-MEASURED_ON = ["machine", "threads", "torch"]
+# Times of different machines, threads, versions of torch or kernels, which a run's manifest names, are not compared.
+MEASURED_ON = ["machine", "threads", "torch", "kernels"]
 # Where times differ by nothing but the setting.
 ALIKE = [*PLACE, *MEASURED_ON, "decode_engine"]

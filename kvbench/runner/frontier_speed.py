@@ -44,7 +44,7 @@ def decoding(records: pd.DataFrame, scored: pd.DataFrame) -> tuple[pd.DataFrame,
         )
 
     groups = dict(list(frame.groupby(ALIKE, sort=False, dropna=False)))
-    best = length, new_tokens, batch, machine, threads, _, engine = min(groups, key=rank)
+    best = length, new_tokens, batch, machine, threads, *_, engine = min(groups, key=rank)
     graph = ", as a CUDA graph" if engine == "graph" else ""
     place = f"{new_tokens} tokens after {length:,}, batch {batch}, {machine}, {count(threads, 'thread')}{graph}"
     return groups[best].drop_duplicates("setting"), f"decoding: {place}"

@@ -20,13 +20,14 @@ _FROM_RECORDS = (
     "setting method length new_tokens batch sequences fits r r_bytes prefill_seconds compress_seconds "
     "allocation_seconds first_token_seconds decode_seconds latency_seconds decode_tokens_per_s decode_steps full_bytes "
     "stored_bytes prefilled_bytes decoded_bytes peak_cache_bytes peak_device_bytes largest_batch largest_how memory "
-    "stacked_layers decode_engine machine threads torch"
+    "stacked_layers decode_engine machine threads torch kernels"
 ).split()
 
 
 def by_machine(records: pd.DataFrame) -> list[pd.DataFrame]:
     """The records of each of MEASURED_ON, in order of appearance."""
-    groups = records.groupby(MEASURED_ON, sort=False, dropna=False)
+    known = [name for name in MEASURED_ON if name in records]
+    groups = records.groupby(known, sort=False, dropna=False)
     return [group.reset_index(drop=True) for _, group in groups]
 
 
@@ -34,11 +35,12 @@ def speeds(records: pd.DataFrame) -> pd.DataFrame:
     """One row per record, by place of the grid (PLACE), then by setting in order of appearance.
 
     requested is the ratio or budget; low and high are tokens/s of the slowest and the fastest repeat; over_full is
-    tokens/s over FullKV's at the same place, on the same machine and by the same decode_engine (nan without it), each
+    tokens/s over FullKV's at the same place, MEASURED_ON the same and by the same decode_engine (nan without it), each
     at its largest batch where that is the place's.
     """
     frame = records.reindex(columns=_FROM_RECORDS)
     frame["decode_engine"] = frame["decode_engine"].astype(object).fillna("eager")  # as in records of earlier versions
+    frame["kernels"] = frame["kernels"].astype(object).fillna("")  # without a manifest
     frame.insert(2, "requested", records["ratio"].astype(float).fillna(records["budget"].astype(float)))
     decoded = frame["sequences"] * frame["decode_steps"]
     spreads = [spread.get("decode", {}) for spread in records["spread_seconds"]]
@@ -109,9 +111,10 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     record = records.iloc[0]
     repeats = max((len(each.get("decode", [])) for each in records["repeats_seconds"]), default=0)
     loads = [moment["load"] for each in records["conditions"] for moment in (each["before"], each["after"])]
+    kernels = f", kernels of {name}" if (name := frame["kernels"].iloc[0]) else ""
     sentences = [
         f"Medians of {count(repeats, 'repeat')} on {record['machine']}, {count(record['threads'], 'thread')}, "
-        f"torch {record['torch']}; load average {min(loads):.1f} to {max(loads):.1f}. "
+        f"torch {record['torch']}{kernels}; load average {min(loads):.1f} to {max(loads):.1f}. "
         "Settings ran in turns, each alone in memory.",
         "Prefill (with the method's observations) and compression are of one sequence; tokens/s and bytes are of the "
         "whole batch, which consists of copies of that sequence. Latency includes one prefill and compression each.",
