@@ -11,7 +11,7 @@ from kvbench.records.manifest import read_manifests
 from kvbench.report.page.command_lines import command_lines
 from kvbench.report.page.labels import as_requested
 from kvbench.report.page.plain_table import plain_table
-from kvbench.report.tables.speed_table import by_machine, notes, speed_table, speeds
+from kvbench.report.tables.speed_table import by_machine, measured_on, notes, speed_table, speeds
 from kvbench.utils.text import count
 
 
@@ -34,4 +34,4 @@ def _table(records: pd.DataFrame) -> dict[str, Any]:
     dtype = first["dtype"] if isinstance(first["dtype"], str) else ""
     on = f"{first['machine']}, {count(first['threads'], 'thread')}"
     table = speed_table(frame, caption("", first["benchmark"], first["model"], dtype, on), notes(records, frame))
-    return {**plain_table(table, frame["method"]), "machine": on}
+    return {**plain_table(table, frame["method"]), "machine": measured_on(frame)}

@@ -106,15 +106,20 @@ def speed_table(frame: pd.DataFrame, title: str, notes: Sequence[str], wide: boo
     return TextTable(header, [[_CELLS[name](row) for name in header] for _, row in frame.iterrows()], title, notes)
 
 
+def measured_on(frame: pd.DataFrame) -> str:
+    """MEASURED_ON in words, for rows of `speeds` that share it; kernels only where they are known."""
+    row = frame.iloc[0]
+    kernels = f", kernels of {row['kernels']}" if row["kernels"] else ""
+    return f"{row['machine']}, {count(row['threads'], 'thread')}, torch {row['torch']}{kernels}"
+
+
 def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     """The measurement and the columns, in sentences."""
-    record = records.iloc[0]
     repeats = max((len(each.get("decode", [])) for each in records["repeats_seconds"]), default=0)
     loads = [moment["load"] for each in records["conditions"] for moment in (each["before"], each["after"])]
-    kernels = f", kernels of {name}" if (name := frame["kernels"].iloc[0]) else ""
     sentences = [
-        f"Medians of {count(repeats, 'repeat')} on {record['machine']}, {count(record['threads'], 'thread')}, "
-        f"torch {record['torch']}{kernels}; load average {min(loads):.1f} to {max(loads):.1f}. "
+        f"Medians of {count(repeats, 'repeat')} on {measured_on(frame)}; "
+        f"load average {min(loads):.1f} to {max(loads):.1f}. "
         "Settings ran in turns, each alone in memory.",
         "Prefill (with the method's observations) and compression are of one sequence; tokens/s and bytes are of the "
         "whole batch, which consists of copies of that sequence. Latency includes one prefill and compression each.",

@@ -38,7 +38,7 @@ def test_the_plot_has_the_score_against_the_measured_speed_where_faster_is_bette
     page = opened_page(driver, folders, "#speed table")
     assert page.texts("h2")[0] == "Score against bytes and speed"
     axis = "tokens/s, prompt of 640, batch of 1"
-    assert page.texts("#plot label")[-1].strip() == f"{axis} (11 new tokens; AMD EPYC, 2 threads)"
+    assert page.texts("#plot label")[-1].strip() == f"{axis} (11 new tokens; AMD EPYC, 2 threads, torch 2.13.0)"
     page.click("#plot label:last-of-type input")
     assert [mark.get_attribute("aria-label") for mark in page.all("#plot .point")] == [
         "FullKV: 10 tokens/s, score 1.000 (95 % interval 0.98 – 1.00), 120 samples, on the Pareto front",

@@ -37,6 +37,19 @@ def test_times_of_different_machines_stand_in_tables_of_their_own(tmp_path):
     assert [row["cells"][over_full] for row in made["tables"][1]["rows"]] == ["1.00", "2.00"]
 
 
+def test_tables_of_one_machine_are_told_apart_by_torch_and_kernels(tmp_path):
+    """The plot takes the rates of tables that say the same for one another's."""
+    rows = [speed_record("full", 10.0), speed_record("h2o", 40.0, torch="2.14.0"), speed_record("knorm", 20.0)]
+    rows[2]["run"] = "another"
+    made = [manifest(kernels="torch"), manifest(run="another", kernels="numba 0.68.1")]
+    tables = read_speed(write_run(tmp_path / "speed", rows, manifests=made))["tables"]
+    assert [table["machine"] for table in tables] == [
+        "AMD EPYC, 2 threads, torch 2.13.0, kernels of torch",
+        "AMD EPYC, 2 threads, torch 2.14.0, kernels of torch",
+        "AMD EPYC, 2 threads, torch 2.13.0, kernels of numba 0.68.1",
+    ]
+
+
 def test_speed_runs_join_the_page_of_others_and_make_one_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "a", [record("s", "full", 1.0)])
