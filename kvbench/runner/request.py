@@ -129,7 +129,7 @@ def check_passes(request: Request) -> None:
     methods = [choice for choice in request.settings if isinstance(choice, Setting)]
     check_calibrations(methods, request.spec)
     if isinstance(request.benchmark, Speed):
-        check_speed(request.question, request.memory, request.first_token)
+        check_speed(request.question, request.memory, request.first_token, request.batch)
         check_batches(request.benchmark, request.spec)
     if methods:
         check_memory(request.memory, methods)
@@ -176,7 +176,7 @@ def check_calibrations(settings: Sequence[Setting], spec: ModelSpec) -> None:
             raise UserError(f"{file.path} was made for model {file.model!r}, not for {spec.name!r}")
 
 
-def check_speed(question: str, memory: str, first_token: str) -> None:
+def check_speed(question: str, memory: str, first_token: str, batch: str) -> None:
     """Raise UserError for settings that benchmark=speed ignores, and if packages that read clocks are missing."""
     require("benchmark=speed, which notes the machine's clocks,", "psutil", "pynvml")
     if question != "visible":
@@ -187,6 +187,11 @@ def check_speed(question: str, memory: str, first_token: str) -> None:
         raise UserError(
             f"memory={memory}: benchmark=speed streams every method that can be streamed, and its records "
             "say which, so it must be shared"
+        )
+    if batch != "auto":
+        raise UserError(
+            f"decode.batch={batch}: benchmark=speed decodes one setting at a time, in as many copies of its prompt as "
+            "benchmark.batches= says: leave decode.batch out"
         )
 
 

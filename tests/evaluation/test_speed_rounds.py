@@ -205,6 +205,7 @@ def test_a_setting_added_later_is_measured_by_itself_and_says_so(tmp_path, faked
         ("distance=true", "distance=true: benchmark=speed measures no answer.s distance from FullKV"),
         ("question=hidden", "question=hidden: benchmark=speed reads a text without a question"),
         ("memory=stream", "memory=stream: benchmark=speed streams every method"),
+        ("decode.batch=1", "decode.batch=1: benchmark=speed decodes one setting at a time, in as many copies"),
         ("model.random.model_type=llamma", "model.random.model_type='llamma' is unknown to transformers"),
         ("model.random.hidden_size=33", "is not a multiple of the number of attention heads"),
         ("model.random.vocab_size=1000", "model.random.vocab_size=1000 is less than the 49152 tokens of"),
