@@ -110,9 +110,11 @@ def stored_in(path: Path) -> str | None:
     from gguf import GGUFReader, LlamaFileType
 
     field = GGUFReader(path).get_field("general.file_type")
-    if field is None:
+    if field is None or not isinstance(number := field.contents(), int):
         return None
-    return f"{LlamaFileType(int(field.contents())).name.removeprefix('MOSTLY_').removeprefix('ALL_')} GGUF"
+    if number not in {known.value for known in LlamaFileType}:
+        return f"TYPE_{number} GGUF"  # of a later llama.cpp, whose tensors may still be readable
+    return f"{LlamaFileType(number).name.removeprefix('MOSTLY_').removeprefix('ALL_')} GGUF"
 
 
 def _forget_offline(config: Path) -> None:

@@ -131,6 +131,25 @@ def test_a_part_that_is_cut_short_or_a_copy_of_another_is_named(file, tmp_path):
         gguf_file.gguf_folder(first)
 
 
+@pytest.mark.parametrize(
+    ("stated", "format"),
+    [
+        ((3, GGUFValueType.UINT32), "Q4_1 GGUF"),
+        ((999, GGUFValueType.UINT32), "TYPE_999 GGUF"),
+        (("Q4", GGUFValueType.STRING), None),
+        (None, None),
+    ],
+    ids=["known", "later", "text", "none"],
+)
+def test_a_file_type_that_gguf_does_not_know_refuses_no_file(tmp_path, stated, format):
+    fields = {} if stated is None else {"general.file_type": stated}
+    found = gguf_file.stored_in(write(tmp_path / "a.gguf", fields))
+    assert found == format
+    assert (
+        manifest_fields(SimpleNamespace(weights_format=found, quantization_config=None)).get("weights_format") == format
+    )
+
+
 @pytest.mark.parametrize("heads", [0, 7])
 def test_heads_that_make_no_model_are_one_line(file, tmp_path, heads):
     fields = fields_of(GGUFReader(file)) | {"llama.attention.head_count": (heads, GGUFValueType.UINT32)}
