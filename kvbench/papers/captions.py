@@ -15,6 +15,11 @@ def title(cfg: Configuration) -> str:
     return ", ".join([f"{experiment.paper} {experiment.item}", *parts])
 
 
+def protocol_words(cfg: Configuration) -> list[str]:
+    """What the name of a file adds for a protocol, so that it replaces no file of the default one."""
+    return ["hidden"] * (cfg.question == "hidden") + ["compressed-first-token"] * (cfg.first_token == "compressed")
+
+
 def caption(title: str, benchmark: str, model: str, dtype: str, *rest: str) -> str:
     """One line: the experiment (may be empty), the benchmark, the model with its dtype, and further parts `rest`.
 

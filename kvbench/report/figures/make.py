@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from kvbench.configuration import Configuration, Experiment
 from kvbench.errors import UserError, on_disk
 from kvbench.methods.simlayerkv.method import SimLayerKV
-from kvbench.papers.captions import caption, title
+from kvbench.papers.captions import caption, protocol_words, title
 from kvbench.papers.columns import columns
 from kvbench.papers.command_line import configurations
 from kvbench.papers.deviations import as_published
@@ -68,8 +68,7 @@ def _draw_probes(cfg: Configuration, folders: Sequence[str], target: Path) -> li
 
 
 def _file_name(cfg: Configuration) -> str:
-    hidden = ["hidden"] if cfg.question == "hidden" else []
-    return folder_name("-".join([named_by(cfg).name, cfg.model.name, *hidden]))
+    return folder_name("-".join([named_by(cfg).name, cfg.model.name, *protocol_words(cfg)]))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import pandas as pd
 
 from kvbench.configuration import Experiment
 from kvbench.errors import UserError, on_disk
+from kvbench.papers.captions import protocol_words
 from kvbench.papers.columns import columns
 from kvbench.papers.command_line import configurations
 from kvbench.papers.cost import cost_text
@@ -85,8 +86,7 @@ def _file_name(experiment: Experiment, models: Sequence[ModelRecords]) -> str:
     """The experiment's name; with models that are not the experiment's, so that a small run replaces no full one."""
     names = [of_model.model for of_model in models]
     words = [] if set(names) <= set(experiment.models) else names
-    words += ["hidden"] * (models[0].cfg.question == "hidden")
-    return folder_name("-".join([experiment.name, *words]))
+    return folder_name("-".join([experiment.name, *words, *protocol_words(models[0].cfg)]))
 
 
 def _csv(cells: pd.DataFrame, marks: ErrataMarks, experiment: Experiment, models: Sequence[ModelRecords]) -> str:

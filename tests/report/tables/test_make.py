@@ -140,3 +140,14 @@ def test_a_pack_has_the_table_of_its_run(small, tmp_path):
     (run,) = (path.parent for path in small.rglob(RECORDS))
     write_pack(run, tmp_path / "packs" / run.name)
     assert table(tmp_path / "packs", SMALL) == table(small, SMALL, out=tmp_path / "of-run")
+
+
+def test_a_table_of_another_protocol_is_a_file_of_its_own(tmp_path):
+    for change in ("question=visible", "question=hidden", "first_token=compressed"):
+        make_runs(tmp_path / "runs" / change, SMALL, change, score=known, samples=3)
+        table(tmp_path / "runs", SMALL, change, out=tmp_path / "tables")
+    assert {path.name for path in (tmp_path / "tables").glob("*.md")} == {
+        "simlayerkv_table11.md",
+        "simlayerkv_table11-hidden.md",
+        "simlayerkv_table11-compressed-first-token.md",
+    }
