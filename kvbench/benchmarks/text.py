@@ -1,9 +1,15 @@
-"""The user's own text, scored token by token after compressed caches."""
+"""The user's own texts, scored token by token after compressed caches."""
 
-from kvbench.benchmarks.base import Benchmark, Sample
+from pathlib import Path
+
+from kvbench.benchmarks.base import Benchmark, Sample, text_unit
 from kvbench.errors import UserError
 from kvbench.utils.checked import Positive, checked
+from kvbench.utils.console import warn
+from kvbench.utils.files import visible
 from kvbench.utils.regular_files import read_text
+from kvbench.utils.strangers import check_reading
+from kvbench.utils.text import count
 from kvbench.utils.tokenizer import Tokenizer
 
 LONGEST = 1024  # tokens that are scored after one context: their logits [tokens, vocab_size] are held at once
@@ -11,16 +17,18 @@ LONGEST = 1024  # tokens that are scored after one context: their logits [tokens
 
 @checked(prefix="benchmark.")
 class Text(Benchmark):
-    """Perplexity and bits per byte of a text, in consecutive windows: a context, and the tokens after it.
+    """Perplexity and bits per byte of texts, in consecutive windows: a context, and the tokens after it.
 
     The context is prefilled and compressed. The tokens after it are read through the compressed cache, and each is
     scored by its probability given all before it. There is no score of an answer: a record's `distance` has `nll` (nats
     per token) and `bits_per_byte` beside the distances from FullKV, over the same tokens. Perplexity is exp(nll).
 
-    path     the file; UTF-8.
+    All windows of a text are one unit: an interval needs several texts.
+
+    path     the file with a text, or a folder with a .txt file for each; UTF-8.
     length   tokens of a context.
     scored   tokens that are scored after it, at most 1,024.
-    windows  the most windows that are read, from the start of the text.
+    windows  the most windows that are read of a text, from its start.
     """
 
     path: str | None
@@ -32,41 +40,61 @@ class Text(Benchmark):
 
     def __post_init__(self) -> None:
         if self.path is None:
-            raise UserError("set benchmark.path=FILE to a text file")
+            raise UserError("set benchmark.path=FILE to a text file, or to a folder of .txt files")
         if self.scored > LONGEST:
             raise UserError(f"benchmark.scored={self.scored}: at most {LONGEST:,} tokens are scored behind a context")
         if self.scored < 2:
             raise UserError("benchmark.scored=1: the first token after a context is not scored, so 2 are the fewest")
-        try:
-            self.text = read_text(self.path)
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"benchmark.path={self.path!r} cannot be read as a UTF-8 text: {error}") from None
+        self.files = self._files(Path(self.path))
+        self.texts = [self._read(file) for file in self.files]
 
     @property
     def longest(self) -> int:
         return self.length + self.scored + 2  # for a beginning-of-text token, and for a word that is cut
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
-        ids = tokenizer(self.text, add_special_tokens=False)["input_ids"]
-        step = self.length + self.scored
-        if len(ids) < step:
+        step, samples, longest, short = self.length + self.scored, [], 0, 0
+        for file, text in zip(self.files, self.texts, strict=True):
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            longest, short = max(longest, len(ids)), short + (len(ids) < step)
+            name = "" if len(self.files) == 1 else f"{file.name} "
+            for start in range(0, len(ids) - step + 1, step)[: self.windows]:
+                samples.append(self._sample(tokenizer, ids[start : start + step], start, name, text_unit(text)))
+        if not samples:
+            has = f"has {longest:,} tokens" if len(self.files) == 1 else f"has no text of more than {longest:,} tokens"
             raise UserError(
-                f"{self.path} has {len(ids):,} tokens, fewer than one window of benchmark.length={self.length} and "
+                f"{self.path} {has}, fewer than one window of benchmark.length={self.length} and "
                 f"benchmark.scored={self.scored}"
             )
-        starts = range(0, len(ids) - step + 1, step)[: self.windows]
-        return [self._sample(tokenizer, ids[start : start + step], start) for start in starts]
+        if short:
+            warn(f"{short} of {count(len(self.files), 'text')} in {self.path}: shorter than one window, and left out")
+        return samples
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         return {}
 
-    def _sample(self, tokenizer: Tokenizer, ids: list[int], start: int) -> Sample:
+    def _files(self, path: Path) -> list[Path]:
+        check_reading(path)
+        if not path.is_dir():
+            return [path]
+        if not (files := visible(path, "*.txt")):
+            raise UserError(f"benchmark.path={self.path!r} is a folder without a .txt file")
+        return files
+
+    def _read(self, file: Path) -> str:
+        try:
+            return read_text(file)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"benchmark.path={str(file)!r} cannot be read as a UTF-8 text: {error}") from None
+
+    def _sample(self, tokenizer: Tokenizer, ids: list[int], start: int, name: str, unit: str) -> Sample:
         return Sample(
-            id=f"token-{start}",
+            id=f"{name}token-{start}",
             prompt=tokenizer.decode(ids[: self.length]),
             answers=(),
             max_new_tokens=self.scored,
             continuation=tokenizer.decode(ids[self.length :]),
             chat=False,
+            unit=unit,
             meta={"start": start, "length": self.length},
         )

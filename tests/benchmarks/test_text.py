@@ -58,6 +58,29 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
         Text(path=str(tmp_path / "text.txt"))
 
 
+def test_windows_of_one_text_are_one_unit_and_a_folder_has_several(written, embedded, tmp_path, capsys):
+    """They were taken for texts that were drawn independently, and an interval was too narrow."""
+    alone = written(length=40, scored=20, windows=3)
+    one = alone.samples(embedded.tokenizer)
+    assert len(one) == 3 and len({sample.unit for sample in one}) == 1
+    (tmp_path / "other.txt").write_text(SENTENCES.upper(), encoding="utf-8")
+    (tmp_path / "short.txt").write_text("Too short.", encoding="utf-8")
+    (tmp_path / "notes.md").write_text("No text.", encoding="utf-8")
+    both = Text(path=str(tmp_path), length=40, scored=20, windows=3).samples(embedded.tokenizer)
+    assert [sample.id for sample in both[::3]] == ["other.txt token-0", "text.txt token-0"] and len(both) == 6
+    assert len({sample.unit for sample in both}) == 2 and [x.prompt for x in both[3:]] == [x.prompt for x in one]
+    assert "1 of 3 texts" in capsys.readouterr().err
+
+
+def test_a_folder_without_texts_and_one_of_short_texts_are_refused(tmp_path, embedded):
+    with pytest.raises(UserError, match=r"is a folder without a \.txt file"):
+        Text(path=str(tmp_path))
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("Three short words.", encoding="utf-8")
+    with pytest.raises(UserError, match="has no text of more than 4 tokens, fewer than one window"):
+        Text(path=str(tmp_path)).samples(embedded.tokenizer)
+
+
 @pytest.mark.parametrize(("tokens", "starts"), [(119, [0]), (120, [0, 60])])
 def test_every_window_is_whole_and_the_last_may_end_with_the_text(written, embedded, tokens, starts):
     samples = written("and" + " and" * (tokens - 1), length=40, scored=20).samples(embedded.tokenizer)
