@@ -44,7 +44,6 @@ class HeadBudgets(Stated, ABC):
     whole_model       shares the tokens of all layers: it needs an allocation that gives all layers the same number.
     pools_layers      shares them by the scores of all layers: see `PooledHeads`.
     takes_fractions   gets a ratio as ratio·n, not rounded down to whole tokens.
-    fills_budget      its heads keep all of these tokens on average, to the nearest one.
 
     A class also overrides `share` if it reads more than a layer's tokens and window, or if it knows bounds of the
     counts without reading the scores.
@@ -55,6 +54,7 @@ class HeadBudgets(Stated, ABC):
 
     @property
     def fills_budget(self) -> bool:
+        """Whether the heads keep all of the layer's tokens on average, to the nearest one."""
         return False
 
     @cached_property
