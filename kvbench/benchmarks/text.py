@@ -53,21 +53,21 @@ class Text(Benchmark):
         return self.length + self.scored + 2  # for a beginning-of-text token, and for a word that is cut
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
-        step, samples, longest, short = self.length + self.scored, [], 0, 0
-        for file, text in zip(self.files, self.texts, strict=True):
-            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-            longest, short = max(longest, len(ids)), short + (len(ids) < step)
-            name = "" if len(self.files) == 1 else f"{file.name} "
-            for start in range(0, len(ids) - step + 1, step)[: self.windows]:
-                samples.append(self._sample(tokenizer, ids[start : start + step], start, name, text_unit(text)))
-        if not samples:
-            has = f"has {longest:,} tokens" if len(self.files) == 1 else f"has no text of more than {longest:,} tokens"
+        step, alone = self.length + self.scored, len(self.texts) == 1
+        read = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in self.texts]
+        if (longest := max(map(len, read))) < step:
+            has = f"has {longest:,} tokens" if alone else f"has no text of more than {longest:,} tokens"
             raise UserError(
                 f"{self.path} {has}, fewer than one window of benchmark.length={self.length} and "
                 f"benchmark.scored={self.scored}"
             )
-        if short:
-            warn(f"{short} of {count(len(self.files), 'text')} in {self.path}: shorter than one window, and left out")
+        if short := sum(len(ids) < step for ids in read):
+            warn(f"{short} of {count(len(read), 'text')} in {self.path}: shorter than one window, and left out")
+        samples = []
+        for file, text, ids in zip(self.files, self.texts, read, strict=True):
+            name, unit = "" if alone else f"{file.name} ", text_unit(text)
+            for start in range(0, len(ids) - step + 1, step)[: self.windows]:
+                samples.append(self._sample(tokenizer, ids[start : start + step], start, name, unit))
         return samples
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from kvbench.runner.arguments import CONFIG_DIR
+from kvbench.runner.arguments import CONFIG_DIR, without_config_dir
 from kvbench.runner.commands import commands
 
 LINE = "COMP_LINE"  # the variable with the line that a shell completes
@@ -14,16 +14,14 @@ def with_config_dir_of_line(arguments: Sequence[str]) -> list[str]:
 
     It is removed from the line, since Hydra looks for overrides alone there. Other arguments stay as they are.
     """
-    if not _asked(arguments):
+    *words, typed = os.environ.get(LINE, "").split(" ")
+    if not _asked(arguments) or (words and words[-1] in CONFIG_DIR):  # a folder is for the shell to complete
         return [*arguments]
-    begun = len(words := os.environ.get(LINE, "").split(" ")) - 1  # the last word is being typed
-    for place, word in enumerate(words):
-        key, equals, value = word.partition("=")
-        end = place + (1 if equals else 2)
-        if key in CONFIG_DIR and end <= begun and (value := value if equals else words[place + 1]):
-            os.environ[LINE] = " ".join([*words[:place], *words[end:]])
-            return [*arguments, key, value]
-    return [*arguments]
+    folder, others = without_config_dir(words)
+    if folder is None:
+        return [*arguments]
+    os.environ[LINE] = " ".join([*others, typed])
+    return [*arguments, CONFIG_DIR[0], str(folder)]
 
 
 def complete_commands(arguments: Sequence[str]) -> bool:
