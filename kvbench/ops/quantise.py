@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kvbench.ops.not_finite import clamp_to_range_
 from kvbench.ops.operator import operator
 
 TOKENS, CHANNELS = 1, 2  # the axis of [heads, len, head_dim] along which a group runs
@@ -126,8 +127,8 @@ def dequantise(packed: Tensor, scale: Tensor, minimum: Tensor, bits: int, group:
     """The result of `Quantiser.restore`."""
     codes = unpack_groups(packed, bits, group, axis).float()
     scales, minima = (x.float().unsqueeze(axis + 1) for x in (scale, minimum))
-    limit = torch.finfo(scale.dtype).max  # a restored number could exceed it if the scale was rounded up
-    rows = torch.addcmul(minima, codes, scales).clamp_(-limit, limit)
+    # a restored number could exceed the range of the scale's dtype if the scale was rounded up
+    rows = clamp_to_range_(torch.addcmul(minima, codes, scales), scale.dtype)
     return rows.to(scale.dtype).flatten(axis, axis + 1)
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from kvbench.errors import UserError
+from kvbench.ops.norms import float32_norm
 from kvbench.ops.rope import decoder_layers
 
 TILE = 4096  # (query head, token) pairs whose projections exist at a time: [TILE, hidden_size]
@@ -50,8 +51,5 @@ def value_output_norm(values: Tensor, weight: Tensor, order: int = 1) -> Tensor:
     heads, _, head_dim = values.shape
     parts = weight.detach().T.unflatten(0, (heads, -1, head_dim))  # [num_key_value_heads, group, head_dim, hidden_size]
     step = max(TILE // (heads * parts.shape[1]), 1)
-    norms = [
-        torch.linalg.vector_norm(tile[:, None] @ parts, ord=order, dim=-1, dtype=torch.float32)
-        for tile in values.split(step, dim=1)
-    ]
+    norms = [float32_norm(tile[:, None] @ parts, order) for tile in values.split(step, dim=1)]
     return torch.cat(norms, dim=-1).flatten(0, 1)

@@ -6,6 +6,7 @@ from torch import Tensor
 from kvbench.cache.base import Growing
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.formats import BlockFormat
+from kvbench.ops.norms import float32_norm
 from kvbench.ops.rotation import Rotation, rotation
 
 SMALLEST = torch.finfo(torch.float32).tiny
@@ -55,5 +56,5 @@ def shared_scale(rows: Tensor, largest: float) -> Tensor:
     """The largest absolute value of a head's rows [heads, len, head_dim] over `largest`, above 0: [heads, 1, 1]."""
     if not rows.shape[1]:
         return torch.ones(len(rows), 1, 1, device=rows.device)
-    most = torch.linalg.vector_norm(rows, float("inf"), dim=(1, 2), keepdim=True, dtype=torch.float32)
+    most = float32_norm(rows, float("inf"), dim=(1, 2), keepdim=True)
     return most.div_(largest).clamp_(min=SMALLEST)

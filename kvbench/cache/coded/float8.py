@@ -8,6 +8,7 @@ from torch import Tensor
 from kvbench.cache.base import Growing
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.float8 import E4M3, LARGEST, from_float8, to_float8
+from kvbench.ops.norms import float32_norm
 from kvbench.ops.not_finite import nan_for_infinity
 
 Scale = Literal["unit", "head", "token", "channel"]
@@ -51,5 +52,5 @@ def scale_of(rows: Tensor, kind: Scale, most: float = LARGEST) -> Tensor:
     """The largest absolute value over `most`, float32 [heads, 1 or len, 1 or head_dim], above 0; 1 without rows."""
     if not rows.shape[1]:
         return rows[:, :0].float().sum(dim=DIMS[kind], keepdim=True) + 1
-    largest = torch.linalg.vector_norm(rows, float("inf"), dim=DIMS[kind], keepdim=True, dtype=torch.float32)
+    largest = float32_norm(rows, float("inf"), dim=DIMS[kind], keepdim=True)
     return largest.div_(most).clamp_(min=SMALLEST)

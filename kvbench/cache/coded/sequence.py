@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kvbench.cache.base import Growing, filled
 from kvbench.cache.sequence import Sequence
+from kvbench.ops.not_finite import clamp_to_range_
 
 # Elements of keys or values decoded at a time: 1 MB of float32 fits in a CPU's cache; a GPU needs few launches.
 CPU_ELEMENTS, GPU_ELEMENTS = 2**18, 2**26
@@ -44,8 +45,7 @@ class BlockwiseSequence(Sequence):
         return self.decoded(slice(0, self.length))
 
     def read(self) -> Tensor:
-        limit = torch.finfo(self.dtype).max
-        return self.restored().clamp_(-limit, limit).to(self.dtype)
+        return clamp_to_range_(self.restored(), self.dtype).to(self.dtype)
 
     def logits(self, query: Tensor, scaling: float, count: int) -> Tensor:
         """Products of float32 query [heads, g, head_dim] with `count` rows, times `scaling`: [heads, g, count].

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from kvbench.methods.kvzip.scoring import KVzip
+from kvbench.ops.norms import float32_norm
 from kvbench.ops.rope import decoder_layers
 from kvbench.prefill import Reconstruction
 from kvbench.prefill.reconstruction import Factors, Weighing
@@ -26,7 +26,7 @@ class Relative:
 
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         hidden = args[0] if args else kwargs["hidden_states"]
-        self.hidden = torch.linalg.vector_norm(hidden[0], dim=-1, dtype=torch.float32)
+        self.hidden = float32_norm(hidden[0])
 
     def factors(self, values: Tensor) -> Factors:
         assert self.hidden is not None, "the layer's attention was entered"

@@ -1,9 +1,9 @@
 """LAVa's score: attention of the last queries, with heads weighted by the norm of their largest value."""
 
-import torch
 from torch import Tensor
 
 from kvbench.methods.snapkv import WindowAttention
+from kvbench.ops.norms import float32_norm
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import checked
 
@@ -19,6 +19,6 @@ class LAVa(WindowAttention):
 
     def votes(self, layer: LayerState) -> Tensor:
         context = layer.values[:, : layer.n - self.window]
-        largest = torch.linalg.vector_norm(context, ord=1, dim=-1, dtype=torch.float32).amax(dim=-1)
+        largest = float32_norm(context, order=1).amax(dim=-1)
         group = layer.num_attention_heads // layer.num_key_value_heads
         return layer.window_votes(self.window) * largest.repeat_interleave(group)[:, None]

@@ -9,6 +9,7 @@ from torch import Tensor
 from kvbench.cache.base import Growing
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.methods.turboquant.lloyd_max import midpoints, normal_levels
+from kvbench.ops.norms import float32_norm
 from kvbench.ops.not_finite import nan_for_infinity
 from kvbench.ops.rotation import Rotation, rotation
 from kvbench.ops.small_codes import code_table, look_up, pack_codes, unpack_codes
@@ -67,9 +68,11 @@ class RotatedSequence(SmallCodes):
 
     def encoded(self, rows: Tensor) -> list[Tensor]:
         rows = nan_for_infinity(rows)
-        lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float32)
+        lengths = float32_norm(rows, keepdim=True)
         # a zero row is 0 / 0: its codes are arbitrary, and its length is 0
-        codes = torch.bucketize(self.to_codes(rows / lengths), _edges(self.levels, rows.device), out_int32=True)
+        codes = torch.bucketize(
+            self.to_codes((rows / lengths).float()), _edges(self.levels, rows.device), out_int32=True
+        )
         if self.norm_correction:
             levels = _one_by_one(self.levels, rows.device)
             lengths = lengths / torch.linalg.vector_norm(look_up(levels, codes), dim=-1, keepdim=True)
