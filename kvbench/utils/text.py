@@ -14,7 +14,9 @@ def shortest(value: float) -> str:
 
 def first_line(error: BaseException | str) -> str:
     """The first line of an error's message, or of a text, with the next one where its last character is a colon; the
-    name of its type if it is empty."""
+    name of its type if it is empty, and before a KeyError's, which is a key alone."""
+    if isinstance(error, KeyError):
+        return f"KeyError: {error}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = lines[:2] if lines and lines[0].endswith(":") else lines[:1]
     return " ".join(said) or type(error).__name__

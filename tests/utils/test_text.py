@@ -19,3 +19,8 @@ from kvbench.utils.text import first_line
 )
 def test_a_first_line_that_announces_the_next_takes_it(message, line):
     assert first_line(OSError(message)) == line
+
+
+def test_the_key_of_a_key_error_is_said_to_be_one():
+    """A GGUF file without merges or scores could not be converted because of "'scores'"."""
+    assert first_line(KeyError("scores")) == "KeyError: 'scores'"
