@@ -225,7 +225,7 @@ def refusing(name: str, what: str, tokens: int) -> Iterator[None]:
     except Exception as error:
         raise UserError(
             f"{name} does not work with {what}: reading {tokens} token{'s' * (tokens > 1)} ends with "
-            f"{type(error).__name__}: {first_line(error)} ({INSTEAD})"
+            f"{first_line(f'{type(error).__name__}: {error}')} ({INSTEAD})"
         ) from error
 
 
