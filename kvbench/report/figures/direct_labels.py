@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 
 _NAME = 0.052  # height of a name, of the panel's
+_PATCH = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}  # a name stays legible on a line at its height
 _LEADER: dict[str, Any] = {"arrowstyle": "-", "linewidth": 0.6, "alpha": 0.4, "shrinkA": 0, "shrinkB": 3}
 
 
@@ -24,7 +25,7 @@ def name_lines(axis: Axes, labels: Sequence[Named], x: float, right: bool = Fals
     side, edge = ("left", 0.0) if right else ("right", 1.0)
     ordered = sorted(labels, key=lambda label: label.y)
     for label, level in zip(ordered, levels([label.y for label in ordered], axis.get_ylim()), strict=True):
-        style: dict[str, Any] = {"ha": side, "va": "center", "fontsize": 7, "color": label.colour}
+        style: dict[str, Any] = {"ha": side, "va": "center", "fontsize": 7, "color": label.colour, "bbox": _PATCH}
         leader = _LEADER | {"color": label.colour, "relpos": (edge, 0.5)}
         axis.annotate(label.name, (label.x, label.y), (x, level), arrowprops=leader, annotation_clip=False, **style)
 

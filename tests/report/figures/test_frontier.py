@@ -34,6 +34,7 @@ def test_curves_margin_and_front_are_drawn():
     assert [line.get_xdata()[0] for line in held] == [0.25]  # b holds nowhere
     assert [text.get_text() for text in bars.texts] == ["every setting loses more"]
     assert {text.get_text(): text.get_color() for text in axis.texts} == {name: colour(name) for name in "ab"}
+    assert all(text.get_bbox_patch().get_facecolor() == (1, 1, 1, 1) for text in axis.texts)  # legible on a line
 
 
 def test_bounds_of_a_difference_are_drawn_as_scores_and_end_at_0_and_1():
