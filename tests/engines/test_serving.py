@@ -15,6 +15,7 @@ from kvbench.records import load
 from kvbench.report.tables.serve_table import notes, serving
 from kvbench.runner.commands import COMMANDS
 from kvbench.runner.kinds import OfServing
+from kvbench.runner.verify.checks import verify
 from kvbench.utils.hashing import file_hash
 from tests.support import fake_guidellm
 from tests.support.fake_engine import MODEL, FakeEngine
@@ -60,6 +61,7 @@ def test_a_record_for_each_load_has_the_tools_own_numbers(tiny_folder, tmp_path,
         assert 0 <= low <= record.figures["tokens_per_s"] <= high
         assert all(file_hash(folder / "guidellm" / name) == sha256 for name, sha256 in record.reports.items())
         assert len(record.reports) == 2 and record.limits == {"first_token_ms": 50}
+    assert next(check.verdict for check in verify(folder) if check.name == "loads") == "proven"
     assert records["capacity"].tolist() == [{}, {}]  # the fake server's metrics have no gauges
     table = (folder / "table.md").read_text()
     assert "· 1 at once |" in table and "· 2 at once |" in table

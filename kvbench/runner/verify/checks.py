@@ -13,6 +13,7 @@ from kvbench.runner.verify.check_copies import no_copies
 from kvbench.runner.verify.check_decoding import decoding_fits
 from kvbench.runner.verify.check_fields import fields_fit
 from kvbench.runner.verify.check_files import files_are_whole, unreadable
+from kvbench.runner.verify.check_loads import loads_fit
 from kvbench.runner.verify.check_names import names_fit
 from kvbench.runner.verify.check_prompts import prompts_fit
 from kvbench.runner.verify.check_runs import keys_fit, runs_agree
@@ -61,6 +62,8 @@ def checks_of(folder: Folder, places: Places, draw: Draw | None = None) -> list[
         "times": partial(times_fit, folder),
         "copies": partial(no_copies, folder),
     }
+    if any(record["kind"] == "serve" for record in folder.records):
+        checks["loads"] = partial(loads_fit, folder)
     if draw:
         checks["rerun"] = partial(made_again, folder, its_materials, places, draw)
     return [files_are_whole(folder), *(guarded(name, check) for name, check in checks.items())]
