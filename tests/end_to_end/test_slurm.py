@@ -233,5 +233,6 @@ def test_at_the_time_limit_a_task_of_the_script_goes_back_into_the_queue(slurm, 
     wanted = arguments(tiny_folder, tmp_path / "runs", "limit=1")
     task = f"{sbatch(slurm, tmp_path, *wanted, options=limit, KVBENCH_TEST_SECONDS='30')}_0"
     wait_for(lambda: slurm.job(task)["JobState"] == "COMPLETED", seconds=2 * HANG)
-    *stopped, finished = [each["status"] for each in attempts(tmp_path / "runs", 0)]
-    assert (set(stopped), finished) == ({"stopped by SIGUSR1"}, "finished")
+    *before, last = [each["status"] for each in attempts(tmp_path / "runs", 0)]
+    # bash loses the exit code of a run that ends just as the signal comes: such a task goes back into the queue, too
+    assert "stopped by SIGUSR1" in before and {*before} <= {"stopped by SIGUSR1", "finished"} and last == "finished"
