@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from transformers.utils import find_adapter_config_file
+
 from kvbench.errors import UserError
 
 # Buffers that old checkpoints saved with their weights; the model computes them.
@@ -26,3 +28,16 @@ def check_complete(checkpoint: str, loading: Mapping[str, Any], left_out: tuple[
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise UserError(f"{checkpoint} {problem} {', '.join(names[:3])}{more}")
+
+
+def check_merged(source: str, options: Mapping[str, Any]) -> None:
+    """Raise UserError for a folder or hub id with an adapter of peft (LoRA) in files of its own.
+
+    Where peft is installed, transformers adds it to the weights, and a hub id is the model that it names; elsewhere
+    it does not: one source would be two models. `options` are hub_options'.
+    """
+    if find_adapter_config_file(source, **options):
+        raise UserError(
+            f"{source} has an adapter of peft (adapter_config.json), which is not read: merge it into the weights "
+            "(merge_and_unload) and save the model without it"
+        )

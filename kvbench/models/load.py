@@ -22,7 +22,7 @@ from kvbench.configuration import ModelSpec
 from kvbench.errors import UserError
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.auto_class import class_for
-from kvbench.models.complete import check_complete
+from kvbench.models.complete import check_complete, check_merged
 from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, weight_files
 from kvbench.models.gguf_file import gguf_folder
@@ -129,6 +129,7 @@ def load(spec: ModelSpec) -> LoadedModel:
         return _drawn(spec)
     source, options = source_of(spec)
     with unreadable(spec, source, options), takes_attention(spec.name):
+        within(WHOLE, partial(check_merged, source, options))
         if not options:
             check_config(Path(source))
             weight_files(Path(source))

@@ -57,6 +57,11 @@ def test_weights_under_another_prefix_are_an_error(folder):
     assert "lacks" in refused(folder)
 
 
+def test_an_adapter_beside_the_weights_is_refused_as_only_peft_would_add_it(folder):
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": null}')
+    assert "adapter_config.json" in refused(folder) and "merge" in refused(folder)
+
+
 @pytest.mark.parametrize("layers", [2, 5])
 def test_a_configuration_with_another_number_of_layers_is_an_error(folder, layers):
     change_config(folder, num_hidden_layers=layers, layer_types=None)
