@@ -20,6 +20,7 @@ import kvbench
 from kvbench.errors import UserError
 from kvbench.integrations.generate import CompressedCache, setting_of
 from kvbench.methods import Dense, Eviction
+from tests.support.sliding import sliding_model
 from tests.support.tiny import prompt, tiny_model
 
 STATED = [f"method.attention_matching.storage.{key}=4" for key in ("sinks", "recent")]
@@ -149,6 +150,14 @@ def test_chunks_of_a_prompt_are_refused_and_without_them_all_is_compressed(model
     ours = tiny_model()
     with pytest.raises(UserError, match="prefill_chunk_size=16"):
         generate(ours, past_key_values=CompressedCache(ours, "full"), prefill_chunk_size=16)
+
+
+def test_an_early_exit_is_refused_and_leaves_the_model_its_layers():
+    model = sliding_model("gemma3", "sdpa")
+    before = generate(model)
+    with pytest.raises(UserError, match="assistant_early_exit"), kvbench.compress(model, "full"):
+        generate(model, assistant_early_exit=1)
+    assert generate(model) == before
 
 
 def test_a_cache_is_refused_after_its_block(model):

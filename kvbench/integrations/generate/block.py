@@ -70,10 +70,18 @@ def compress(
         raise UserError(f"model must be a model of transformers, a PreTrainedModel, not {type(model).__name__}")
     setting = setting_of(method, ratio, budget, overrides)
     compression = Compression()
+    config = model.config.get_text_config(decoder=True)
+    depth = getattr(config, "num_hidden_layers", None)
 
     def insert_cache(reader: object, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords] | None:
         if reader is not model:  # a copy made in the block, which has the hook too
             return None
+        if config.num_hidden_layers != depth:
+            config.num_hidden_layers = depth  # generate leaves the model cut after an error
+            raise UserError(
+                "assistant_early_exit: a CompressedCache cannot remove tokens, which assisted decoding needs: decode "
+                "without it"
+            )
         args, kwargs = (), by_name(model, args) | kwargs
         cache = next((kwargs[name] for name in NAMES if name in kwargs), None)
         if cache is not None and not isinstance(cache, Cache):
