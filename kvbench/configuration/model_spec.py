@@ -27,7 +27,7 @@ DEVICES = (
 _DEVICE = re.compile(rf"({'|'.join(DEVICES)})(:(0|[1-9]\d*))?", re.ASCII)
 # Arguments of from_pretrained that other keys set, or that would load other weights than those that are hashed.
 SET_BY_KVBENCH = frozenset(
-    "attn_implementation cache_dir code_revision config device_map dtype force_download gguf_file "
+    "adapter_kwargs attn_implementation cache_dir code_revision config device_map dtype force_download gguf_file "
     "ignore_mismatched_sizes local_files_only output_loading_info pretrained_model_name_or_path proxies revision "
     "state_dict subfolder token torch_dtype trust_remote_code use_safetensors variant weights_only".split()
 )

@@ -97,7 +97,7 @@ def test_load_args_that_cannot_be_used_are_one_line(folder, args):
         load(ModelSpec(name="m", path=str(folder), load_args=args))
 
 
-@pytest.mark.parametrize("name", ["trust_remote_code", "dtype", "use_safetensors", "device_map"])
+@pytest.mark.parametrize("name", ["trust_remote_code", "dtype", "use_safetensors", "device_map", "adapter_kwargs"])
 def test_what_other_keys_set_is_no_load_argument(name):
     with pytest.raises(UserError, match=f"that kvbench leaves free, which '{name}' is not"):
         ModelSpec(name="m", hub_id="org/m", load_args={name: True})
