@@ -20,10 +20,10 @@ TOKEN = 2 * 2 * 32 * 4
 N = 100
 
 
-def records(tmp_path, model, settings, memory="shared", chunk=None):
+def records(tmp_path, model, settings, memory="shared", chunk=None, n=N):
     loaded = Letters(model, ModelSpec(name="tiny", max_length=400, embedded="none"))
     run = Run("run", "identity", loaded, Words(), settings, memory, chunk=chunk)
-    sample = Sample(id="a", prompt="x" * N, answers=("y",), max_new_tokens=9, meta={})
+    sample = Sample(id="a", prompt="x" * n, answers=("y",), max_new_tokens=9, meta={})
     with Store(tmp_path / "records") as store:
         return {record["setting"]: record for record in evaluate(run, [sample], store)}
 

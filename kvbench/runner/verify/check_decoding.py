@@ -26,7 +26,7 @@ def _figures(record: Mapping[str, Any]) -> Iterator[Note]:
     if record["r_peak"] < record["r_decode_peak"] - EQUAL:
         yield wrong("r_peak is below r_decode_peak")
     # a prompt that ends with a chunk leaves no bytes in layers of chunks, which hold tokens of the answer later
-    windows = record.get("window_bytes") or "full_layers" in record
+    windows = record.get("window_bytes") or "full_layers" in record or _in_full_windows(record)
     if (steps := record["decode_steps"]) is None or windows:
         yield missing("its passes, or what its windows held in each, are not in its record")
         return
@@ -66,6 +66,14 @@ def _figures(record: Mapping[str, Any]) -> Iterator[Note]:
     largest = max(record["peak_cache_bytes"], record["decode_bytes_peak"])
     if record["decode_bytes_end"] > record["decode_bytes_peak"] or record["r_peak"] * last > largest * (1 + EQUAL):
         yield wrong("its bytes at the end, or at their largest moment, are more than its caches had")
+
+
+def _in_full_windows(record: Mapping[str, Any]) -> bool:
+    """Whether these are figures of FullKV beside itself that stopped growing, as where every layer has a sliding window
+    that holds the prompt and not all of the answer: methods compress such layers, so that no field tells of them."""
+    beside_itself = all(record[name] == 1 for name in ("r_bytes", "r_mean", "r_read", "r_end"))
+    n = record["prompt_tokens"]
+    return beside_itself and record["decode_bytes_end"] * n < record["full_bytes"] * (n + record["decode_tokens"])
 
 
 class Tokens(NamedTuple):
