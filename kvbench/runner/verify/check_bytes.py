@@ -45,7 +45,8 @@ def bytes_fit(folder: Folder, places: Places | None = None) -> Check:
         if n < 1:
             findings.wrong.append(f"{named(record)}: its prompt is empty")
             continue
-        per_token.add((record["full_bytes"] - windows) / n)
+        if record.get("full_layers") != []:  # of windows alone, bytes do not grow with the prompt
+            per_token.add((record["full_bytes"] - windows) / n)
         if lengths.setdefault(record["sample"], n) != n and record["question"] == "visible":
             findings.wrong.append(
                 f"{named(record)}: its prompt has {n} tokens, under other settings {lengths[record['sample']]}"
@@ -122,6 +123,7 @@ def _sums(record: Mapping[str, Any]) -> Iterator[Note]:
         yield wrong(f"{stored} bytes stored of {full}, {windows} of them in windows")
         return
     alone, share = record.get("r_full", record["r"]), windows / full
+    corrected = record["r_corrected"] if share == 1 else (record["r_corrected"] - share) / (1 - share)
     for name, value in (
         ("r_bytes", stored / full),
         ("r_bytes_floor", share),
@@ -131,7 +133,7 @@ def _sums(record: Mapping[str, Any]) -> Iterator[Note]:
         if name in record and abs(record[name] - value) > EQUAL:
             yield wrong(f"{name} is {record[name]:.6g}, but its bytes make {value:.6g}")
     if record["r2"] == record["r3"] == 1:
-        for name, value in (("r", alone), ("r_corrected", (record["r_corrected"] - share) / (1 - share or 1))):
+        for name, value in (("r", alone), ("r_corrected", corrected)):
             if abs(value - record["r1"]) > EQUAL:
                 yield wrong(f"{name} is {value:.6g} without a codebook, but r1 is {record['r1']:.6g}")
     elif not 0 <= record["r2"] * record["r3"] <= 1 + EQUAL:
@@ -160,6 +162,10 @@ def _factors(record: Mapping[str, Any], manifest: Mapping[str, Any], setting: Se
 
 def _kept(record: Mapping[str, Any], setting: Setting | None) -> Iterator[Note]:
     layers, n = record["kept_per_layer"], record["prompt_tokens"]
+    if record.get("full_layers") == layers == record["nominal_per_layer"] == []:  # FullKV of windows alone
+        if not record["stored_bytes"] == record["full_bytes"] == record.get("window_bytes"):
+            yield wrong("it has no layer that a method compresses, and bytes that are not of windows")
+        return
     if any(not 0 <= kept <= n + ROUNDED for kept in layers):
         yield wrong(f"a layer kept {max(layers):g} or {min(layers):g} of {n} tokens")
         return

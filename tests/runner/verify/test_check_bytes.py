@@ -1,5 +1,7 @@
 """Bytes that a record claims, beside the least that its storage can take."""
 
+import json
+
 import pytest
 
 from kvbench.configuration import configured
@@ -9,6 +11,7 @@ from kvbench.methods.heads.base import HeadBudgets
 from kvbench.runner.verify.check_bytes import bytes_fit
 from kvbench.runner.verify.folder import read
 from kvbench.runner.verify.verdict import Verdict
+from tests.support.fixtures import saved_tiny
 from tests.support.forged import Forged
 from tests.support.runs import run
 
@@ -24,6 +27,31 @@ def honest(tiny_folder, tmp_path_factory):
 
 def test_honest_bytes_of_every_storage_have_nothing_wrong(honest):
     assert bytes_fit(read(honest)).verdict is not Verdict.WRONG
+
+
+@pytest.fixture(scope="module")
+def windowed(embedded, tmp_path_factory):
+    """FullKV on a model whose layers all have a window, which the longer prompt exceeds."""
+    config = saved_tiny(embedded, tmp_path_factory.mktemp("windowed"), family="mistral") / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"sliding_window": 400}))
+    given = (f"model.path={config.parent}", f"output_dir={tmp_path_factory.mktemp('windows')}", "method=full")
+    sample = ("benchmark=niah", "benchmark.lengths=[320,800]", "benchmark.depths=[50]", "benchmark.max_new_tokens=2")
+    return run(*given, "model.shape=null", "model.max_length=4096", *sample, "limit=2")
+
+
+def test_fullkv_of_windows_alone_has_nothing_wrong(windowed):
+    folder = read(windowed)
+    assert [record.get("full_layers") for record in folder.records] == [None, []]
+    assert bytes_fit(folder).verdict is not Verdict.WRONG
+
+
+def test_fewer_bytes_than_those_of_windows_alone_are_wrong(windowed, tmp_path):
+    forged = Forged(windowed, tmp_path / "run", None)
+    for record in forged.records:
+        if "full_layers" in record:
+            record["window_bytes"] //= 2
+            record["r_bytes_floor"] = record["window_bytes"] / record["full_bytes"]
+    assert any("no layer that a method compresses" in note for note in bytes_fit(read(forged.seal())).notes)
 
 
 @pytest.mark.parametrize("method", METHODS)
