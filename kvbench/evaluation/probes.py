@@ -86,9 +86,14 @@ def records(run: ProbeRun, todo: Todo) -> list[dict[str, Any]]:
 def observe(model: PreTrainedModel, ids: Tensor, prompt: int, observations: Sequence[Observation]) -> list[list[Any]]:
     """The values of each probe in each of its layers, as nested lists; one layer's state is held at a time.
 
-    The first `prompt` of ids [n] are the prompt.
+    The first `prompt` of ids [n] are the prompt. Raises UserError if no layer keeps all of them.
     """
     count = num_layers(model, len(ids))
+    if not count:
+        raise UserError(
+            f"probe {observations[0].name!r} has nothing to observe: every layer of this model has a sliding window, "
+            f"which {len(ids)} tokens exceed"
+        )
     layers_observed = [layers_of(observation, count) for observation in observations]
     values: list[dict[int, list[Any]]] = [{} for _ in observations]
     number = 0

@@ -28,6 +28,7 @@ from kvbench.runner.request import build_request
 from tests.methods.test_greedy_cover import LargestFloat
 from tests.support.probes import PROBING, N, seen
 from tests.support.runs import compose, reported, run
+from tests.support.sliding import WINDOW, sliding_model
 from tests.support.tiny import prompt, random_layer, tiny_model
 from tests.support.unrendered import rendering
 
@@ -224,6 +225,13 @@ def test_a_prompt_within_the_window_is_told():
         probes.SimilarPairs().observe(random_layer(n=1, window=1), 1)
     with pytest.raises(UserError, match="rotary"):
         probes.SimilarPairs().observe(random_layer(), 40)
+
+
+def test_a_prompt_beyond_the_window_of_every_layer_is_told():
+    """It made a record of no layer, whose figure ended in a traceback."""
+    attention = Observation("map", probes.AttentionMap(), "{}")
+    with pytest.raises(UserError, match=rf"'map' has nothing to observe: .* which {WINDOW + 1} tokens exceed"):
+        observe(sliding_model("mistral"), prompt(WINDOW + 1), WINDOW + 1, [attention])
 
 
 @pytest.mark.parametrize("name", PROBING)
