@@ -17,6 +17,7 @@ from kvbench.cache.held import Taken
 from kvbench.cache.kept_positions import Marks
 from kvbench.cache.linear_state import LinearState
 from kvbench.cache.reserve_ratio import ReserveRatio
+from kvbench.errors import UserError
 from kvbench.methods.base.method import Method, as_given
 from kvbench.methods.base.returned import checked_caches
 from kvbench.models.layer_kinds import compressed_layers, kinds_at
@@ -270,6 +271,14 @@ class Stream:
 def num_layers(model: PreTrainedModel, n: int) -> int:
     """The layers that methods compress of a prompt of n tokens: the layers that keep keys and values of all tokens."""
     return len(compressed_layers(kinds_at(model.config, n)))
+
+
+def check_layers(model: PreTrainedModel, n: int, what: str) -> None:
+    """Raise UserError if no layer keeps all of n tokens, of which `what` reads every layer that does."""
+    if not num_layers(model, n):
+        raise UserError(
+            f"{what} has no layers to read: every layer of this model has a sliding window, which {n} tokens exceed"
+        )
 
 
 def stored(caches: Iterable[StoredLayer]) -> list[Tensor]:

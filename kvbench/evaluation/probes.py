@@ -14,7 +14,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.answer import stop_rule
 from kvbench.evaluation.decode import batched, decode, read
 from kvbench.evaluation.pending_tasks import missing_contexts
-from kvbench.evaluation.prefill_passes import SharedPass, num_layers
+from kvbench.evaluation.prefill_passes import SharedPass, check_layers, num_layers
 from kvbench.evaluation.prompts import Prompt
 from kvbench.evaluation.record import ModelRun, Run
 from kvbench.methods.full import FullKV
@@ -88,12 +88,8 @@ def observe(model: PreTrainedModel, ids: Tensor, prompt: int, observations: Sequ
 
     The first `prompt` of ids [n] are the prompt. Raises UserError if no layer keeps all of them.
     """
+    check_layers(model, len(ids), f"probe {observations[0].name!r}")
     count = num_layers(model, len(ids))
-    if not count:
-        raise UserError(
-            f"probe {observations[0].name!r} has nothing to observe: every layer of this model has a sliding window, "
-            f"which {len(ids)} tokens exceed"
-        )
     layers_observed = [layers_of(observation, count) for observation in observations]
     values: list[dict[int, list[Any]]] = [{} for _ in observations]
     number = 0

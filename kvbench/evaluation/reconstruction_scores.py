@@ -6,6 +6,7 @@ import torch
 
 from kvbench.benchmarks import Sample
 from kvbench.evaluation.context_frame import context_frame
+from kvbench.evaluation.prefill_passes import check_layers
 from kvbench.evaluation.prompts import tokenise
 from kvbench.models import LoadedModel
 from kvbench.prefill import Needs, Reconstruction, prefill, reconstruct
@@ -16,11 +17,12 @@ def reconstruction_scores(loaded: LoadedModel, samples: Sequence[Sample]) -> lis
     """Scores [layers][KV heads], in [0, 1]: the most attention that any token of any context gets in a second pass.
 
     A sample's question is no part of its context. Source: KVzip (Kim et al. 2025, arXiv 2505.23416), whose released
-    files hold the largest scores over one long text, or over two.
+    files hold the largest scores over one long text, or over two. Raises UserError if no layer keeps a whole context.
     """
     how, largest = Reconstruction(), []
     for sample in samples:
         prompt = tokenise(loaded, sample, "hidden" if sample.question else "visible")
+        check_layers(loaded.model, len(prompt.context), "scores=kvzip")
         frame = context_frame(loaded, prompt)
         state = prefill(loaded.model, prompt.context, Needs(reconstructions=frozenset([how])))
         reconstruct(loaded.model, prompt.context, state, how, frame)

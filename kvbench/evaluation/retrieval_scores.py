@@ -9,6 +9,7 @@ from torch import Tensor
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
+from kvbench.evaluation.prefill_passes import check_layers
 from kvbench.methods import FullKV
 from kvbench.models import LoadedModel
 from kvbench.ops.softmax import capped_, plain, weights
@@ -26,7 +27,8 @@ def retrieval_scores(
     The prompt of a sample contains its answer, N tokens, once. A head's score is its attention to these tokens, summed
     over all generated tokens and divided by N; only answer tokens among the N that the head attends to most count.
     Samples that the model does not answer are left out.
-    Source: HeadKV (Fu et al. 2024, section 3.1), after Wu et al. 2024. Raises UserError if no sample is answered.
+    Source: HeadKV (Fu et al. 2024, section 3.1), after Wu et al. 2024. Raises UserError if no sample is answered,
+    or no layer keeps the whole of one that is.
     """
     scores, used = [], []
     for sample in samples:
@@ -38,6 +40,7 @@ def retrieval_scores(
         if score <= ANSWERED:
             continue
         read = torch.cat([ids, torch.tensor(tokens[:-1], dtype=ids.dtype)])
+        check_layers(loaded.model, len(read), "scores=retrieval")
         layers = prefill(loaded.model, read, Needs(window=len(tokens))).layers
         scores.append(torch.stack([layer_scores(layer, len(tokens), needle).cpu() for layer in layers]))
         used.append(sample.id)

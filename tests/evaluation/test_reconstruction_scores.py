@@ -1,12 +1,18 @@
 """KVzip's scores of heads: the most that the second pass gives any token of any context."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 
 from kvbench.benchmarks import Sample
+from kvbench.errors import UserError
 from kvbench.evaluation.context_frame import context_frame
 from kvbench.evaluation.prompts import tokenise
 from kvbench.evaluation.reconstruction_scores import reconstruction_scores
 from kvbench.prefill import Needs, Reconstruction, prefill, reconstruct
+from tests.support.sliding import sliding_model
+from tests.support.tiny import knowing
 
 TEXTS = ["The ferry leaves at nine. The bakery opens at seven. ", "Of all towns on the coast the ferry serves three. "]
 QUESTION = "When does the ferry leave?"
@@ -30,3 +36,9 @@ def test_a_heads_score_is_the_largest_of_its_tokens_over_all_contexts_without_th
     assert found.min() > 0 and found.max() <= 1
     plain = torch.tensor(reconstruction_scores(tiny, [asked_nothing]))
     assert torch.equal(plain, of_one(tiny, asked_nothing, "visible"))
+
+
+def test_a_context_beyond_the_window_of_every_layer_is_told(tiny):
+    windows = replace(tiny, model=knowing(sliding_model("mistral"), tiny.tokenizer))
+    with pytest.raises(UserError, match=r"scores=kvzip has no layers to read: .* sliding window, which \d+ tokens"):
+        reconstruction_scores(windows, [Sample("a", TEXTS[0], ("nine",), 4)])
