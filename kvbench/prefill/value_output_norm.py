@@ -37,9 +37,10 @@ def effective_weight(module: Any) -> Tensor:
     if {name for name, _ in module.named_parameters()} <= {"weight", "bias"}:
         return weight
     with torch.no_grad():
-        units = torch.eye(weight.shape[1], dtype=weight.dtype, device=weight.device)
-        added = module(units.new_zeros(1, weight.shape[1]))  # the bias
-        return (module(units) - added).T.contiguous()
+        # as one sequence, since peft's adapter_names has an adapter for each
+        units = torch.eye(weight.shape[1], dtype=weight.dtype, device=weight.device)[None]
+        added = module(torch.zeros_like(units[:, :1]))  # the bias
+        return (module(units) - added)[0].T.contiguous()
 
 
 def value_output_norm(values: Tensor, weight: Tensor, order: int = 1) -> Tensor:

@@ -76,6 +76,19 @@ def test_an_adapter_that_is_not_merged_counts_as_if_it_were(bias):
     torch.testing.assert_close(beside, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_an_adapter_for_each_sequence_is_read_with_one():
+    """peft's adapter_names refused the 32 rows of a unit matrix, where one adapter was named."""
+
+    class OneSequence(Adapted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert len(x) == 1
+            return super().forward(x)
+
+    adapted = OneSequence(nn.Linear(32, 24))
+    expected = adapted.weight + 3 * adapted.up.weight @ adapted.down.weight
+    torch.testing.assert_close(value_output_norm.effective_weight(adapted), expected)
+
+
 def test_nobody_else_pays_for_it():
     assert prefill(tiny_model(), prompt(20), Needs(window=8)).layers[0].value_output_norm is None
     assert (Needs(8) | Needs(value_output_norm=True)) == Needs(8, value_output_norm=True)
