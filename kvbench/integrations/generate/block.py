@@ -76,7 +76,7 @@ def compress(
     def insert_cache(reader: object, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords] | None:
         if reader is not model:  # a copy made in the block, which has the hook too
             return None
-        if config.num_hidden_layers != depth:
+        if getattr(config, "num_hidden_layers", None) != depth:
             config.num_hidden_layers = depth  # generate leaves the model cut after an error
             raise UserError(
                 "assistant_early_exit: a CompressedCache cannot remove tokens, which assisted decoding needs: decode "
