@@ -7,6 +7,7 @@ import pandas as pd
 
 from kvbench.errors import on_disk
 from kvbench.records.store import to_json
+from kvbench.utils.columns import with_columns
 from kvbench.utils.csv_files import csv_text
 from kvbench.utils.extras import require
 from kvbench.utils.files import replacing
@@ -19,7 +20,7 @@ def write_csv(records: pd.DataFrame, path: Path) -> None:
     """Lists and mappings (tokens, scores, …) become JSON text; texts are for spreadsheets, as in every CSV file."""
     texts = {name: as_json(records[name]) for name in _objects(records)}
     with on_disk(f"write {path}"), replacing(path) as work:
-        work.write_text(csv_text(records.assign(**texts)), encoding="utf-8", newline="")
+        work.write_text(csv_text(with_columns(records, texts)), encoding="utf-8", newline="")
 
 
 def write_parquet(records: pd.DataFrame, path: Path) -> None:
@@ -27,7 +28,7 @@ def write_parquet(records: pd.DataFrame, path: Path) -> None:
     require("a Parquet file", "pyarrow")
     texts = {name: as_json(records[name]) for name in _objects(records) if not _one_type(records[name])}
     with on_disk(f"write {path}"), replacing(path) as work:
-        records.assign(**texts).to_parquet(work, index=False)
+        with_columns(records, texts).to_parquet(work, index=False)
 
 
 def as_json(column: pd.Series) -> pd.Series:

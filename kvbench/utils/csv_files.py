@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from kvbench.utils.columns import with_columns
 from kvbench.utils.files import write_atomically
 
 # A spreadsheet takes a cell that begins with one of these for a formula, and may run it.
@@ -18,7 +19,7 @@ def write_csv(frame: pd.DataFrame, path: Path) -> None:
 def csv_text(frame: pd.DataFrame) -> str:
     """The frame as CSV; text, in cells or as a column's name, that looks like a formula is preceded by a quote."""
     texts = frame.select_dtypes(include=["object", "string", "category"])
-    quoted = frame.assign(**{name: texts[name].map(quoted_text) for name in texts}) if len(texts.columns) else frame
+    quoted = with_columns(frame, {str(name): texts[name].map(quoted_text) for name in texts})
     return quoted.rename(columns=quoted_text).to_csv(index=False, lineterminator="\n")
 
 

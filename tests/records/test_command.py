@@ -146,6 +146,14 @@ def test_records_without_scores_and_with_other_empty_mappings_are_exported(suffi
     }
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_property_of_samples_may_be_named_self(suffix, tmp_path):
+    write(tmp_path / "runs", [record(0, self="a"), record(1, self=[1])], manifest())
+    path = tmp_path / f"all.{suffix}"
+    assert kvbench("records", str(tmp_path / "runs"), f"--{suffix}", str(path)) == 0
+    assert (pd.read_csv if suffix == "csv" else pd.read_parquet)(path)["self"].tolist() == ["a", "[1]"]
+
+
 @pytest.mark.parametrize(
     ("suffix", "exported"), [("csv", ["'=cmd(1)", "'-5", "a\nb"]), ("parquet", ["=cmd(1)", "-5", "a\rb"])]
 )

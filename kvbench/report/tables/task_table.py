@@ -11,6 +11,7 @@ from kvbench.metrics.aggregate import COLUMNS, SCORES
 from kvbench.report.tables.run_table import UNEVEN, uneven
 from kvbench.report.tables.task_latex import task_latex
 from kvbench.report.tables.text_table import TextTable, number, write_table
+from kvbench.utils.columns import with_columns
 from kvbench.utils.files import write_atomically
 
 TITLE = "scores by task, 0 to 1; means and averages are those of the printed scores"
@@ -21,7 +22,7 @@ def of_one(frame: pd.DataFrame) -> pd.DataFrame:
     names = settings_of(frame)
     scores = frame["kind"].isin(SCORES)
     scaled = frame[names].astype(float)
-    return frame.assign(**{name: scaled[name].where(~scores, (scaled[name] / 100).round(6)) for name in names})
+    return with_columns(frame, {name: scaled[name].where(~scores, (scaled[name] / 100).round(6)) for name in names})
 
 
 def settings_of(frame: pd.DataFrame) -> list[str]:

@@ -78,6 +78,11 @@ def test_a_method_twice_in_a_group_has_the_names_of_its_settings():
     assert "\nSnapKV 0.2 & " in text and "\nH2O 0.2 & " in text
 
 
+def test_a_setting_may_be_named_self():
+    frame = of_one(pd.DataFrame([{"kind": "task", "task": "qa_en", "samples": 2, "self": 50.0}]))
+    assert frame["self"].tolist() == [0.5]
+
+
 def test_a_budget_of_one_token_is_no_ratio():
     alike = SUMMARY.assign(requested=[NONE, NONE, 1, 1, 1, 1])
     made = task_latex(FRAME, alike, "caption", "run").splitlines()
