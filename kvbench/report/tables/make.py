@@ -38,8 +38,9 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     """
     cfgs = configurations(overrides)
     experiment = named_by(cfgs[0])
-    if cfgs[0].probe or not experiment.columns:
-        raise UserError(f"{experiment.name} has no scores ({experiment.show}): kvbench figure draws it")
+    if cfgs[0].probe or experiment.show == "speed" or not experiment.columns:
+        beside = ", and each of its runs writes published.md" * (experiment.show == "speed")
+        raise UserError(f"{experiment.name} has no scores ({experiment.show}): kvbench figure draws it{beside}")
     folders = searched_folders(runs, cfgs[0])
     selected = [(cfg.model.name, select(cfg, folders)) for cfg in cfgs]
     models = [of_model for _, of_model in selected if of_model is not None]

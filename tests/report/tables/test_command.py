@@ -111,6 +111,13 @@ def test_latex_is_balanced_and_compiles_where_latex_is_installed(tmp_path):
         (["+experiment=pyramidkv_tabel1"], "unknown experiment 'pyramidkv_tabel1'. Did you mean 'pyramidkv_table1'?"),
         ([], "name an experiment: +experiment=NAME. Allowed: "),
         (["+experiment=spindlekv_fig3"], "spindlekv_fig3 has no scores (layers): kvbench figure draws it"),
+        *(
+            (
+                [f"+experiment={name}"],
+                f"{name} has no scores (speed): kvbench figure draws it, and each of its runs writes ",
+            )
+            for name in ("spindlekv_table9", "pyramidkv_memory")
+        ),
         ([SMALL, "runs=nowhere"], "runs=nowhere is not a folder"),
         (
             [SMALL, "output_dir=nowhere"],
