@@ -17,6 +17,7 @@ from kvbench.papers.deviations import as_published
 from kvbench.papers.experiment import named_by
 from kvbench.papers.records import ModelRecords, select, select_probes
 from kvbench.papers.runs import no_records, searched_folders
+from kvbench.records.served_bytes import name_of
 from kvbench.report.figures.curve import curves
 from kvbench.report.figures.curve_points import AXES, default_x, measured_points, published_points
 from kvbench.report.figures.lazy_layers import lazy_maps
@@ -110,7 +111,8 @@ def _curve(drawing: _Drawing) -> Figure:
         caption += f" · errata that concern them: {len(published.errata)} (results/published/errata.csv)"
     ratio = experiment.ratios[-1]
     measured = measured_points(of_model, shown, x, ratio)
-    return curves(measured, published.points, AXES.get(x, x), published.source, caption, AXES[ratio])
+    words = AXES | {"r_bytes": AXES[name_of(drawing.records)]}  # the points of r_bytes are served bytes
+    return curves(measured, published.points, words.get(x, x), published.source, caption, words[ratio])
 
 
 def _heatmap(drawing: _Drawing) -> Figure:

@@ -95,7 +95,7 @@ def _csv(cells: pd.DataFrame, marks: ErrataMarks, experiment: Experiment, models
     about = {"experiment": experiment.name, "paper": experiment.paper, "item": experiment.item}
     about["question"] = models[0].cfg.question
     errata = [marks.text_of(cell) for _, cell in cells.iterrows()]
-    cells = cells.drop(columns=["row", "block", "value_index"]).assign(errata=errata)
+    cells = cells.drop(columns=["row", "block", "value_index", "served_bytes"]).assign(errata=errata)
     return csv_text(pd.DataFrame([about] * len(cells)).join(cells))
 
 

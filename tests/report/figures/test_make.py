@@ -51,6 +51,14 @@ def test_captions_name_item_model_protocol_samples_and_whose_curve_is_grey(figur
     assert "Table 1, mistral-7b-v0.2, a different model" in shown
 
 
+def test_a_curve_says_whether_its_bytes_are_those_of_16_bits(tmp_path):
+    chosen = (FIG5, "model=llama3-8b")
+    for folder, served, name in (("new", {"r_bytes_16": 0.4}, "r_bytes_16"), ("old", {"r2": 0.5}, "r_bytes")):
+        make_runs(tmp_path / folder, *chosen, score=somehow, samples=1, **BYTES, **served, dtype="torch.float32")
+        curve = dict(drawn(part_of(tmp_path / folder, *chosen)))["curve"]
+        assert panels(curve)[-1].get_xlabel().startswith(f"{name} (")
+
+
 def test_missing_records_are_reported(tmp_path):
     some = ("+experiment=simlayerkv_table11", "benchmark.tasks=[lcc]")
     (cfg,) = configurations(some)

@@ -34,6 +34,13 @@ def test_missing_records_leave_a_gap_and_are_reported(tmp_path):
     assert cells.loc[("simlayerkv_paper", "narrativeqa"), "versus_full"] == 50
 
 
+def test_the_csv_has_the_runs_own_bytes_and_those_of_16_bits_which_tables_show(tmp_path):
+    make_runs(tmp_path / "runs", SMALL, score=known, samples=3, r_bytes_16=0.75)
+    assert rows(table(tmp_path / "runs", SMALL), "Average")["simlayerkv_paper"][1] == "0.750"
+    cells = pd.read_csv(tmp_path / "runs-tables" / "simlayerkv_table11.csv").set_index(["method", "column"])
+    assert cells.loc[("simlayerkv_paper", "lcc"), ["r_bytes", "r_bytes_16"]].tolist() == [0.5, 0.75]
+
+
 def test_nothing_at_all_is_one_line_with_the_nearest_run_and_the_command(small, tmp_path):
     with pytest.raises(UserError) as error:
         make([SMALL, "question=hidden"], [str(small)])

@@ -98,7 +98,10 @@ def _of_columns(records: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFram
 
 
 def _about(setting: Setting, length: int | None, records: pd.DataFrame) -> dict[str, Any]:
-    """The contents that all cells of a row share; its ratios are means over its records."""
+    """The contents that all cells of a row share; its ratios are means over its records.
+
+    served_bytes is what tables show as r_bytes.
+    """
     return {
         "method": setting.name,
         "ratio": setting.ratio,
@@ -107,7 +110,7 @@ def _about(setting: Setting, length: int | None, records: pd.DataFrame) -> dict[
         "floored": bool(records["floored"].any()),
         "target_missed": target_missed(records),
         **means(records),
-        "r_bytes": served_bytes(records).mean(),
+        "served_bytes": served_bytes(records).mean(),
     }
 
 

@@ -10,7 +10,7 @@ from kvbench.papers.columns import AVERAGE, Column
 from kvbench.report.tables.paper.cells import FULL
 from kvbench.report.tables.paper.errata_marks import ErrataMarks
 from kvbench.report.tables.run_table import MISSED_MARK
-from kvbench.report.tables.text_table import MISSING
+from kvbench.report.tables.text_table import MISSING, number
 
 LOST = "lost"  # printed by the paper, but illegible in the text at hand
 NOT_SIGNIFICANT, FLOORED_MARK = "†", "‡"
@@ -190,7 +190,8 @@ def _label(cell: pd.Series, labels: Sequence[str]) -> list[Cell]:
 
 
 def _ratios(cell: pd.Series, ratios: Sequence[str]) -> list[Cell]:
-    return [Cell(MISSING if pd.isna(cell[name]) else f"{cell[name]:.3f}") for name in ratios]
+    shown = [cell["served_bytes" if name == "r_bytes" else name] for name in ratios]
+    return [Cell(number(value)) for value in shown]
 
 
 def _interval(cell: pd.Series) -> str:
