@@ -18,6 +18,13 @@ def script_parser(doc: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
+def at_least_1(text: str) -> int:
+    """The type of an argument that counts what a result is made of: none would replace a file by an empty one."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return number
+
+
 def arguments(doc: str, **defaults: int) -> argparse.Namespace:
     """Integer options with defaults, and --json FILE for the result."""
     parser = script_parser(doc)

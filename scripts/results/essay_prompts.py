@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kvbench.benchmarks.niah.published_texts import published_essays
 from kvbench.utils.files import write_atomically
-from scripts.frame import script_parser
+from scripts.frame import at_least_1, script_parser
 
 QUESTIONS = [
     "Summarise the text above in three sentences.",
@@ -34,8 +34,10 @@ def rows(words: int, count: int) -> list[dict]:
 def main() -> None:
     parser = script_parser(__doc__)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--words", type=int, default=1000, help="of each essay; default 1000, about 1,300 tokens")
-    parser.add_argument("--count", type=int, default=16, help="essays; default 16")
+    parser.add_argument(
+        "--words", type=at_least_1, default=1000, help="of each essay; default 1000, about 1,300 tokens"
+    )
+    parser.add_argument("--count", type=at_least_1, default=16, help="essays; default 16")
     options = parser.parse_args()
     lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows(options.words, options.count))
     write_atomically(options.file, "".join(lines))

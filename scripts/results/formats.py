@@ -51,7 +51,7 @@ from kvbench.prefill import LayerState, PrefillState, prefill
 from kvbench.report.tables.text_table import MISSING, TextTable
 from kvbench.utils.files import write_atomically
 from scripts.embedded import embedded_model
-from scripts.frame import provenance, script_parser, write
+from scripts.frame import at_least_1, provenance, script_parser, write
 
 LENGTH, SCORED = 1024, 64
 RAW = "as it is"
@@ -237,8 +237,8 @@ def written(rows: Iterator[dict[str, object]], file: Path, sample: str, add: boo
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument("--windows", type=int, default=24)
-    parser.add_argument("--needles", type=int, default=40)
+    parser.add_argument("--windows", type=at_least_1, default=24)
+    parser.add_argument("--needles", type=at_least_1, default=40)
     parser.add_argument("--out", type=Path, default=Path("results/formats"))
     parser.add_argument("--add", action="store_true", help="measure only the formats that the files lack")
     options = parser.parse_args()

@@ -1,5 +1,6 @@
 """What scripts share: results name their command and machine, and the frame needs no kvbench until then."""
 
+import importlib
 import json
 import os
 import signal
@@ -34,6 +35,15 @@ def test_a_result_says_which_command_and_machine_made_it(monkeypatch, tmp_path, 
 def test_integer_options_have_defaults_and_json_is_a_path(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["x", "--new-tokens", "3", "--json", str(tmp_path)])
     assert vars(frame.arguments("", new_tokens=5, repeats=7)) == {"new_tokens": 3, "repeats": 7, "json": tmp_path}
+
+
+@pytest.mark.parametrize("script, option", [("formats", "windows"), ("formats", "needles"), ("essay_prompts", "count")])
+def test_a_result_of_nothing_replaces_no_file(script, option, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["x", *["prompts.jsonl"] * (script == "essay_prompts"), f"--{option}", "0"])
+    with pytest.raises(SystemExit, match="2"):
+        importlib.import_module(f"scripts.results.{script}").main()
+    assert f"argument --{option}: 0 is below 1" in capsys.readouterr().err and not [*tmp_path.iterdir()]
 
 
 def test_a_step_in_an_environment_without_kvbench_has_the_frame():
