@@ -183,6 +183,21 @@ def test_text_that_is_no_unicode_is_stored_as_it_is_and_shown_as_far_as_it_can_b
     assert json.loads(back["answers"][0]) == odd["answers"]
 
 
+@pytest.mark.parametrize(
+    "option, name", [("parquet", "records.parquet"), ("csv", "records.jsonl"), ("csv", "records-1.jsonl")]
+)
+@pytest.mark.parametrize("below", ["runs", "runs/one"])
+def test_an_export_is_never_where_it_would_be_read_as_records(option, name, below, tmp_path, capsys):
+    write(tmp_path / "runs" / "one", [record()], manifest())
+    before = (tmp_path / "runs" / "one" / RECORDS).read_bytes()
+    path = tmp_path / below / name
+    assert kvbench("records", str(tmp_path / "runs"), f"--{option}", str(path)) == 2
+    assert capsys.readouterr().err.startswith(f"kvbench: {path} would be read as records")
+    assert [*tmp_path.rglob("records*")] == [tmp_path / "runs" / "one" / RECORDS]
+    assert (tmp_path / "runs" / "one" / RECORDS).read_bytes() == before
+    assert kvbench("records", str(tmp_path / "runs"), f"--{option}", str(tmp_path / name)) == 0
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_an_export_that_cannot_be_written_is_one_line(suffix, tmp_path, capsys):
     write(tmp_path, [record()], manifest())
