@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     speed = speed_records(options.speed, cfg.model.name) if options.speed is not None else None
     with stoppable():
         folder, scored = search(cfg, names, options.quality, options.measure, options.passes)
-    report(folder, scored, options.quality, speed)
+    report(folder, scored, options.quality, cfg.model, speed)
     print_next(next_commands(cfg, folder, ["report"], sys.argv))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.configuration import Configuration
+from kvbench.configuration import Configuration, ModelSpec
 from kvbench.errors import UserError, unknown
 from kvbench.evaluation.settings import Setting, build_settings, is_full
 from kvbench.metrics.aggregate import AGREEMENT, DISTANCES, SMALLER_IS_BETTER, bounds, tasks_of, units, with_distances
@@ -17,12 +17,12 @@ from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
 from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
 from kvbench.records.load import load_for_command
-from kvbench.records.served_bytes import note_of, served_bytes
+from kvbench.records.served_bytes import name_of, note_of, served_bytes
 from kvbench.report.tables.frontier_table import frontier_table, recommendation, replaced, write_frontier
 from kvbench.report.tables.run_table import has_windows
 from kvbench.runner import run_figures
 from kvbench.runner.frontier_speed import decoding
-from kvbench.runner.outputs import print_paths
+from kvbench.runner.outputs import model_name, print_paths
 from kvbench.runner.request import build_request
 from kvbench.runner.run import load_inputs, make_records
 from kvbench.utils.console import out, print_line, quietly, warn
@@ -150,16 +150,17 @@ def chosen(measure: str | None, records: pd.DataFrame, distances: Sequence[str])
     return better[0] if measure is None else measure
 
 
-def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | None = None) -> None:
+def report(folder: Path, scored: Scored, quality: float, model: ModelSpec, speed: pd.DataFrame | None = None) -> None:
     """Print and write the frontiers: a table, one sentence, and the figure.
 
+    model  which made the records
     speed  records of speed; None: the records in the folder
     """
     first = scored.records.iloc[0]
     samples = count(scored.records["sample"].nunique(), "sample")
     lead = f"{scored.measure}, at least {100 * quality:g} % of FullKV's {scored.full:.3f}"
     question = f"question {first['question']}"
-    title = caption("", first["benchmark"], first["model"], first["dtype"], question, samples, lead)
+    title = caption("", first["benchmark"], model_name(model), first["dtype"], question, samples, lead)
     floor = scored.records["r_bytes_floor"].mean() if has_windows(scored.records) else None
     table = frontier_table(scored.frontiers, scored.full, title, floor, note_of(scored.records))
     advice = recommendation(scored.frontiers, scored.full, quality, scored.measure, samples)
@@ -174,7 +175,8 @@ def report(folder: Path, scored: Scored, quality: float, speed: pd.DataFrame | N
         warn("speed= has none of the settings that were tried, or other weights or another dtype: no panel of speed")
     speeds, conditions = measured or (None, "")
     title = " · ".join(filter(None, [title, conditions]))
-    written += run_figures.frontier(scored.frontiers, scored.full, scored.measure, title, speeds, folder / "frontier")
+    size, path = name_of(scored.records), folder / "frontier"
+    written += run_figures.frontier(scored.frontiers, scored.full, scored.measure, title, speeds, size, path)
     out.print(table.rich())
     out.print(advice)
     print_paths(written, folder)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kvbench.configuration import Configuration, Experiment
+from kvbench.configuration import Configuration, Experiment, ModelSpec
 from kvbench.evaluation.check_templates import SWITCH
 from kvbench.evaluation.record import AnyRun
 from kvbench.metrics.aggregate import DISTANCES, check_breakdown, measured, with_distances
@@ -203,10 +203,14 @@ def run_caption(run: AnyRun, title: str, *rest: str) -> str:
 
     The folder of model.path is named: by the title, or else beside the model.
     """
-    spec = run.loaded.spec
-    model = f"{spec.name} from {Path(spec.path).resolve().name}" if spec.path and not title else spec.name
+    model = run.loaded.spec.name if title else model_name(run.loaded.spec)
     weights = {"dtype": str(run.loaded.dtype)} | weights_format.manifest_fields(run.loaded.config)
     return caption(title, run.benchmark.name, model, dtype(weights) or "", *rest)
+
+
+def model_name(spec: ModelSpec) -> str:
+    """The model's name, with the folder of model.path."""
+    return f"{spec.name} from {Path(spec.path).resolve().name}" if spec.path else spec.name
 
 
 def write_latex(table: TextTable, path: Path) -> list[Path]:

@@ -71,12 +71,18 @@ def speed(records: pd.DataFrame, path: Path, caption: str) -> list[Path]:
 
 @drawing
 def frontier(
-    frontiers: Mapping[str, Frontier], full: float, measure: str, title: str, speeds: pd.DataFrame | None, path: Path
+    frontiers: Mapping[str, Frontier],
+    full: float,
+    measure: str,
+    title: str,
+    speeds: pd.DataFrame | None,
+    size: str,
+    path: Path,
 ) -> list[Path]:
     from kvbench.report.figures.frontier import frontier_figure
     from kvbench.report.figures.style import save
 
-    return save(frontier_figure(frontiers, full, measure, title, speeds), path)
+    return save(frontier_figure(frontiers, full, measure, title, speeds, size), path)
 
 
 @drawing

@@ -74,6 +74,7 @@ def test_table_sentence_and_figure_are_printed_and_kept(found):
     assert "top1, at least 90 % of FullKV's 1.000" in " ".join(printed.split())
     text = (folder / "frontier.md").read_text(encoding="utf-8")
     assert "| KIVI |" in text and "On 6 samples" in text
+    assert text.startswith("jsonl · smollm2-135m from tiny")  # the folder of model.path
     shown = read_frontier(folder)  # by the page
     assert text.endswith(f"{shown['sentence']}\n") and len(shown["points"]) == len(pd.read_csv(folder / "frontier.csv"))
     for suffix in ("png", "pdf"):

@@ -92,6 +92,11 @@ def test_a_run_of_speed_gives_the_figure_its_second_panel(command, tmp_path, mon
     assert [len(line.get_xdata()) for line in axis.lines[2:4]] == [2, 1]  # of six ratios two were measured; FullKV
     caption = " ".join(text.get_text() for part in drawn[-1].subfigs for text in part.texts)
     assert "decoding: 4 tokens after 64, batch 1" in " ".join(caption.split())
+    assert "r_bytes: share of FullKV's bytes" in [axis.get_xlabel() for part in drawn[-1].subfigs for axis in part.axes]
+    monkeypatch.setattr("kvbench.records.served_bytes.WIDE", ())  # as of a checkpoint that is published in 16 bits
+    main([*command, "passes=0"])
+    *_, bars = drawn[-1].subfigs[0].axes
+    assert bars.get_xlabel() == "r_bytes_16: share of FullKV's bytes"
 
 
 @pytest.mark.heavy

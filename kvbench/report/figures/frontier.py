@@ -19,9 +19,14 @@ _WHY = {"ha": "right", "va": "center", "fontsize": 7, "color": "0.35"}
 
 
 def frontier_figure(
-    frontiers: Mapping[str, Frontier], full: float, measure: str, caption: str, speeds: pd.DataFrame | None = None
+    frontiers: Mapping[str, Frontier],
+    full: float,
+    measure: str,
+    caption: str,
+    speeds: pd.DataFrame | None = None,
+    size: str = "r_bytes",
 ) -> Figure:
-    """Scores (0 to 1) against r_bytes on a logarithmic axis, with their one-sided bounds of 95 %.
+    """Scores (0 to 1) against bytes on a logarithmic axis, with their one-sided bounds of 95 %.
 
     A line per method, with its name at its fewest bytes; the dashed line is the least score that keeps the share of
     FullKV's (solid). A ring marks the settings of the Pareto front, a bar below the curves reaches from `possible` to
@@ -29,6 +34,7 @@ def frontier_figure(
 
     speeds  a row per setting with method, setting, decode_tokens_per_s and its low and high; a second panel has the
             scores against it. None: no such panel.
+    size    the name of the share of FullKV's bytes that the points have
     """
     styles = line_styles(list(frontiers))
     panels = 1 if speeds is None else 2
@@ -72,7 +78,7 @@ def frontier_figure(
         panel.set_ylabel(f"{measure} (0 to 1)", fontsize=8)
     bars.set_xscale("log", base=2)
     bars.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"1/{1 / x:.3g}" if x < 1 else f"{x:g}"))
-    bars.set_xlabel("r_bytes: share of FullKV's bytes", fontsize=8)
+    bars.set_xlabel(f"{size}: share of FullKV's bytes", fontsize=8)
     bars.set_yticks(range(len(frontiers)), [titled(name) for name in frontiers], fontsize=7)
     bars.set_title("fewest bytes: from possible to held (the mark)", fontsize=8)
     bars.set_ylim(len(frontiers) - 0.5, -0.5)
