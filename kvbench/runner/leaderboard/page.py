@@ -1,5 +1,6 @@
 """The leaderboard's tables as one Markdown text and as one HTML page that needs no other file."""
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -8,6 +9,7 @@ from kvbench.report.tables.text_table import markdown_rows
 from kvbench.runner.leaderboard.tables import Cell, Table, anchor
 
 TITLE = "Leaderboard"
+MARKUP = re.compile(r"[\\`*\[\]]|(?<!\w)_(?=\w)|~(?=~)")  # once the marks of HTML are escaped
 RULES = (
     "A board has the records of one model and benchmark whose weights, chat template, dtype, samples, and versions of "
     "benchmark and metrics agree; settings whose parameters or method versions differ have rows of their own.",
@@ -38,7 +40,7 @@ def _linked(cell: Cell) -> str:
 def _plain(text: str) -> str:
     """A text that Markdown shows as it is; names in packs are a stranger's."""
     text = escape(text, quote=False)
-    return "".join(f"\\{letter}" if letter in r"\`*[]" else letter for letter in text)
+    return MARKUP.sub(r"\\\g<0>", text)
 
 
 def html(tables: Sequence[Table]) -> str:

@@ -72,7 +72,7 @@ def test_links_of_the_overview_lead_to_headings(folders, tmp_path):
 
 def test_names_of_strangers_are_text(tmp_path):
     hand_in(tmp_path / "in" / "run")
-    (tmp_path / "in" / "submission.yaml").write_text("by: '<script>alert(1)</script>[x](http://y)|'\n")
+    (tmp_path / "in" / "submission.yaml").write_text("by: '<script>alert(1)</script>[x](http://y)| _J_ ~~D~~ r_k'\n")
     kvbench("leaderboard", str(tmp_path / "in"), "--out", str(tmp_path))
     tags = set()
     parser = HTMLParser()
@@ -80,7 +80,7 @@ def test_names_of_strangers_are_text(tmp_path):
     parser.feed((tmp_path / "leaderboard.html").read_text())
     assert "script" not in tags and "table" in tags
     text = (tmp_path / "leaderboard.md").read_text()
-    assert "<script>" not in text and r"\[x\](http://y)\|" in text
+    assert "<script>" not in text and r"\[x\](http://y)\| \_J_ \~~D\~~ r_k" in text
 
 
 @pytest.mark.parametrize(
