@@ -2,10 +2,11 @@
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from kvbench.configuration.conf import titled
 from kvbench.metrics.frontier import pareto
-from kvbench.report.figures.style import grid_lines, line_styles, new_figure
+from kvbench.report.figures.style import grid_lines, legend_below, line_styles, new_figure
 from kvbench.report.tables.served_table import best_rows
 
 
@@ -17,6 +18,7 @@ def served_figure(frame: pd.DataFrame, metric: str, baseline: str) -> Figure:
     loads = " or ".join(dict.fromkeys(rows["load"]))
     figure, body = new_figure(6.4, 4.4, f"{metric} lost against tokens a second, {loads}")
     axis = body.subplots()
+    entries: list[Line2D] = []
     for setting, style in line_styles(list(rows["setting"])).items():
         row = rows[rows["setting"] == setting].iloc[0]
         x, y = row["tokens_per_s"], row["difference"]
@@ -26,9 +28,7 @@ def served_figure(frame: pd.DataFrame, metric: str, baseline: str) -> Figure:
         if pd.notna(row["low"]):
             axis.vlines(x, row["low"], row["high"], color=colour, linewidth=1)
         mark = {**style, "linestyle": "none"} | ({"marker": "*", "markersize": 11} if setting == baseline else {})
-        axis.plot(x, y, **mark)
-        # settings of one engine have one colour
-        axis.annotate(titled(str(setting)), (x, y), xytext=(7, 5), textcoords="offset points", fontsize=8)
+        entries += axis.plot(x, y, **mark, label=titled(str(setting)))
     points = [(-x, y) for x, y in zip(rows["tokens_per_s"], rows["difference"], strict=True)]
     best = [(-points[i][0], points[i][1]) for i in pareto(points)]
     if best:
@@ -37,4 +37,6 @@ def served_figure(frame: pd.DataFrame, metric: str, baseline: str) -> Figure:
     axis.set_xlabel("tokens a second of all requests (more is better)", fontsize=8)
     axis.set_ylabel(f"difference of {metric} from {titled(baseline)}", fontsize=8)
     grid_lines(axis)
+    if entries:  # a legend, since names beside marks cover each other where settings are alike
+        legend_below(body, entries, figure.get_figwidth())
     return figure
