@@ -1,9 +1,13 @@
 """The notebooks run from top to bottom, and are kept without outputs."""
 
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
+from unittest.mock import patch
 
+import matplotlib.pyplot as plt
 import nbformat
+import pandas as pd
 import pytest
 import torch
 from nbclient import NotebookClient
@@ -45,6 +49,23 @@ def client(cache, tmp_path_factory) -> Iterator[NotebookClient]:
         patch.setenv("KVBENCH_CACHE", str(cache))
         with client.setup_kernel():
             yield client
+
+
+def test_settings_of_one_score_have_names_that_do_not_cover_each_other():
+    """In a run for real the two streaming_llm of analyse_results found as many digits."""
+    cells = nbformat.read(NOTEBOOKS[0], as_version=4).cells
+    (source,) = [cell.source for cell in cells if "plt.subplots" in cell.source]
+    names = ["full", "streaming_llm 0.2", "streaming_llm 0.5"]
+    digits = {"digits": [1.0, 0.4, 0.4], "low": [0.1, 0.0, 0.0], "high": 1.0}
+    with plt.rc_context(), patch.object(plt, "show"):
+        exec(source, {"table": pd.DataFrame({"r_bytes": [1.0, 0.2, 0.5]} | digits, names)})
+        figure = plt.gcf()
+        figure.draw_without_rendering()
+        _, scatter = figure.axes
+        in_legend = legend.get_texts() if (legend := scatter.get_legend()) else []
+        boxes = [text.get_window_extent() for text in (*scatter.texts, *in_legend)]
+        plt.close(figure)
+    assert len(boxes) == 3 and not any(a.overlaps(b) for a, b in combinations(boxes, 2))
 
 
 def test_the_three_notebooks_are_there():
