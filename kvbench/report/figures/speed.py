@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from kvbench.benchmarks.speed import ALIKE, PLACE
 from kvbench.configuration.conf import titled
-from kvbench.report.figures.style import bar_styles, grid_lines, legend_below, new_figure, panels, rows_of
+from kvbench.report.figures.style import bar_styles, grid_lines, halves, legend_below, new_figure, panels, rows_of
 
 # column of the frame -> title and unit of the panel, and the factor from the column to that unit
 PANELS = {
@@ -59,7 +59,7 @@ def _bars(axis: Axes, frame: pd.DataFrame, name: str, settings: list[str], place
     axis.set_xticks(range(len(places)), labels, fontsize=8)
     axis.set_xlabel(f"prompt{' + answer' if several else ''} (tokens) × batch", fontsize=8)
     axis.set_ylabel(unit, fontsize=8)
-    axis.set_title(title, fontsize=9)
+    axis.set_title("\n".join(halves(title)), fontsize=9)  # in one line the longest is cut off
     grid_lines(axis)
     axis.grid(axis="x", visible=False)
 

@@ -37,6 +37,14 @@ def test_bars_are_medians_of_the_repeats_of_what_fits():
     assert len({bars[0].get_hatch() for bars in decoding.containers}) == 2  # distinct in grey, too
 
 
+def test_no_title_is_cut_off():
+    times = {"repeats_seconds": {"first_token": [3.0], "decode": [1.0]}}
+    figure = speed_figure(repetitions(frame_of({"method": "full", "batch": 1} | times)), "a caption")
+    figure.draw_without_rendering()
+    titles = [axis.title.get_window_extent() for part in figure.subfigs for axis in part.axes]
+    assert len(titles) == 4 and all(title.x0 > 0 and title.x1 < figure.bbox.x1 for title in titles)
+
+
 def test_a_setting_none_of_whose_batches_fits_is_named():
     times = {"repeats_seconds": {"first_token": [1.0], "decode": [1.0]}}
     made = [{"method": "full", "batch": 1} | times, {"method": "kivi", "batch": 1, "fits": False}]
