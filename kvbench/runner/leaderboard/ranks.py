@@ -14,7 +14,8 @@ def within(settings: pd.DataFrame, target: float, by: str = "method") -> pd.Data
     without an interval.
     """
     fits = (settings["r_bytes"] <= OVER * target) | (settings["method"] == FULL)
-    best = settings[fits].sort_values("r_bytes", kind="stable").groupby(by).last()
+    most = settings[fits].sort_values("r_bytes", kind="stable").groupby(by).tail(1)
+    best = most.set_index(by).sort_index()
     ranks = [1 + int((best["low"] > high).sum()) if high == high else float("nan") for high in best["high"]]
     return best.assign(rank=pd.Series(ranks, index=best.index, dtype="Int64"))
 

@@ -4,12 +4,14 @@ import json
 import shutil
 from functools import cache
 
+import pandas as pd
 import pytest
 
 from kvbench.configuration import Configuration, configured
 from kvbench.errors import UserError
 from kvbench.records.store import PACK, RECORDS, to_line
 from kvbench.runner.leaderboard.boards import boards
+from kvbench.runner.leaderboard.ranks import within
 from kvbench.runner.leaderboard.submissions import read_submissions
 from kvbench.runner.leaderboard.tables import leaders, ranked
 from kvbench.runner.verify.verdict import Check, Verdict
@@ -192,3 +194,11 @@ def test_the_nearest_note_counts_and_none_above_the_folder_that_is_named(tmp_pat
     (tmp_path / "all" / "two" / "submission.yaml").write_text("by: Someone\nnotes: a\n  note")
     found = {one.name: one.note for one in read_submissions([tmp_path / "all"], unchecked).ranked}
     assert found["one/run"].by == "" and (found["two/run"].by, found["two/run"].notes) == ("Someone", "a note")
+
+
+def test_the_setting_with_the_most_bytes_stands_with_what_it_lacks():
+    """An interval that it does not have was that of the method's next setting."""
+    columns = ["method", "setting", "r_bytes", "low", "high"]
+    rows = [("snapkv", "snapkv 0.1", 0.1, 0.2, 0.4), ("snapkv", "snapkv 0.2", 0.2, float("nan"), float("nan"))]
+    (row,) = within(pd.DataFrame(rows, columns=columns), 0.2).itertuples()
+    assert row.Index == "snapkv" and row.setting == "snapkv 0.2" and pd.isna(row.low) and pd.isna(row.rank)
