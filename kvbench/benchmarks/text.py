@@ -83,7 +83,7 @@ class Text(Benchmark):
 
     def _read(self, file: Path) -> str:
         try:
-            return read_text(file)
+            return read_text(file, "utf-8-sig")  # a byte order mark is no part of the text
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"benchmark.path={str(file)!r} cannot be read as a UTF-8 text: {error}") from None
 

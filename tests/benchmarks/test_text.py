@@ -36,6 +36,13 @@ def test_a_context_has_the_requested_tokens_and_fits_what_the_benchmark_says(wri
         assert len(prompt.context) + prompt.new_tokens <= benchmark.longest
 
 
+def test_a_byte_order_mark_is_no_part_of_the_text(written, embedded):
+    plain, marked = (
+        written(mark + SENTENCES, length=40, scored=20).samples(embedded.tokenizer) for mark in ("", "\ufeff")
+    )
+    assert marked == plain
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
