@@ -1,5 +1,6 @@
 """The user's own texts, scored token by token after compressed caches."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from kvbench.benchmarks.base import Benchmark, Sample, text_unit
@@ -23,7 +24,8 @@ class Text(Benchmark):
     scored by its probability given all before it. There is no score of an answer: a record's `distance` has `nll` (nats
     per token) and `bits_per_byte` beside the distances from FullKV, over the same tokens. Perplexity is exp(nll).
 
-    All windows of a text are one unit: an interval needs several texts.
+    No character is cut: a place between two tokens of one is moved before it. All windows of a text are one unit: an
+    interval needs several texts.
 
     path     the file with a text, or a folder with a .txt file for each; UTF-8.
     length   tokens of a context.
@@ -50,7 +52,7 @@ class Text(Benchmark):
 
     @property
     def longest(self) -> int:
-        return self.length + self.scored + 2  # for a beginning-of-text token, and for a word that is cut
+        return self.length + self.scored + 5  # for a beginning-of-text token, and a word and a character that are cut
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         step, alone = self.length + self.scored, len(self.texts) == 1
@@ -67,7 +69,8 @@ class Text(Benchmark):
         for file, text, ids in zip(self.files, self.texts, read, strict=True):
             name, unit = "" if alone else f"{file.name} ", text_unit(text)
             for start in range(0, len(ids) - step + 1, step)[: self.windows]:
-                samples.append(self._sample(tokenizer, ids[start : start + step], start, name, unit))
+                cuts = [_whole(tokenizer, ids, start + at) for at in (0, self.length, step)]
+                samples.append(self._sample(tokenizer, ids, cuts, start, name, unit))
         return samples
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
@@ -87,14 +90,29 @@ class Text(Benchmark):
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"benchmark.path={str(file)!r} cannot be read as a UTF-8 text: {error}") from None
 
-    def _sample(self, tokenizer: Tokenizer, ids: list[int], start: int, name: str, unit: str) -> Sample:
+    def _sample(
+        self, tokenizer: Tokenizer, ids: list[int], cuts: Sequence[int], start: int, name: str, unit: str
+    ) -> Sample:
+        first, middle, last = cuts
+        continuation = tokenizer.decode(ids[middle:last])
         return Sample(
             id=f"{name}token-{start}",
-            prompt=tokenizer.decode(ids[: self.length]),
+            prompt=tokenizer.decode(ids[first:middle]),
             answers=(),
             max_new_tokens=self.scored,
-            continuation=tokenizer.decode(ids[self.length :]),
+            continuation=continuation,
             chat=False,
             unit=unit,
             meta={"start": start, "length": self.length},
         )
+
+
+def _whole(tokenizer: Tokenizer, ids: Sequence[int], at: int) -> int:
+    """The last place up to `at` where no character is cut: one has at most four bytes, each a token at worst."""
+    places = range(at, max(at - 4, -1), -1)
+    return next((place for place in places if not _cut(tokenizer.decode(ids[place : place + 4]))), at)
+
+
+def _cut(text: str) -> bool:
+    """Whether a text begins with what decoding makes of half a character's bytes."""
+    return text.startswith("\ufffd")

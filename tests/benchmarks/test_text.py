@@ -36,6 +36,17 @@ def test_a_context_has_the_requested_tokens_and_fits_what_the_benchmark_says(wri
         assert len(prompt.context) + prompt.new_tokens <= benchmark.longest
 
 
+def test_no_window_cuts_a_character_of_several_tokens(written, embedded):
+    """Halves of characters were read and scored as U+FFFD, in four windows of five of a Chinese text."""
+    text = "北京是中华人民共和国的首都，位于华北平原的北部。👩‍👧 " * 40
+    benchmark = written(text, length=40, scored=21)
+    samples = benchmark.samples(embedded.tokenizer)
+    assert len(samples) == 20 and text.startswith("".join(sample.prompt + sample.continuation for sample in samples))
+    for sample in samples:
+        prompt = tokenise(embedded, sample, "visible")
+        assert abs(len(prompt.context) - 40) <= 5 and len(prompt.context) + prompt.new_tokens <= benchmark.longest
+
+
 def test_a_byte_order_mark_is_no_part_of_the_text(written, embedded):
     plain, marked = (
         written(mark + SENTENCES, length=40, scored=20).samples(embedded.tokenizer) for mark in ("", "\ufeff")
