@@ -95,6 +95,11 @@ class Text(Benchmark):
     ) -> Sample:
         first, middle, last = cuts
         continuation = tokenizer.decode(ids[middle:last])
+        if len(tokenizer(continuation, add_special_tokens=False)["input_ids"]) < 2:  # read alone, tokens may join
+            raise UserError(
+                f"{self.path}: the text {continuation!r} behind token {start + self.length} is read as one token, and "
+                f"the first is not scored: take more than benchmark.scored={self.scored}"
+            )
         return Sample(
             id=f"{name}token-{start}",
             prompt=tokenizer.decode(ids[first:middle]),

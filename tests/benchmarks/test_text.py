@@ -54,6 +54,12 @@ def test_a_byte_order_mark_is_no_part_of_the_text(written, embedded):
     assert marked == plain
 
 
+def test_a_text_to_score_that_is_read_as_one_token_is_told(written, embedded):
+    """Two line ends join to one token when they are read alone, which left nothing to score: a traceback."""
+    with pytest.raises(UserError, match=r"text\.txt.*behind token 22 is read as one token.*benchmark\.scored=2"):
+        written("w\n\n" * 20, length=22, scored=2).samples(embedded.tokenizer)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
