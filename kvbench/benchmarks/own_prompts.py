@@ -174,7 +174,7 @@ class OwnPrompts(Benchmark):
         for number, ((line, _), row) in enumerate(zip(numbered, rows, strict=True), 1):
             questions = row.all_questions()
             for place, question in enumerate(questions, 1):
-                default = str(number) if len(questions) == 1 else f"{row.id or number}.{place}"
+                default = f"{row.id or number}" if len(questions) == 1 else f"{row.id or number}.{place}"
                 sample = self._sample(row, question, question.id or default)
                 if sample.id in self.row_of:
                     first = self.row_of[sample.id]

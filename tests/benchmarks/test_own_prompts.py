@@ -66,6 +66,13 @@ def test_questions_of_one_row_share_its_context_and_its_settings(written):
     assert together(samples, "hidden") == [samples]
 
 
+@pytest.mark.parametrize(("number", "ids"), [(1, ["ben"]), (2, ["ben.1", "ben.2"])])
+def test_the_questions_of_a_row_with_an_id_are_named_after_it(written, number, ids):
+    """A single one was named after the row's number instead."""
+    row = {"context": "Ben lives in Rome.", "questions": [{"question": "Where?"}] * number, "id": "ben"}
+    assert [sample.id for sample in written(row).samples(None)] == ids
+
+
 def test_samples_about_one_context_are_one_unit_of_intervals_in_whichever_rows_they_are(written):
     asked = {"context": "Ben lives in Rome.", "questions": [{"question": "Where?"}, {"question": "Who?"}]}
     samples = written(asked, ROW, ROW | {"context": "Ann lives in Oslo."}, CHAT).samples(None)
