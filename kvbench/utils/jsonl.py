@@ -1,6 +1,7 @@
 """Rows of JSON-lines files, checked before anything is run: an error is one line that names file and row."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -96,7 +97,7 @@ def _parse(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 (byte {error.start + 1} of the row)") from None
     try:
-        row = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
+        row = json.loads(text, parse_float=_finite, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
     except json.JSONDecodeError as error:
         raise ValueError(f"broken JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
@@ -146,6 +147,12 @@ def _kind(value: object) -> str:
     if not isinstance(value, list) or not value:
         return "an empty list" if value == [] else _WORDS[type(value)]
     return "a list with " + " and ".join(sorted({_WORDS[type(part)] for part in value}))
+
+
+def _finite(digits: str) -> float:
+    if not math.isfinite(number := float(digits)):
+        raise ValueError(f"{_short(digits)} is larger than any number that can be stored")
+    return number
 
 
 def _no_constant(name: str) -> None:

@@ -91,6 +91,7 @@ FAULTS = {
     "a list": ('["Some text."]\n', "not a JSON object but a list with a text"),
     "a number": ("3\n", "not a JSON object but a whole number"),
     "NaN": (line().replace("2", "NaN"), "NaN is not a number in JSON"),
+    "a number that becomes infinite": (line().replace("2", "2e999"), "'2e999' is larger than any number"),
     "a field twice": (line().replace('"length"', '"context"'), "field 'context' occurs twice"),
     "half a character": (line(extra="?").replace("?", "\\ud83d"), "unpaired surrogate"),
     "a number without end": (line().replace("2", "2" * 5000), "4300 digits"),
