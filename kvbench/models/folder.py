@@ -35,11 +35,16 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def check_config(folder: Path) -> None:
-    """Raise UserError if config.json is no file with a JSON object, or if a file to read is a pipe or a device."""
+    """Raise UserError if config.json or an existing generation_config.json is no file with a JSON object, or if a file
+    to read is a pipe, a device or a link to nothing: transformers goes on without a file that it cannot read."""
     for path in _read_files(folder):
         if is_special(path):
             raise UserError(f"{path} cannot be read: it is a pipe, a socket or a device")
+        if not path.exists():
+            raise UserError(f"{path} cannot be read: it is a link to nothing")
     _mapping(folder / "config.json")
+    if (generation := folder / "generation_config.json").exists():
+        _mapping(generation)
 
 
 def model_identity(source: str, revision: str, weights: bool = True) -> dict[str, Any]:

@@ -146,7 +146,14 @@ def test_a_configuration_that_is_none_is_one_line(folder, text):
     refused(folder)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+@pytest.mark.parametrize("text", ["", "[]", '{"eos_token_id": [2,'])
+def test_a_generation_configuration_that_is_none_is_refused(folder, text):
+    """transformers went on without it: the tokens that end an answer were those of config.json."""
+    (folder / "generation_config.json").write_text(text)
+    assert "generation_config.json is not" in refused(folder)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", "generation_config.json"])
 @pytest.mark.parametrize("instead", ["folder", "dangling link"])
 def test_a_folder_or_a_dangling_link_in_place_of_a_file_is_one_line(folder, name, instead):
     (folder / name).unlink()
@@ -155,6 +162,13 @@ def test_a_folder_or_a_dangling_link_in_place_of_a_file_is_one_line(folder, name
     else:
         (folder / name).symlink_to("nowhere")
     refused(folder)
+
+
+def test_a_chat_template_that_is_a_link_to_nothing_is_refused(folder):
+    """Prompts were read as raw text instead."""
+    (folder / "chat_template.jinja").unlink()
+    (folder / "chat_template.jinja").symlink_to("nowhere")
+    assert "chat_template.jinja cannot be read: it is a link to nothing" in refused(folder)
 
 
 def test_a_chat_template_that_fails_is_one_line(folder):
