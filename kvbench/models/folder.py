@@ -47,6 +47,16 @@ def check_config(folder: Path) -> None:
         _mapping(generation)
 
 
+def not_json(folder: Path) -> str:
+    """The first .json file of a folder that is not JSON; "" for none."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            json.loads(read_bytes(path))
+        except (OSError, ValueError, RecursionError):
+            return path.name
+    return ""
+
+
 def model_identity(source: str, revision: str, weights: bool = True) -> dict[str, Any]:
     """The identity of a model, or of its tokenizer alone: the SHA-256 of each file that loading reads from a folder, or
     the hub's revision."""

@@ -24,7 +24,7 @@ from kvbench.models.attention_interface import ATTENTION
 from kvbench.models.auto_class import class_for
 from kvbench.models.complete import check_complete, check_merged
 from kvbench.models.embedded import embedded_folder
-from kvbench.models.folder import check_config, weight_files
+from kvbench.models.folder import check_config, not_json, weight_files
 from kvbench.models.gguf_file import gguf_folder
 from kvbench.models.hub import WHOLE, hub_options
 from kvbench.models.layer_kinds import kinds_of
@@ -222,6 +222,8 @@ def unreadable(spec: ModelSpec, source: str, options: Mapping[str, Any]) -> Iter
             reason = f"{constants.ENDPOINT} does not answer, and the local cache does not have it"
         if isinstance(error, ModuleNotFoundError) and error.name:
             reason += f": pip install {error.name.partition('.')[0]}"
+        if not options and (broken := not_json(Path(source))):
+            reason += f"; {broken} is not JSON"
         if options and isinstance(error, OSError):
             reason += " (model.path=FOLDER loads a local copy; without a network, HF_HUB_OFFLINE=1 fails at once)"
         raise UserError(f"model {spec.name!r} could not be loaded from {source}: {reason}") from error

@@ -153,6 +153,13 @@ def test_a_generation_configuration_that_is_none_is_refused(folder, text):
     assert "generation_config.json is not" in refused(folder)
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_file_of_the_tokenizer_that_was_cut_short_is_named(folder, name):
+    path = folder / name
+    path.write_text(path.read_text()[:-30])
+    assert refused(folder).endswith(f"{name} is not JSON")
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", "generation_config.json"])
 @pytest.mark.parametrize("instead", ["folder", "dangling link"])
 def test_a_folder_or_a_dangling_link_in_place_of_a_file_is_one_line(folder, name, instead):
