@@ -19,9 +19,12 @@ _FOLDERS = [_PACKAGE, *map(Path, (sys.prefix, sys.base_prefix, *_INSTALLED))]
 def own_line(error: BaseException) -> str | None:
     """The innermost line of the user's method, metric or benchmark: "KeyError in my_metric.py, line 3: 'x'".
 
-    For a plug-in, the distribution follows the file. None if the error passed through no such code.
+    For a plug-in, the distribution follows the file. None if the error passed through no such code. A file that Python
+    cannot parse is such code, though none of it ran.
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
+    if isinstance(error, SyntaxError) and error.filename and _is_own(error.filename):
+        frames.append(traceback.FrameSummary(error.filename, error.lineno, ""))
     return described(error, frames[-1]) if frames else None
 
 

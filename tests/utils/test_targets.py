@@ -69,6 +69,14 @@ def test_a_class_that_lacks_methods_is_refused_and_its_guide_named(node, base, m
     assert message in str(error.value)
 
 
+def test_a_file_that_python_cannot_parse_is_named_with_its_line(tmp_path, monkeypatch):
+    """It was told that there is no such module in this folder."""
+    (tmp_path / "half_written.py").write_text("x = 1\ndef votes(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"cannot be imported: SyntaxError in half_written\.py, line 2: invalid syntax"):
+        build({"_target_": "half_written.Mine"}, "m", Method)
+
+
 @pytest.mark.parametrize(
     ("node", "message"),
     [
