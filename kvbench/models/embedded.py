@@ -51,7 +51,7 @@ PACKAGES = {
 def embedded_folder(package: str) -> Path:
     """Folder with config, tokenizer and safetensors of the GGUF model inside `package`; made if missing."""
     files = _find_gguf(package)
-    return converted(f"{_stem(package, files)}-{_contents(package, files)}", lambda: gguf_of(package))
+    return converted(f"{_stem(package, files)}-{_contents(package, files)}", lambda _: gguf_of(package))
 
 
 def gguf_of(package: str) -> Path:

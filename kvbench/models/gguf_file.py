@@ -1,6 +1,5 @@
 """GGUF files, converted once to safetensors in the layout of the hub."""
 
-import os
 from collections.abc import Callable
 from hashlib import sha256
 from importlib.metadata import version
@@ -58,15 +57,11 @@ def gguf_folder(path: Path) -> Path:
     for part in parts:
         check_gguf(part)
     if len(parts) == 1:
-        return converted(f"{path.stem}-{file_hash(path)[:16]}", lambda: whole(path), stored_in)
+        return converted(f"{path.stem}-{file_hash(path)[:16]}", lambda _: whole(path), stored_in)
     digest = sha256("".join(map(file_hash, parts)).encode()).hexdigest()
-    name = f"{name_without_part(path)}-{digest[:16]}"
-    joined = cache_root() / "models" / f"{name}.{os.getpid()}.gguf"
-    joined.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        return converted(name, lambda: join([*map(whole, parts)], joined), stored_in)
-    finally:
-        joined.unlink(missing_ok=True)
+    name = name_without_part(path)
+    # in the folder of work in progress: of a killed conversion, the next one removes it
+    return converted(f"{name}-{digest[:16]}", lambda work: join([*map(whole, parts)], work / f"{name}.gguf"), stored_in)
 
 
 def whole(file: Path) -> Path:
@@ -84,9 +79,9 @@ def whole(file: Path) -> Path:
     return file
 
 
-def converted(name: str, find: Callable[[], Path], format: Callable[[Path], str | None] = lambda _: None) -> Path:
+def converted(name: str, find: Callable[[Path], Path], format: Callable[[Path], str | None] = lambda _: None) -> Path:
     """The folder `name` in the cache, made from the GGUF file that `find` returns if it is missing. Its config.json has
-    the result of `format` for the file under FORMAT.
+    the result of `format` for the file under FORMAT. `find` gets a folder in which it may make the file.
 
     Each version of transformers has its own folder, since it makes another tokenizer and configuration of the same
     file, and so has each CONVERSION. The conversion happens in a temporary folder that is then renamed, so a killed one
@@ -94,13 +89,15 @@ def converted(name: str, find: Callable[[], Path], format: Callable[[Path], str 
     """
     target = cache_root() / "models" / f"transformers-{version('transformers')}-{CONVERSION}" / name
     if not target.is_dir():
-        gguf = find()
         with on_disk(f"write the converted model to {target}", MOVES), appearing(target) as work:
+            gguf = find(work)
             warn(f"converting {gguf.name} to safetensors, once for this version of transformers: {target}")
             try:
                 _convert(gguf, work, format(gguf))
             except UNREADABLE as error:
                 raise UserError(f"transformers cannot convert {gguf}: {first_line(error)}") from error
+            if gguf.parent == work:
+                gguf.unlink()
     _forget_offline(target / "tokenizer_config.json")
     return target
 

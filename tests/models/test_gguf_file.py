@@ -131,6 +131,33 @@ def test_a_part_that_is_cut_short_or_a_copy_of_another_is_named(file, tmp_path):
         gguf_file.gguf_folder(first)
 
 
+def in_two_parts(file, folder):
+    """Two files of the same tensors as one, of which the first is returned."""
+    source = GGUFReader(file)
+    tensors = tensors_of(source)
+    write(folder / "it-00002-of-00002.gguf", {}, tensors[3:])
+    return write(folder / "it-00001-of-00002.gguf", fields_of(source), tensors[:3])
+
+
+def test_joined_parts_are_work_in_progress_that_the_next_conversion_finds(file, tmp_path, monkeypatch):
+    """A killed conversion left a whole copy of the model in the cache, and each further one another."""
+
+    def converts(gguf, folder, format):
+        assert gguf == folder / "it.gguf" and gguf.is_file()
+        (folder / "config.json").write_text("{}")
+
+    monkeypatch.setattr(gguf_file, "_convert", converts)
+    folder = gguf_file.gguf_folder(in_two_parts(file, tmp_path))
+    assert [path for path in (tmp_path / "cache" / "models").rglob("*") if path.is_file()] == [folder / "config.json"]
+
+
+def test_a_disk_that_does_not_take_the_joined_parts_is_one_line(file, tmp_path, monkeypatch):
+    (tmp_path / "no-folder").touch()
+    monkeypatch.setenv("KVBENCH_CACHE", str(tmp_path / "no-folder" / "cache"))
+    with pytest.raises(UserError, match=r"cannot write the converted model to .*KVBENCH_CACHE=FOLDER moves it"):
+        gguf_file.gguf_folder(in_two_parts(file, tmp_path))
+
+
 @pytest.mark.parametrize(
     ("stated", "format"),
     [
