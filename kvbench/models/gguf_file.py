@@ -94,7 +94,9 @@ def converted(name: str, find: Callable[[Path], Path], format: Callable[[Path], 
             warn(f"converting {gguf.name} to safetensors, once for this version of transformers: {target}")
             try:
                 _convert(gguf, work, format(gguf))
-            except UNREADABLE as error:
+            except Exception as error:
+                if not isinstance(error, UNREADABLE) and type(error) is not Exception:  # as tokenizers raises
+                    raise
                 raise UserError(f"transformers cannot convert {gguf}: {first_line(error)}") from error
             if gguf.parent == work:
                 gguf.unlink()

@@ -183,3 +183,12 @@ def test_heads_that_make_no_model_are_one_line(file, tmp_path, heads):
     other = write(tmp_path / "heads.gguf", fields)
     with pytest.raises(UserError, match=r"transformers cannot convert .*heads\.gguf: "):
         gguf_file.gguf_folder(other)
+
+
+def test_tokens_that_make_no_tokenizer_are_one_line(file, tmp_path):
+    """tokenizers raises `Exception` itself for a merge of tokens that it does not have: a traceback."""
+    fields = fields_of(GGUFReader(file))
+    fields["tokenizer.ggml.tokens"] = (fields["tokenizer.ggml.tokens"][0][:500], *fields["tokenizer.ggml.tokens"][1:])
+    other = write(tmp_path / "tokens.gguf", fields)
+    with pytest.raises(UserError, match=r"transformers cannot convert .*tokens\.gguf: .* out of vocabulary"):
+        gguf_file.gguf_folder(other)
