@@ -99,11 +99,11 @@ def _run(cfg: DictConfig) -> None:
     from kvbench.runner.prerequisites import check_machine
 
     chosen = resolved(cfg)
+    sys.path.append(os.getcwd())  # where a user's own methods, benchmarks and metrics are found
     check_machine(chosen)
 
     from kvbench.runner.run import run
 
-    sys.path.append(os.getcwd())  # where method._target_=my_module.MyMethod finds my_module
     if GROUP is None:
         with stoppable(), starting(chosen):
             run(chosen)

@@ -26,12 +26,12 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
     if sweeper != "BasicSweeper":
         raise UserError(f"hydra.sweeper={sweeper}: -m makes a job for each combination of values: leave it out")
     configs = [resolved_job(config, job) for job in jobs]
+    sys.path.append(os.getcwd())  # where a user's own methods, benchmarks and metrics are found
     for cfg in configs:
         check_machine(cfg)
 
     from kvbench.runner.request import build_request  # imports torch, which takes seconds
 
-    sys.path.append(os.getcwd())
     launcher = str(config.hydra.launcher._target_).rpartition(".")[2]
     if launcher == "SlurmLauncher" and shutil.which("sbatch") is None:
         raise UserError("this machine has no sbatch: run where jobs are submitted to Slurm")

@@ -1,6 +1,7 @@
 """Methods and metrics of the user's that raise: one line that names their file and line, and no traceback."""
 
 import json
+import sys
 
 import pytest
 
@@ -74,3 +75,17 @@ def test_status_shows_an_error_of_ones_own_code_with_its_file_and_line(folder, t
     assert command_line("status", "runs") == 1
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "failed" in line]
     assert row.endswith("KeyError in broken_method.py, line 8: 'missing'")
+
+
+@pytest.mark.parametrize("several", [(), ("-m",)], ids=["a run", "a sweep"])
+def test_a_metric_in_the_working_directory_is_found(several, tmp_path, tiny_folder, monkeypatch, capsys):
+    """Only `python -m kvbench` found it: `kvbench` looked for it before it looked in the working directory."""
+    (tmp_path / "metric_here.py").write_text("def score(prediction, answers):\n    return 0.25\n")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"context": "abc", "answers": ["b"]}) + "\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "metric_here", raising=False)
+    few = [one for one in arguments(tiny_folder, "runs", "method=full") if "bench" not in one]
+    own = ("benchmark=jsonl", "benchmark.path=rows.jsonl", "benchmark.metric=metric_here.score")
+    assert command_line(*several, *few, *own) == 0, capsys.readouterr().err
+    assert "0.250" in capsys.readouterr().out
