@@ -7,6 +7,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from inspect import signature
 from typing import NamedTuple
 
 from kvbench.errors import UserError, unknown
@@ -140,14 +141,24 @@ def score(name: str, prediction: str, answers: Sequence[str]) -> float:
 
 
 def check(name: str, answers: Sequence[str] = ()) -> None:
-    """Raise UserError for an unknown metric, and for answers that it cannot read."""
+    """Raise UserError for an unknown metric, for a function of other arguments, and for answers that a metric cannot
+    read."""
     if is_function(name):
-        function(name)
+        _check_arguments(name, function(name))
         return
     part = PARTS[METRICS[name]]
     for answer in answers:
         if not part.in_answer(answer):
             raise UserError(f"answer {answer[:40]!r} {part.lacking.format(metric=name)}")
+
+
+def _check_arguments(name: str, metric: Metric) -> None:
+    try:
+        signature(metric).bind("", [])
+    except TypeError as error:
+        raise UserError(f"metric={name} is called with a prediction and a list of answers: {error}") from error
+    except ValueError:  # some of Python's own functions do not tell
+        return
 
 
 def check_row(name: str) -> None:

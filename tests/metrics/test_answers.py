@@ -138,6 +138,12 @@ def test_a_function_gets_the_prediction_and_all_answers():
         ),
         ("no.such.function", (), "metric=no.such.function cannot be imported: No module named 'no'"),
         ("math.pi", (), "metric=math.pi is float, not a function"),
+        (
+            "kvbench.utils.text.first_line",
+            (),
+            "metric=kvbench.utils.text.first_line is called with a prediction and a list of answers: too many "
+            "positional arguments",
+        ),
         ("choice", ["Paris"], "answer 'Paris' is not a letter, which metric=choice compares"),
     ],
 )
