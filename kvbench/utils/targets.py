@@ -16,7 +16,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from kvbench.errors import UserError, unknown
 from kvbench.utils.config_folder import DESCRIPTIONS, SWITCHES
 from kvbench.utils.own_code import line_about, own_line
+from kvbench.utils.own_functions import check_functions
 from kvbench.utils.plugins import plugin_of
+from kvbench.utils.versions import parts
 
 TARGET = "_target_"
 # Keys that are no parameters. `_convert_: all` changes nothing, but stays because it is in the keys of records.
@@ -79,11 +81,15 @@ def build(config: Mapping[str, Any], what: str, base: type[Built], find: Find = 
     """An object of a configuration's `_target_`, a subclass of `base`.
 
     `find` looks up the names of classes: strangers' files may only name known ones. Raises UserError, which begins with
-    `what`, for any other target, which is not called, and if building fails.
+    `what`, for any other target, which is not called, if building fails, and for a user's class with a function of
+    other arguments than its base's.
     """
     part = part_of({key: value for key, value in config.items() if key not in DESCRIBING}, what, base, find=find)
     try:
-        return part.built()
+        built = part.built()
+        for each in parts(built):
+            check_functions(type(each))
+        return built
     except Exception as error:
         raise UserError(f"{what}: {line_about(error)}") from error
 

@@ -52,6 +52,27 @@ class NoVotes(Scoring):
     """A scoring that forgets its only method."""
 
 
+@dataclass
+class ShortVotes(KNorm):
+    """A scoring that forgets an argument."""
+
+    def votes(self):
+        return None
+
+
+@dataclass
+class LongVotes(ShortVotes):
+    """One that takes kvbench's argument and may take more, unlike its own base."""
+
+    def votes(self, layer, more=None):
+        return None
+
+
+@dataclass
+class Scores(Eviction):
+    scoring: Scoring = field(default_factory=ShortVotes)
+
+
 @pytest.mark.parametrize(
     ("node", "base", "message"),
     [
@@ -67,6 +88,13 @@ def test_a_class_that_lacks_methods_is_refused_and_its_guide_named(node, base, m
     with pytest.raises(UserError) as error:
         build(node, "m", base)
     assert message in str(error.value)
+
+
+def test_a_function_of_other_arguments_than_kvbenchs_is_refused_in_a_class_that_a_default_made_too():
+    """It was a traceback once the first prompt was read."""
+    with pytest.raises(UserError, match=r"^m: ShortVotes\.votes\(self\) is called as votes\(layer\): too many"):
+        build({"_target_": f"{HERE}.Scores"}, "m", Method)
+    build({"_target_": f"{HERE}.Scores", "scoring": {"_target_": f"{HERE}.LongVotes"}}, "m", Method)
 
 
 def test_a_file_that_python_cannot_parse_is_named_with_its_line(tmp_path, monkeypatch):
