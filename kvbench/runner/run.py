@@ -3,7 +3,7 @@
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import transformers
@@ -144,8 +144,12 @@ def load_inputs(request: Request) -> tuple[AnyModel, list[Sample]]:
         loaded = stand_in or load(request.spec)
         check_longest(request.benchmark, loaded.spec)
         show(f"preparing the samples of {request.benchmark.name}")
-        if not (samples := [*request.benchmark.samples(loaded.tokenizer)]):  # a generator is read once
+        made: object = request.benchmark.samples(loaded.tokenizer)
+        samples = [*made] if isinstance(made, Iterable) else []  # a generator is read once; None lacks its return
+        if not samples:
             raise UserError(f"benchmark {request.benchmark.name} has made no samples")
+        if other := next((type(sample).__name__ for sample in samples if not isinstance(sample, Sample)), None):
+            raise UserError(f"benchmark {request.benchmark.name} has made a {other} among its samples, not a Sample")
         return loaded, samples
 
 

@@ -164,6 +164,10 @@ def test_samples_may_come_from_a_generator_but_there_have_to_be_some(tiny_folder
     given = arguments(tiny_folder, tmp_path, "method=full", "benchmark.depths=[50]")
     monkeypatch.setattr(NeedleInAHaystack, "samples", lambda *made_of: (sample for sample in samples(*made_of)))
     assert len(load(run(*given))) == 1
-    monkeypatch.setattr(NeedleInAHaystack, "samples", lambda *made_of: [])
-    with pytest.raises(UserError, match="benchmark niah has made no samples"):
+    for nothing in ([], None):  # None: a function without its return, which was a traceback
+        monkeypatch.setattr(NeedleInAHaystack, "samples", lambda *made_of, nothing=nothing: nothing)
+        with pytest.raises(UserError, match="benchmark niah has made no samples"):
+            run(*given)
+    monkeypatch.setattr(NeedleInAHaystack, "samples", lambda *made_of: ["text"])
+    with pytest.raises(UserError, match="benchmark niah has made a str among its samples, not a Sample"):
         run(*given)
