@@ -183,10 +183,11 @@ def test_skipped_layers_stay_whole_and_the_others_give_it_back_on_request():
         (lambda x: x[::2], f"returned torch.float32 [2, 40]: with per_query_head = True {FLOATS}"),
         (lambda x: x[:, 1:], f"returned torch.float32 [4, 39]: with per_query_head = True {FLOATS}"),
         (lambda x: x.tolist()[0][0], FLOATS),
+        (lambda x: x.to("meta"), "returned a tensor on meta: it must be on the device of the keys, here cpu"),
         (lambda x: None, f"{FLOATS}; an observation that `needs` does not list is None"),
     ],
 )
-def test_votes_of_another_shape_or_type_are_one_line(votes, line):
+def test_votes_of_another_shape_type_or_device_are_one_line(votes, line):
     class Votes(KeyNorm):
         def votes(self, layer):
             return votes(super().votes(layer))

@@ -64,7 +64,7 @@ class Scoring(Stated, ABC):
         """
 
     def votes_of(self, layer: LayerState) -> Tensor:
-        """`votes`. Raises UserError for anything but numbers of its shape, without a wait for the device."""
+        """`votes`. Raises UserError unless they are numbers of its shape on the keys' device, without a wait for it."""
         votes: object = self.votes(layer)
         heads, number = (
             ("num_attention_heads", layer.num_attention_heads)
@@ -72,6 +72,11 @@ class Scoring(Stated, ABC):
             else ("num_key_value_heads", layer.num_key_value_heads)
         )
         if isinstance(votes, Tensor) and votes.is_floating_point() and votes.shape == (number, layer.n):
+            if votes.device != layer.keys.device:
+                raise UserError(
+                    f"{type(self).__name__}.votes returned a tensor on {votes.device}: it must be on the device of the "
+                    f"keys, here {layer.keys.device}"
+                )
             return votes
         hint = "; an observation that `needs` does not list is None" if votes is None else ""
         raise UserError(
