@@ -43,7 +43,7 @@ SHAPE: dict[str, Any] = {
     "eos_token_id": None,
     "pad_token_id": 0,
 }
-TOKENS, STEPS = 120, 12  # tokens of a prompt; decoded tokens
+TOKENS, STEPS = 120, 12  # tokens of a prompt; decoded tokens, and as many after a first reduction while decoding
 SHARES = (0.1, 0.3, 0.7)
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
 
@@ -89,8 +89,14 @@ class Trial:
         source = SharedPass(self.model, self.prompt(self.n), FullPrefill(), Needs())
         return source.compress(FullKV(), self.n)
 
-    def decoded(self, compressed: Compressed, model: PreTrainedModel | None = None, steps: int = STEPS) -> list[int]:
-        return generate(model or self.model, compressed.caches, compressed.logits, steps, frozenset()).tokens
+    @property
+    def steps(self) -> int:
+        """Decoded tokens, among them one after which a method reduces its caches while decoding."""
+        schedule = getattr(self.method, "decode_compression", None)
+        return STEPS if schedule is None else schedule.every + STEPS
+
+    def decoded(self, compressed: Compressed, steps: int | None = None) -> list[int]:
+        return generate(self.model, compressed.caches, compressed.logits, steps or self.steps, frozenset()).tokens
 
 
 def keeps_the_budget(trial: Trial) -> None:
@@ -123,7 +129,7 @@ def goes_on_at_true_positions(trial: Trial) -> None:
         compressed = trial.prefilled(trial.n, budget).compress(trial.method, budget)
         check_lengths(compressed.caches, trial.n)
         trial.decoded(compressed)
-        check_lengths(compressed.caches, trial.n + STEPS - 1)
+        check_lengths(compressed.caches, trial.n + trial.steps - 1)
 
 
 def is_the_same_each_time(trial: Trial) -> None:
@@ -134,12 +140,12 @@ def is_the_same_each_time(trial: Trial) -> None:
 
 
 def is_full_where_nothing_binds(trial: Trial) -> None:
-    budget = trial.n + STEPS
+    budget = trial.n + trial.steps
     compressed = trial.prefilled(trial.n, budget).compress(trial.method, budget)
     full = trial.prefilled_full()
     tokens, expected = trial.decoded(compressed), trial.decoded(full)
     matches = sum(a == b for a, b in zip(tokens, expected, strict=True))
-    hold(tokens == expected, f"with a budget of the whole prompt, only {matches} of {STEPS} tokens are FullKV's")
+    hold(tokens == expected, f"with a budget of the whole prompt, only {matches} of {trial.steps} tokens are FullKV's")
 
 
 def takes_every_length(trial: Trial) -> None:
@@ -156,7 +162,7 @@ def computes_in_half_precision(trial: Trial) -> None:
         model = random_model(SHAPE, dtype, "cpu")
         budget = trial.budgets[0]
         compressed = trial.prefilled(trial.n, budget, model).compress(trial.method, budget)
-        output = generate(model, compressed.caches, compressed.logits, STEPS, frozenset())
+        output = generate(model, compressed.caches, compressed.logits, trial.steps, frozenset())
         name = str(dtype).removeprefix("torch.")
         hold(output.not_finite is None, f"{name}: the logits of generated token {output.not_finite} are not finite")
 

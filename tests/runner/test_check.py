@@ -7,7 +7,7 @@ import torch
 
 from kvbench.evaluation.cache_checks import RuleBroken
 from kvbench.evaluation.settings import Setting
-from kvbench.methods import DenseLayer, Eviction, Kept, Method, Needs, Scoring
+from kvbench.methods import DenseLayer, Eviction, Kept, Method, Needs, Scoring, Selection
 from kvbench.runner.method_rules import RULES, TOKENS, Trial, rules_of
 from tests.support.command import kvbench
 from tests.support.my_decoding import LargeValues
@@ -252,3 +252,21 @@ def test_an_exception_that_breaks_several_rules_is_printed_once(monkeypatch, cap
     assert kvbench("check", "tests.support.my_method.MyMethod") == 1
     printed = capsys.readouterr().out
     assert printed.count("no window") == 1 and printed.count(": the same as for ") >= 5
+
+
+@dataclass
+class FailsLate(LargeValues):
+    """Keeps the prompt's tokens as it should, and raises at the first reduction while decoding."""
+
+    def select(self, layer, budget):
+        indices = super().keep(layer, budget, layer.n)
+        return Selection.everything(layer) if indices is None else Selection(indices, budget)
+
+    def keep(self, layer, target, seen):
+        raise IndexError("while decoding")
+
+
+def test_a_method_is_tried_until_it_reduces_its_caches_while_decoding(capsys):
+    """12 decoded tokens did not reach the first reduction of a method that makes one after 16."""
+    assert kvbench("check", "tests.runner.test_check.FailsLate") == 1
+    assert "IndexError in test_check.py, line " in capsys.readouterr().out
