@@ -80,6 +80,15 @@ def test_a_rule_while_decoding_keeps_each_stored_token_once(kept):
         generate(tiny_model(), made.caches, made.logits, 8, frozenset())
 
 
+@pytest.mark.parametrize(
+    ("kept", "returned"), [(KEPT[0], r"torch.int64 \[12\]"), (KEPT.float(), r"torch.float32 \[2, 12\]")]
+)
+def test_a_rule_while_decoding_returns_indices_of_each_head(kept, returned):
+    made = compressed(Drops(kept))
+    with pytest.raises(UserError, match=rf"^Drops.keep returned {returned}: it must be int64 \[heads, k\], or None"):
+        generate(tiny_model(), made.caches, made.logits, 8, frozenset())
+
+
 def test_a_rule_while_decoding_may_have_an_order_of_its_own():
     made = compressed(Drops(KEPT.flip(1)))
     assert len(generate(tiny_model(), made.caches, made.logits, 8, frozenset()).tokens) == 8

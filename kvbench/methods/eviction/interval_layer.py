@@ -48,9 +48,12 @@ def interval_layer(
 
 def check_once(keep: Keep, indices: Tensor, n: int) -> None:
     """Raise UserError unless each row of indices [heads, k], which `keep` returned, has some of n tokens, each once."""
+    name = getattr(keep, "__qualname__", "keep")
+    if indices.dim() != 2 or indices.is_floating_point():
+        returned = f"{indices.dtype} {[*indices.shape]}"
+        raise UserError(f"{name} returned {returned}: it must be int64 [heads, k], or None for all tokens")
     ordered = indices.sort(dim=1).values
     if (ordered.diff(dim=1) == 0).any() or (ordered < 0).any() or (ordered >= n).any():
-        name = getattr(keep, "__qualname__", "keep")
         raise UserError(
             f"{name} returned indices {ordered.min().item()} to {ordered.max().item()} for {n} stored "
             f"tokens: each must be from 0 to {n - 1}, and no row may have one twice"
