@@ -13,7 +13,8 @@ from kvbench.ops.not_finite import nan_for_infinity
 
 Scale = Literal["unit", "head", "token", "channel"]
 SMALLEST = torch.finfo(torch.float32).tiny
-DIMS = {"head": (1, 2), "token": 2, "channel": 1}  # the dimensions of [heads, len, head_dim] that share a scale
+# The dimensions of [heads, len, head_dim] that share a scale.
+DIMS: dict[Scale, int | tuple[int, ...]] = {"head": (1, 2), "token": 2, "channel": 1}
 
 
 class Float8Sequence(CodedSequence):
