@@ -72,6 +72,7 @@ SUBJECTS = {
     "kernels/test_specialisation.py": "what is compiled anew while decoding",
     "methods/test_every_method.py": "what holds for every file of conf/method",
     "methods/test_every_method_lengths.py": "the same at any length",
+    "methods/test_every_method_float64.py": "the same in float64",
     "methods/test_value_width.py": "values of another width than keys",
     "methods/test_latents.py": "every preset over latents",
     "ops/test_fakes.py": "what torch assumes of operators' results",
