@@ -54,7 +54,7 @@ class LoadedModel(Reader):
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     source: str  # folder or hub id it came from
-    checkpoint_dtype: str | None = None  # as config.json states it
+    checkpoint_dtype: str | None = None  # as config.json states it; None for a GGUF file
     stop_tokens: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,13 +83,18 @@ class LoadedModel(Reader):
 def source_of(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
     """The folder or hub id of a model, and the options of `from_pretrained` for the hub."""
     path = spec.path
-    if path and is_gguf(path):
+    if path and _is_gguf(spec):
         path = str(gguf_folder(Path(path).expanduser()))
     elif path:
         check_folder(path)
     source = path or (str(embedded_folder(spec.embedded)) if spec.embedded else spec.hub_id)
     assert source is not None, "ModelSpec holds one of the three"
     return source, hub_options(source, spec.revision) if source == spec.hub_id else {}
+
+
+def _is_gguf(spec: ModelSpec) -> bool:
+    """Whether the model is a GGUF file's, in a package or at `path`."""
+    return is_gguf(spec.path) if spec.path else bool(spec.embedded)
 
 
 def _tokenizer(spec: ModelSpec, source: str, options: dict[str, Any]) -> PreTrainedTokenizerBase:
@@ -172,7 +177,9 @@ def load(spec: ModelSpec) -> LoadedModel:
             f"{spec.name} stores latents, {numbers} numbers a token and layer: methods score the keys of its heads and "
             "keep one set of tokens for all heads of a layer"
         )
-    loaded = LoadedModel(with_length(spec, model.config), model, tokenizer, source, published_dtype(raw))
+    # a GGUF file's config.json is of its conversion; models in such files are served with caches in 16 bits
+    published = None if _is_gguf(spec) else published_dtype(raw)
+    loaded = LoadedModel(with_length(spec, model.config), model, tokenizer, source, published)
     if model.can_generate():
         warn_of_other_choices(spec.name, model.generation_config, model.config, loaded.stop_tokens)
     return loaded

@@ -1,5 +1,6 @@
 """A GGUF file as a model: converted once, named by what it stores, refused in one line."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -43,7 +44,9 @@ def test_a_file_gives_the_embedded_models_weights_with_its_format_and_is_convert
     assert all(torch.equal(x, weights[name][: len(x)]) for name, x in converted.items())
     assert len(loaded.tokenizer.get_vocab()) == TOKENS
     assert manifest_fields(loaded.config) == {"weights_format": "Q4_1 GGUF"} and manifest_fields(embedded.config) == {}
+    assert loaded.checkpoint_dtype is embedded.checkpoint_dtype is None  # float32 is the conversion's
     folder, _ = source_of(spec)
+    assert load(replace(spec, path=folder)).checkpoint_dtype == "float32"
     identity = model_identity(folder, "main")
     assert identity["source"].startswith("mine-") and {"config.json", "model.safetensors"} <= {*identity["files"]}
     run = SimpleNamespace(loaded=loaded, benchmark=SimpleNamespace(name="niah"))

@@ -84,8 +84,8 @@ class Manifest(JobNote):
     stop_tokens: list[int | Text] = field("named by model.stop_tokens; missing without any", since="0.2", optional=True)
     dtype: Text = field("dtype of the weights", optional=True, always=True)
     checkpoint_dtype: Text = field(
-        "dtype in which the checkpoint's config.json says it is published; missing where it does not, and with random "
-        "weights: taken for 16 bits",
+        "dtype in which the checkpoint's config.json says it is published; missing where it does not, for a GGUF file, "
+        "and with random weights: taken for 16 bits",
         since="0.2",
         optional=True,
     )
