@@ -28,7 +28,8 @@ FUNCTIONS: dict[str, tuple[str, tuple[tuple[str, str | None], ...]]] = {
     "cpp": ("function_definition", (("declarator", "function_declarator"), ("declarator", "identifier"))),
     "go": ("function_declaration", (("name", None),)),
 }
-PACKAGES = ("tree_sitter", *(f"tree_sitter_{lang}" for lang in FUNCTIONS))
+GRAMMARS = {lang: f"tree_sitter_{lang}" for lang in FUNCTIONS}  # the module of each language: data names no other
+PACKAGES = ("tree_sitter", *GRAMMARS.values())
 # A fenced block: its lines between one that begins with ``` and a language or nothing, and the next ```.
 _BLOCK = re.compile(r"^```\w*\s*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -112,6 +113,6 @@ def _is_function(node: "Node", lang: str) -> bool:
 def _parser(lang: str) -> "Parser":
     from tree_sitter import Language, Parser
 
-    module = import_module(f"tree_sitter_{lang}")
+    module = import_module(GRAMMARS[lang])
     grammar = module.language_typescript if lang == "typescript" else module.language
     return Parser(Language(grammar()))

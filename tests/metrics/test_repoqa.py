@@ -1,5 +1,8 @@
 """RepoQA's metric: the function in a prediction, and what it is most similar to."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from kvbench.errors import UserError
@@ -100,3 +103,13 @@ def test_a_missing_parser_is_one_line(monkeypatch):
     monkeypatch.setattr(repoqa, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"tree-sitter is not installed: pip install 'kvbench\[repoqa\]'"):
         repoqa.check_parsers()
+
+
+def test_a_language_of_data_names_no_other_module(monkeypatch):
+    """A stranger's sample chose the end of an imported module's name."""
+    monkeypatch.setitem(sys.modules, "tree_sitter", SimpleNamespace(Language=None, Parser=None))
+    imported = []
+    monkeypatch.setattr(repoqa, "import_module", imported.append)
+    with pytest.raises(KeyError, match="evil"):
+        repoqa.function_in("```\nf\n```", "evil")
+    assert not imported
