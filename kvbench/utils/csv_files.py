@@ -19,7 +19,7 @@ def write_csv(frame: pd.DataFrame, path: Path) -> None:
 def csv_text(frame: pd.DataFrame) -> str:
     """The frame as CSV; text, in cells or as a column's name, that looks like a formula is preceded by a quote."""
     texts = frame.select_dtypes(include=["object", "string", "category"])
-    quoted = with_columns(frame, {str(name): texts[name].map(quoted_text) for name in texts})
+    quoted = with_columns(frame, {name: texts[name].map(quoted_text) for name in texts})
     return quoted.rename(columns=quoted_text).to_csv(index=False, lineterminator="\n")
 
 
