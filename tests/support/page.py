@@ -45,7 +45,8 @@ def grid_run(folder):
 
 
 def hidden_run(folder):
-    """The first samples of `grid_run` with a hidden question: snapkv finds less, by 0.5 in every other sample."""
+    """The first samples of `grid_run` with a hidden question: snapkv finds less, by 0.5 in every other sample.
+    Its records say the bytes in 16 bits."""
     rows = []
     for i in range(20):
         name = f"needle-1000-100-{i}"
@@ -57,7 +58,8 @@ def hidden_run(folder):
                 "question": "hidden",
                 "answers": [f"{HOSTILE}4711"],
             }
-            rows.append(record(name, setting, found, f"{setting} hides {i}", **where))
+            row = record(name, setting, found, f"{setting} hides {i}", **where)
+            rows.append(row | {"r_bytes_16": row["r_bytes"]})
     needle = f"The number is {HOSTILE}4711."
     samples = [
         sample_row(

@@ -16,7 +16,7 @@ from kvbench.records.progress import unfinished
 from kvbench.records.provenance import dtype
 from kvbench.records.record_files import files_in, records_in
 from kvbench.records.samples import read_samples
-from kvbench.records.served_bytes import note_of, served_bytes
+from kvbench.records.served_bytes import name_of, note_of, served_bytes
 from kvbench.records.store import RECORDS, record_files
 from kvbench.report.page import run_tables
 from kvbench.report.page.command_lines import command_lines
@@ -54,6 +54,7 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[list[Any]]]:
         "model": frame["model"].iloc[0],
         "facts": _facts(frame, manifests),
         "caption": _caption(frame, manifests, len(samples), len(labels), unfinished(folder)),
+        "bytes": name_of(frame),  # of r_bytes, which is as served
         "remarks": {column: list(remark) for column, remark in REMARKS.items()},
         "metrics": metrics,
         "distances": distances,

@@ -53,7 +53,7 @@ def test_settings_of_two_runs_stand_beside_each_other_with_their_difference(open
     page.choose(select(4), "1")
     assert page.texts("#beside th button") == [
         *("setting", "score: question visible", "score: question hidden", "difference", "95 % interval", "samples"),
-        *("r_bytes: question visible", "r_bytes: question hidden"),
+        *("r_bytes: question visible", "r_bytes_16: question hidden"),
     ]
     assert page.column("beside", 1) == ["FullKV", "SnapKV 0.2"]  # of one name in both
     assert page.column("beside", 6) == ["20", "20"]
@@ -190,6 +190,16 @@ def test_links_follow_the_choices_and_unknown_ones_are_left_out(opened):
     page.driver.get(second)
     page.until(lambda: page.all("#sample-title"))
     assert page.one("#sample-title").text == "needle-1000-100-0"
+
+
+def test_bytes_in_16_bits_have_their_name_wherever_they_stand(opened):
+    page = opened("#run=hidden&sample=needle-1000-100-1")
+    assert "r_bytes_16: bytes stored over FullKV's" in page.one("#caption").text
+    named = page.texts(".card p") + page.texts("#settings thead th") + page.texts("#heatmaps caption")
+    named += page.texts("#plot label") + page.texts("#plot text")
+    named += [mark.get_attribute("aria-label") for mark in page.all("#plot .point")]
+    named = [text for text in named if "r_bytes" in text]
+    assert len(named) == 3 + 1 + 3 + 1 + 1 + 3 and all("r_bytes_16" in text for text in named)
 
 
 def test_a_page_without_an_address_of_its_own_works_all_the_same(opened):

@@ -21,8 +21,8 @@ function besideSection(run, settings, other, others, metric) {
       text: ({ low, high }) => (low == null ? "–" : `${signed(low, metric)} to ${signed(high, metric)}`),
     },
     number("samples", ({ samples }) => samples, 0),
-    number(`r_bytes: ${run.title}`, ({ setting }) => setting.r_bytes, 3),
-    number(`r_bytes: ${other.title}`, ({ beside }) => beside.r_bytes, 3),
+    number(`${run.bytes}: ${run.title}`, ({ setting }) => setting.r_bytes, 3),
+    number(`${other.bytes}: ${other.title}`, ({ beside }) => beside.r_bytes, 3),
   ];
   const words = note(
     `Means over the samples that both runs have. The difference is ${other.title} minus ${run.title}, with an interval by `,

@@ -1,7 +1,7 @@
 // The drawing of a chart: axes, lines of methods, marks of settings with their intervals, the Pareto front.
 
 /** dotted: a score with a dotted line; none for null. axes: [key, text, brief] of what the horizontal axis may show. */
-function plot(settings, x, metric, width, announce, dotted, axes = ACROSS) {
+function plot(settings, x, metric, width, announce, dotted, axes) {
   const height = Math.max(280, Math.min(440, width * 0.55));
   const points = settings
     .filter((setting) => setting[x] != null && setting.scores[metric]?.[0] != null)
@@ -13,6 +13,8 @@ function plot(settings, x, metric, width, announce, dotted, axes = ACROSS) {
   const up = scale(...upTo(least, most), height - EDGE.bottom, EDGE.top);
   const [left, right, top, bottom] = [EDGE.left, width - EDGE.right, EDGE.top, height - EDGE.bottom];
   const [, title, label = title] = axes.find(([key]) => key === x);
+  const told = (value) =>
+    FASTER.test(x) ? `${short(value)} tokens/s` : isRatio(x) ? `${title.split(" ")[0]} ${fixed(value)}` : `${x}: ${short(value)}`;
   const rule = (x1, x2, y1, y2, kind) => svg("line", { class: kind, x1, x2, y1, y2 });
   const runs = [...Map.groupBy(points, ({ setting }) => setting.runTitle).values()];
   const front = new Set(runs.flatMap((group) => [...pareto(group, data("measures").smallerIsBetter.includes(metric), FASTER.test(x))]));
@@ -29,7 +31,7 @@ function plot(settings, x, metric, width, announce, dotted, axes = ACROSS) {
     const line = places.map((place) => `${place.left},${place.top}`).join(" ");
     return [
       svg("polyline", { points: line, fill: "none", stroke: colour, "stroke-width": 1.5, "stroke-dasharray": runTitle && "2 3" }),
-      ...places.map((place) => mark(place, x, metric, up, { path, colour }, place.left < width * 0.7, announce)),
+      ...places.map((place) => mark(place, told, metric, up, { path, colour }, place.left < width * 0.7, announce)),
     ];
   });
   return svg(
@@ -71,11 +73,10 @@ function pareto(points, lower, faster = false) {
 }
 
 /** A setting's mark with its interval, and its name beside it while it is pointed at. */
-function mark({ setting, scores, x, y, left, top, front }, across, metric, up, { path, colour }, onRight, announce) {
+function mark({ setting, scores, x, y, left, top, front }, told, metric, up, { path, colour }, onRight, announce) {
   const [, low, high] = scores;
   const sure = low == null ? "" : ` (95 % interval ${interval(metric, scores)})`;
-  const place = FASTER.test(across) ? `${short(x)} tokens/s` : isRatio(across) ? `${across} ${fixed(x)}` : `${across}: ${short(x)}`;
-  const usual = `${setting.label}: ${place}, ${metric} ${scoreText(metric, y)}${sure}, ${setting.samples} samples`;
+  const usual = `${setting.label}: ${told(x)}, ${metric} ${scoreText(metric, y)}${sure}, ${setting.samples} samples`;
   const label = `${setting.runTitle ? `${setting.runTitle}: ` : ""}${setting.summary ?? usual}${front ? ", on the Pareto front" : ""}`;
   const name = text(`${setting.label}: ${scoreText(metric, y)}`, left + (onRight ? 11 : -11), top - 8, onRight ? "start" : "end");
   name.classList.add("named");

@@ -5,7 +5,7 @@ function frontierSection(run, settings) {
   const visible = new Set(settings.map(({ method }) => method));
   const bounds = ([, low, high]) => (low == null ? "" : ` (bounds ${fixed(low)} and ${fixed(high)})`);
   const summary = ({ label, r_bytes, scores, held }) =>
-    `${label}: r_bytes ${fixed(r_bytes)}, score ${fixed(scores.score[0])}${bounds(scores.score)}${held ? ", held" : ""}`;
+    `${label}: ${run.bytes} ${fixed(r_bytes)}, score ${fixed(scores.score[0])}${bounds(scores.score)}${held ? ", held" : ""}`;
   const full = { label: "FullKV", method: "full", title: "FullKV", r_bytes: 1, scores: { score: [frontier.full, null, null] } };
   const points = [full, ...frontier.points]
     .filter(({ method }) => visible.has(method))

@@ -4,9 +4,9 @@
 const TURN = 0.45;
 
 function heatmapSection(run, settings, other, metric, openCell) {
-  const panel = ({ heatmap: axes, settings: labelled }, setting, open, runTitle = "") => {
+  const panel = ({ heatmap: axes, settings: labelled, bytes }, setting, open, runTitle = "") => {
     const grid = axes?.grids[metric]?.[labelled.indexOf(setting)];
-    return grid ? heatmap(axes, grid, setting, metric, open, runTitle) : null;
+    return grid ? heatmap({ ...axes, bytes }, grid, setting, metric, open, runTitle) : null;
   };
   const panels = settings.flatMap((setting) => {
     const beside = other?.settings.find(({ label }) => label === setting.label);
@@ -23,7 +23,7 @@ function heatmapSection(run, settings, other, metric, openCell) {
 }
 
 /** A panel; without `openCell` its cells list nothing. `runTitle` is empty where the page shows one run. */
-function heatmap({ depths, lengths }, grid, setting, metric, openCell, runTitle) {
+function heatmap({ depths, lengths, bytes }, grid, setting, metric, openCell, runTitle) {
   function cell(value, depth, length) {
     if (value == null) return h("td", { class: "none" }, "–");
     const share = Math.max(0, Math.min(1, value));
@@ -37,7 +37,7 @@ function heatmap({ depths, lengths }, grid, setting, metric, openCell, runTitle)
     const cells = lengths.map((length, l) => cell(grid[d][l], depth, length));
     return h("tr", {}, h("th", { scope: "row" }, short(depth)), cells);
   });
-  const sizes = `mean ${fixed(setting.scores[metric][0], 2)} · r_bytes ${fixed(setting.r_bytes, 2)}`;
+  const sizes = `mean ${fixed(setting.scores[metric][0], 2)} · ${bytes} ${fixed(setting.r_bytes, 2)}`;
   const name = [h("strong", {}, setting.label), h("br"), ...(runTitle ? [runTitle, h("br")] : [])];
   const caption = h("caption", {}, name, sizes);
   const whole = h("table", { class: "heatmap" }, caption, h("thead", {}, head), h("tbody", {}, body));

@@ -22,6 +22,8 @@ const ACROSS = [
   ["r_peak", "r_peak (most bytes)"],
   ["r_end", "r_end (bytes at the end)"],
 ];
+/** ACROSS with the stored bytes under the name that the run's caption explains. */
+const acrossOf = (run) => ACROSS.map(([key, text]) => [key, key === "r_bytes" ? text.replace(key, run.bytes) : text]);
 const isRatio = (key) => ACROSS.some(([ratio]) => ratio === key); // all others are speeds or latencies
 const FASTER = /^tokens\/s/; // axes whose larger values are better
 const EDGE = { left: 52, right: 16, top: 12, bottom: 44 };
@@ -30,7 +32,7 @@ function plotSection(run, settings, other, others, metric) {
   const points = [...timed(run, settings), ...(other ? timed(other, others).map((setting) => ({ ...setting, runTitle: other.title })) : [])];
   const measured = [run, ...(other ? [other] : [])].flatMap(({ model }) => [...measuredSpeeds(model), ...measuredLoads(model)]);
   const speeds = [...new Map(measured.map(({ key, text, brief }) => [key, [key, text, brief]])).values()];
-  const axes = [...ACROSS, ...speeds];
+  const axes = [...acrossOf(run), ...speeds];
   const known = axes.filter(([key]) => points.some((setting) => setting[key] != null));
   if (!known.length || points.every((setting) => setting.scores[metric]?.[0] == null)) return null;
   const x = () => (known.some(([key]) => key === view.across) ? view.across : known[0][0]);
@@ -68,7 +70,7 @@ function methodStyle(method) {
  * `runTitle` are of the run beside: hollow and dashed. dotted: a score with a dotted line. axes: [key, text, brief] of what the horizontal axis may show.
  * Returns {nodes, draw()}.
  */
-function chart(points, x, metric, { name, run, other = null, dotted = null, axes = ACROSS }) {
+function chart(points, x, metric, { name, run, other = null, dotted = null, axes = acrossOf(run) }) {
   const tip = h("p", { class: "tip", role: "status" }, "Point at a mark, or go through them with Tab. Marks at one place stand side by side.");
   const figure = h("div", { class: "plot" });
   const draw = () => {

@@ -123,7 +123,7 @@ function outcome(run, record, metric, number, runTitle) {
     others.length ? note(others.map((name) => `${name} ${scoreText(name, records.scores[name][record])}`).join(" · ")) : null,
     ...(shares.length
       ? [
-          note(factors(records, record)),
+          note(factors(run, record)),
           rounding(records, record),
           keptBars(shares),
           keptStrip(positions, run.heatmap && run.samples["property depth"]?.[number]),
@@ -134,8 +134,9 @@ function outcome(run, record, metric, number, runTitle) {
 }
 
 /** The factors of r, and the size of the stored tokens where it is less than full. */
-function factors(records, record) {
-  const values = ["r1", "r2", "r3", "r", "r_bytes"].map((name) => `${name} ${fixed(records[name][record])}`).join(" · ");
+function factors({ records, bytes }, record) {
+  const named = [...["r1", "r2", "r3", "r"].map((name) => [name, name]), [bytes, "r_bytes"]];
+  const values = named.map(([name, column]) => `${name} ${fixed(records[column][record])}`).join(" · ");
   const size = records.r[record] / records.r1[record];
   return size < 0.999 ? `${values} — stored in ${percent(size)} of their size: coded, quantised or merged` : values;
 }

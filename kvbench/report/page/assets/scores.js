@@ -29,7 +29,7 @@ function settingsTable(run, settings) {
       text: (row) => short(row.requested) + marks(row),
     },
     numeric("r", (row) => row.r, 3, "reserve ratio, SpindleKV's formula 15"),
-    numeric("r_bytes", (row) => row.r_bytes, 3, STORED),
+    numeric(run.bytes, (row) => row.r_bytes, 3, STORED),
     score(first),
     {
       ...numeric("95 % interval", (row) => row.scores[first][1], 2, `of ${first}, by bootstrap over what was drawn independently`),
