@@ -15,8 +15,9 @@ from kvbench.records.copies import set_copies_aside
 from kvbench.records.export import write_csv, write_parquet
 from kvbench.records.load import files, gather, refuse
 from kvbench.records.manifest import read_manifests
+from kvbench.records.record_files import check_name
 from kvbench.records.recorded_configuration import recorded
-from kvbench.records.store import PACK, PATTERN, lock_path, shard_name
+from kvbench.records.store import PACK, lock_path, shard_name
 from kvbench.utils.arguments import Parser
 from kvbench.utils.console import out, print_line
 from kvbench.utils.locks import held
@@ -70,6 +71,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse(arguments)
     for path in filter(None, (options.csv, options.parquet)):
         check_name(path, options.folder)
+    if options.csv and options.parquet and options.csv.resolve() == options.parquet.resolve():
+        raise UserError(f"--csv and --parquet both write {options.csv}: choose another name for one of them")
     if options.set_aside_copies:
         set_aside(options.folder)
     records, findings = gather(*options.folder)
@@ -82,13 +85,6 @@ def main(arguments: Sequence[str]) -> int:
             write(records, path)
             print_line(f"{'written':<10} {path}")
     return int(any(finding.wrong for finding in findings))
-
-
-def check_name(path: Path, folders: Sequence[str]) -> None:
-    """Raise UserError for an export in one of the folders under a name by which commands find records there."""
-    inside = any(Path(folder).resolve() in path.resolve().parents for folder in folders)
-    if inside and (path.name == PACK or path.match(PATTERN)):
-        raise UserError(f"{path} would be read as records, which an export is not: choose another name or folder")
 
 
 def set_aside(folders: Sequence[str]) -> None:

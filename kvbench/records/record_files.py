@@ -1,9 +1,10 @@
 """The files that hold the records of a run or of a pack."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvbench.errors import UserError
 from kvbench.records.store import PACK, PATTERN, Read, read_lines, read_records
 from kvbench.utils.extras import require
 
@@ -31,3 +32,10 @@ def records_in(path: Path) -> Iterator[dict[str, Any]]:
         yield from read_pack(path).records
     else:
         yield from (record for _, record in read_lines(path) if record)
+
+
+def check_name(path: Path, folders: Sequence[str | Path]) -> None:
+    """Raise UserError for an output in one of the folders under a name by which commands find records there."""
+    inside = any(Path(folder).resolve() in path.resolve().parents for folder in folders)
+    if inside and (path.name == PACK or path.match(PATTERN)):
+        raise UserError(f"{path} would be read as records, which it would not hold: choose another name or folder")

@@ -50,12 +50,15 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
     """Score a folder, print the table and the differences from existing scores, write the scores."""
     # after the parser: this imports torch, which --help need not wait for
     from kvbench.evaluation import rescore as predictions
+    from kvbench.records.record_files import check_name
     from kvbench.records.store import record_files
     from kvbench.report.tables import rescored
     from kvbench.report.tables.task_table import rich_task_table
 
     if out is not None and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {str(out.parent)!r}")
+    if out is not None:
+        check_name(out, [folder])
     if records := record_files(folder):
         if extended:
             raise UserError(f"--e is for TASK.jsonl files; {records[0]} already says which benchmark it is for")
@@ -66,6 +69,8 @@ def run(folder: Path, extended: bool, out: Path | None) -> None:
         frame, notes = rescored.table(scored), rescored.compare_records(scored)
     else:
         files, extended = predictions.find(folder, extended)
+        if out is not None and out.resolve() in {path.resolve() for path in files.values()}:
+            raise UserError(f"--out {out} holds predictions that are scored: choose another name")
         published = predictions.published(folder)
         scored = predictions.from_files(files, extended)
         result = predictions.official_form(scored)

@@ -198,6 +198,15 @@ def test_an_export_is_never_where_it_would_be_read_as_records(option, name, belo
     assert kvbench("records", str(tmp_path / "runs"), f"--{option}", str(tmp_path / name)) == 0
 
 
+def test_two_exports_are_two_files(tmp_path, capsys):
+    write(tmp_path / "runs", [record()], manifest())
+    both = "--csv", str(tmp_path / "all"), "--parquet", str(tmp_path / "runs" / ".." / "all")
+    assert kvbench("records", str(tmp_path / "runs"), *both) == 2
+    told = capsys.readouterr().err
+    assert told == f"kvbench: --csv and --parquet both write {tmp_path / 'all'}: choose another name for one of them\n"
+    assert not (tmp_path / "all").exists()
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_an_export_that_cannot_be_written_is_one_line(suffix, tmp_path, capsys):
     write(tmp_path, [record()], manifest())

@@ -288,9 +288,10 @@ def test_a_broken_line_is_told_before_anything_is_scored(capsys, tmp_path):
 
 def test_scores_that_cannot_be_written_are_a_mistake(capsys, tmp_path):
     folder = write(tmp_path / "predictions", qasper=[ROW])
-    nowhere = tmp_path / "nowhere" / "scores.json"
-    assert "there is no folder" in mistake(capsys, folder, "--out", nowhere)
+    assert "there is no folder" in mistake(capsys, folder, "--out", tmp_path / "nowhere" / "scores.json")
     assert f"cannot write --out {tmp_path}: Is a directory" in mistake(capsys, folder, "--out", tmp_path)
+    for name, said in (("qasper", "holds predictions that are scored"), ("records", "would be read as records")):
+        assert said in mistake(capsys, folder, "--out", folder / f"{name}.jsonl")
 
 
 def test_help_tells_the_form_of_the_files(capsys):

@@ -27,9 +27,12 @@ def main(arguments: Sequence[str]) -> None:
 def write(runs: Sequence[Path], out: Path | None) -> Path:
     """The page of the runs in or right below `runs`; `out` is NAME in the run's folder, or here for several."""
     # behind the parser: this brings torch, which --help need not wait for
+    from kvbench.records.record_files import check_name
     from kvbench.report.page.page import page
     from kvbench.report.page.run_data import find_runs, without_page
 
+    if out is not None:
+        check_name(out, runs)
     reasons = {folder: without_page(folder) for folder in find_runs(runs)}
     folders = [folder for folder, reason in reasons.items() if not reason]
     without = [f"{folder} {reason}" for folder, reason in reasons.items() if reason]

@@ -272,6 +272,7 @@ def test_runs_without_outputs_or_records_are_reported_and_left_out(tmp_path, cap
         (["begun"], "begun holds no record yet"),
         (["run", "--out", "no/where.html"], "--out no/where.html: there is no folder 'no'"),
         (["run", "--out", "empty"], "--out empty is a folder: name a file, for example empty/report.html"),
+        (["run", "--out", "run/records.jsonl"], "run/records.jsonl would be read as records"),
         (["run", "--colour"], "unrecognized arguments: --colour"),
     ],
 )
