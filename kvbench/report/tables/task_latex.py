@@ -8,6 +8,7 @@ import pandas as pd
 from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import SCORES
 from kvbench.records.identity import FULL
+from kvbench.report.tables.latex_parts import CONTINUED, parts
 from kvbench.report.tables.paper.latex import escape
 from kvbench.report.tables.run_table import FLOORED, FLOORED_MARK, UNEVEN, uneven
 from kvbench.report.tables.text_latex import with_minus
@@ -16,7 +17,7 @@ from kvbench.utils.text import shortest
 
 
 def task_latex(frame: pd.DataFrame, summary: pd.DataFrame, caption: str, label: str) -> str:
-    """A float: a row per setting, grouped by ratio or budget, FullKV first; a column per task.
+    """A float, several for a long one: a row per setting, grouped by ratio or budget, FullKV first; a column per task.
 
     frame    the rows of `task_table.of_one`: kind, task, samples, and a column per setting
     summary  a row per setting with setting, method, requested, request, floored, lacking and its bytes, as
@@ -28,18 +29,20 @@ def task_latex(frame: pd.DataFrame, summary: pd.DataFrame, caption: str, label: 
     """
     size = str(summary["bytes"].iloc[0])
     scores = frame.set_index("task")
-    lines = [line for group in _groups(summary) for line in _group(group, size, scores)]
+    blocks = [_group(group, size, scores) for group in _groups(summary)]
     header = ["method", size, *scores.index]
-    notes = ["Bold: the best of each ratio or budget."] * any("\\textbf" in line for line in lines)
+    bold = any("\\textbf" in line for _, lines in blocks for line in lines)
+    notes = ["Bold: the best of each ratio or budget."] * bold
     notes += [f"{FLOORED_MARK} {FLOORED}; not compared."] * bool(summary["floored"].any())
     notes += [f"{UNEVEN[0].upper()}{UNEVEN[1:]}."] * uneven(summary)
-    return "\n".join(
-        [
-            "% needs \\usepackage{booktabs,graphicx}",
-            "\\begin{table*}[t]",
+    caption = escape(" ".join([caption + ".", *notes]))
+    named = f"\\caption{{{caption}}}\n\\label{{tab:{re.sub('[^A-Za-z0-9.-]', '-', label)}}}"
+    text = ["% needs \\usepackage{booktabs,graphicx}"]
+    for i, lines in enumerate(parts(blocks, caption)):
+        text += [
+            "\\begin{table*}[tp]",
             "\\centering\\small",
-            f"\\caption{{{escape(' '.join([caption + '.', *notes]))}}}",
-            f"\\label{{tab:{re.sub('[^A-Za-z0-9.-]', '-', label)}}}",
+            CONTINUED if i else named,
             "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%",
             f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
             "\\toprule",
@@ -50,7 +53,7 @@ def task_latex(frame: pd.DataFrame, summary: pd.DataFrame, caption: str, label: 
             "\\end{table*}",
             "",
         ]
-    )
+    return "\n".join(text)
 
 
 def _groups(summary: pd.DataFrame) -> list[pd.DataFrame]:
@@ -72,16 +75,16 @@ def _groups(summary: pd.DataFrame) -> list[pd.DataFrame]:
     ]
 
 
-def _group(group: pd.DataFrame, size: str, scores: pd.DataFrame) -> list[str]:
-    """A rule, and a line per setting."""
+def _group(group: pd.DataFrame, size: str, scores: pd.DataFrame) -> tuple[str, list[str]]:
+    """The ratio or budget, or "", and a line per setting."""
     requested = group["requested"].iloc[0]
     printed = {name: [_number(x, kind) for x, kind in _column(scores, name)] for name in group["setting"]}
     compared = [] if pd.isna(requested) else [printed[name] for name in group.loc[~group["floored"], "setting"]]
     best = [_best([cells[i] for cells in compared], kind) for i, kind in enumerate(scores["kind"])]
     amount = "" if pd.isna(requested) else f"{group['request'].iloc[0]} {shortest(requested)}"
-    heading = [f"\\multicolumn{{{2 + len(scores)}}}{{l}}{{\\textit{{{amount}}}}} \\\\"] if amount else []
+    heading = f"\\multicolumn{{{2 + len(scores)}}}{{l}}{{\\textit{{{amount}}}}} \\\\" if amount else ""
     twice = group["method"].duplicated(keep=False)
-    lines = ["\\midrule", *heading]
+    lines = []
     for (_, row), several in zip(group.iterrows(), twice, strict=True):
         cells = [
             f"\\textbf{{{escape(cell)}}}" if cell == top and not row["floored"] else escape(cell)
@@ -89,7 +92,7 @@ def _group(group: pd.DataFrame, size: str, scores: pd.DataFrame) -> list[str]:
         ]
         name = titled(row["setting"] if several else row["method"])
         lines.append(_line([escape(name + FLOORED_MARK * row["floored"]), escape(_number(row[size], "")), *cells]))
-    return lines
+    return heading, lines
 
 
 def _column(scores: pd.DataFrame, setting: str) -> list[tuple[float, str]]:

@@ -1,37 +1,39 @@
 """A run's table as LaTeX, for documents with the package booktabs."""
 
 import re
+from itertools import groupby
 
+from kvbench.report.tables.latex_parts import CONTINUED, parts
 from kvbench.report.tables.paper.latex import escape
 from kvbench.report.tables.text_table import TextTable
 
 
 def text_latex(table: TextTable) -> str:
-    """A float with the table; its title is the caption, its notes stand below."""
+    """A float with the table, several for a long one; its title is the caption, its notes stand below."""
     alignment = "l" + "r" * (len(table.header) - 1)
-    rows = []
-    for i, row in enumerate(table.rows):
-        if i and table.sections and table.sections[i] != table.sections[i - 1]:
-            rows.append("\\midrule")
-        rows.append(_row(row))
-    return "\n".join(
-        [
-            "% needs \\usepackage{booktabs}",
-            "\\begin{table}[t]",
+    sections = table.sections or [""] * len(table.rows)
+    blocks = [
+        ("", [_row(row) for _, row in rows])
+        for _, rows in groupby(zip(sections, table.rows, strict=True), key=lambda pair: pair[0])
+    ]
+    made = parts(blocks, " ".join([table.title, *table.notes])) or [["\\midrule"]]
+    lines = ["% needs \\usepackage{booktabs}"]
+    for i, rows in enumerate(made):
+        lines += [
+            "\\begin{table}[tp]",
             "\\centering\\small",
-            f"\\caption{{{escape(table.title)}}}",
+            CONTINUED if i else f"\\caption{{{escape(table.title)}}}",
             f"\\begin{{tabular}}{{{alignment}}}",
             "\\toprule",
             _row(table.header),
-            "\\midrule",
             *rows,
             "\\bottomrule",
             "\\end{tabular}",
-            *(f"\n{{\\footnotesize {escape(note)}\\par}}" for note in table.notes),
+            *(f"\n{{\\footnotesize {escape(note)}\\par}}" for note in table.notes if i == len(made) - 1),
             "\\end{table}",
             "",
         ]
-    )
+    return "\n".join(lines)
 
 
 def _row(cells: list[str]) -> str:

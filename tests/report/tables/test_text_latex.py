@@ -9,7 +9,7 @@ def test_a_table_is_a_float_with_its_title_rows_and_notes():
     text = text_latex(TextTable(["method", "95 % interval", "r_bytes"], rows, "needles, 50%", ["* less"], ["a", "b"]))
     assert text.splitlines() == [
         "% needs \\usepackage{booktabs}",
-        "\\begin{table}[t]",
+        "\\begin{table}[tp]",
         "\\centering\\small",
         "\\caption{needles, 50\\%}",
         "\\begin{tabular}{lrr}",

@@ -1,7 +1,10 @@
 """An experiment's tables as LaTeX, for documents with the packages booktabs and graphicx."""
 
+from collections.abc import Iterator
+
+from kvbench.report.tables.latex_parts import CONTINUED, parts
 from kvbench.report.tables.paper.document import Document
-from kvbench.report.tables.paper.layout import Cell, Group, PaperTable
+from kvbench.report.tables.paper.layout import Cell, PaperTable
 
 _SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -33,13 +36,13 @@ _SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 
 def latex(document: Document) -> str:
-    """A float for each table, and the notes as text after the last one."""
+    """A float for each table, several for a long one, and the notes as text after the last one."""
     lines = ["% needs \\usepackage{booktabs,graphicx}", ""]
     for i, table in enumerate(document.tables):
         caption = " ".join(map(escape, [f"{document.title}.", table.title.text + "."])) + _marks(table.title.marks)
         if i == 0:
             caption += " " + " ".join(map(escape, document.above))
-        lines += _float(table, caption)
+        lines += _floats(table, caption)
     lines += ["{\\footnotesize\\parindent0pt"]
     lines += [f"{escape(line)}\\par" for line in document.legend]
     lines += [f"{_marks((str(i),))} {escape(text)}\\par" for i, text in enumerate(document.footnotes, 1)]
@@ -55,42 +58,44 @@ def escape(text: str) -> str:
     return "".join(_SPECIAL.get(c, c) if c.isprintable() else " " for c in text)
 
 
-def _float(table: PaperTable, caption: str) -> list[str]:
+def _floats(table: PaperTable, caption: str) -> list[str]:
+    """One float, or several of a table that is longer than a page."""
     width = len(table.header)
     alignment = "l" * table.labels + "r" * (width - table.labels)
-    rows = [line for group in table.groups for line in _group(group, width)]
-    return [
-        "\\begin{table*}[t]",
-        "\\centering\\small\\setlength{\\belowcaptionskip}{6pt}",
-        f"\\caption{{{caption}}}",
-        "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%",
-        f"\\begin{{tabular}}{{{alignment}}}",
-        "\\toprule",
-        *_rows(table.header),
-        *rows,
-        "\\bottomrule",
-        "\\end{tabular}}",
-        "\\end{table*}",
-        "",
-    ]
-
-
-def _group(group: Group, width: int) -> list[str]:
-    lines = [
-        "\\midrule",
-        f"\\multicolumn{{{width}}}{{l}}{{\\textit{{{escape(group.heading.text)}}}{_marks(group.heading.marks)}}} \\\\",
-    ]
-    for section in group.sections:
-        lines += ["\\midrule", *(line for row in section for line in _rows(row))]
+    lines = []
+    for i, rows in enumerate(parts(_blocks(table), caption)):
+        lines += [
+            "\\begin{table*}[tp]",
+            "\\centering\\small\\setlength{\\belowcaptionskip}{6pt}",
+            CONTINUED if i else f"\\caption{{{caption}}}",
+            "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%",
+            f"\\begin{{tabular}}{{{alignment}}}",
+            "\\toprule",
+            _row(table.header),
+            *rows,
+            "\\bottomrule",
+            "\\end{tabular}}",
+            "\\end{table*}",
+            "",
+        ]
     return lines
 
 
-def _rows(cells: list[Cell]) -> list[str]:
+def _blocks(table: PaperTable) -> Iterator[tuple[str, list[str]]]:
+    """Each section below its group's heading."""
+    for group in table.groups:
+        heading = f"\\textit{{{escape(group.heading.text)}}}{_marks(group.heading.marks)}"
+        for section in group.sections:
+            line = f"\\multicolumn{{{len(table.header)}}}{{l}}{{{heading}}} \\\\\n\\midrule"
+            yield line, [_row(row) for row in section]
+
+
+def _row(cells: list[Cell]) -> str:
     """A line of cells, and a smaller one below it for cells with `more`."""
     lines = [list(map(_cell, cells))]
     if any(cell.more for cell in cells):
         lines.append([f"{{\\scriptsize {escape(cell.more)}}}" if cell.more else "" for cell in cells])
-    return [" & ".join(line) + r" \\" for line in lines]
+    return "\n".join(" & ".join(line) + r" \\" for line in lines)
 
 
 def _cell(cell: Cell) -> str:
