@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kvbench.papers.command_line import configurations
@@ -41,6 +42,19 @@ def panels(figure: Figure) -> list:
     return [
         axis for axis in figure.findobj(lambda x: hasattr(x, "get_xlabel")) if axis.get_visible() and axis.get_title()
     ]
+
+
+def is_whole(figure: Figure, label: str) -> bool:
+    """Whether the text that begins so is within the figure."""
+    figure.draw_without_rendering()
+    (text,) = figure.findobj(lambda x: hasattr(x, "get_text") and x.get_text().startswith(label))
+    box, whole = text.get_window_extent(), figure.bbox
+    return whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0 and box.y1 <= whole.y1
+
+
+def layer_ticks(axis: Axes) -> list[float]:
+    low, high = axis.get_ylim()
+    return [tick for tick in axis.get_yticks() if low <= tick <= high]
 
 
 def legend(figure: Figure) -> list[str]:

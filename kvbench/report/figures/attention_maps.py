@@ -57,7 +57,8 @@ def token_maps(records: pd.DataFrame, caption: str) -> Figure:
     columns = min(len(records), 3)
     rows = rows_of(len(records), columns)
     layers = max(map(len, records["layers"]))
-    figure, body = new_figure(4.2 * columns + 1, (0.07 * layers + 1.3) * rows, caption)
+    height = max(0.07 * layers, 0.5)  # the scale's label needs the least, whatever the number of layers
+    figure, body = new_figure(4.2 * columns + 1, (height + 1.3) * rows, caption)
     axes = panels(body, columns, len(records))
     for axis, (_, record) in zip(axes, records.iterrows(), strict=True):
         image = _draw_tokens(axis, record)
@@ -82,6 +83,7 @@ def _draw_tokens(axis: Axes, record: pd.Series) -> QuadMesh:
     layers: np.ndarray = np.append(np.array(record["layers"]) - 0.5, record["layers"][-1] + 0.5)
     image = axis.pcolormesh(edges, layers, values, cmap=SCALE, vmin=0, vmax=1)
     axis.set_xticks([place for place, _ in marks], [text for _, text in marks])
+    axis.locator_params(axis="y", integer=True, min_n_ticks=1)
     axis.set_xlabel("token (position)", fontsize=8)
     axis.tick_params(labelsize=7)
     return image

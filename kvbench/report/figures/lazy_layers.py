@@ -32,12 +32,14 @@ def lazy_maps(records: pd.DataFrame, caption: str) -> Figure:
     rows = rows_of(len(shares), across)
     names = max(len(str(name)) for name in shares[0][1].columns) if named else 0
     width = across * (min(0.26 * wide, 8) + 0.8) + 1
-    figure, body = new_figure(width, rows * (0.085 * layers + 0.6 + 0.055 * names), caption)
+    height = max(0.085 * layers, 1.3)  # the scale's label needs the least, whatever the number of layers
+    figure, body = new_figure(width, rows * (height + 0.6 + 0.055 * names), caption)
     axes = panels(body, across, len(shares))
     for axis, (setting, grid) in zip(axes, shares, strict=True):
         image = axis.imshow(grid, cmap=SCALE, vmin=0, vmax=1, aspect="auto", origin="lower", interpolation="nearest")
         axis.set_title(f"{titled(setting)}\n{grid.to_numpy().mean():.0%} of layers", fontsize=9)
         axis.tick_params(labelsize=7)
+        axis.locator_params(axis="y", integer=True, min_n_ticks=1)
         if named:
             axis.set_xticks(range(wide), list(grid.columns), rotation=90)
         else:

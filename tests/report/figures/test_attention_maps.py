@@ -6,6 +6,8 @@ import pytest
 from kvbench.report.figures.attention_maps import attention_maps, token_maps
 from tests.support.figure_records import (
     CAPTION,
+    is_whole,
+    layer_ticks,
     panels,
     probe_records,
     texts,
@@ -32,3 +34,13 @@ def test_token_maps_give_the_answer_a_part_of_its_own():
     assert edges.tolist() == pytest.approx([0, 0.25, 0.5, 0.75, 0.875, 1])
     assert [text.get_text() for text in axis.get_xticklabels()] == ["0", "6", "+2"]
     assert "answer" in texts(figure)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4, 32])
+def test_no_label_of_token_maps_of_few_layers_is_cut_off_and_layers_are_whole_numbers(layers):
+    made = probe_records()[2:3].assign(quantity="attention to the first 4 and last 1024 tokens", sample="a")
+    made = made.assign(layers=[list(range(layers))], values=[[[1, 1, 1, 0.1, 0.2]] * layers])
+    figure = token_maps(made, CAPTION)
+    assert is_whole(figure, "attention to")
+    ticks = layer_ticks(panels(figure)[0])
+    assert ticks and all(tick == int(tick) for tick in ticks)

@@ -1,10 +1,13 @@
 """Lazy layers."""
 
 import pandas as pd
+import pytest
 
 from kvbench.report.figures.lazy_layers import lazy_maps, lazy_share
 from tests.support.figure_records import (
     CAPTION,
+    is_whole,
+    layer_ticks,
     panels,
     texts,
 )
@@ -26,3 +29,16 @@ def test_lazy_layers_are_those_that_kept_less_than_the_prompt():
     figure = lazy_maps(records, CAPTION)
     assert panels(figure)[0].get_title() == "SimLayerKV\n50% of layers"
     assert "share of samples in which the layer was lazy" in texts(figure) and "layer" in texts(figure)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4, 32])
+@pytest.mark.parametrize("samples", [1, 30])  # with and without names below
+def test_no_label_of_few_layers_is_cut_off_and_layers_are_whole_numbers(layers, samples):
+    names = [str(i) for i in range(samples)]
+    records = pd.DataFrame(
+        {"setting": "simlayerkv", "sample": names, "prompt_tokens": 9, "kept_per_layer": [[9.0] * layers] * samples}
+    )
+    figure = lazy_maps(records, CAPTION)
+    assert is_whole(figure, "share of samples")
+    ticks = layer_ticks(panels(figure)[0])
+    assert ticks and all(tick == int(tick) for tick in ticks)
