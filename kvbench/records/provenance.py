@@ -54,7 +54,7 @@ def provenance(manifest: dict[str, Any]) -> dict[str, str | None]:
 def checkpoint_dtype(manifest: dict[str, Any]) -> str | None:
     """The dtype in which the checkpoint is published; None for a GGUF file, of which manifests had its conversion's."""
     model = (manifest.get("config") or {}).get("model") or {}
-    embedded = model.get("embedded") and model.get("path", "") is None  # a pack does not say whether there was a path
+    embedded = model.get("embedded") and model.get("path") is None  # a pack says that it has left a path out
     is_gguf = embedded or str(manifest.get("weights_format")).endswith(" GGUF")
     return None if is_gguf else manifest.get("checkpoint_dtype")
 

@@ -31,13 +31,12 @@ def served_bytes(records: pd.DataFrame) -> pd.Series:
     """r_bytes_16 of each record, or r_bytes where it is unknown or the checkpoint is published in more bits."""
     if IN_16 not in records:
         return records["r_bytes"] if "r_bytes" in records else pd.Series(float("nan"), index=records.index)
-    published = records["checkpoint_dtype"] if "checkpoint_dtype" in records else pd.Series(None, index=records.index)
-    return records[IN_16].where(records[IN_16].notna() & ~published.isin(WIDE), records["r_bytes"])
+    return records[IN_16].where(records[IN_16].notna() & ~_wide(records), records["r_bytes"])
 
 
 def name_of(records: pd.DataFrame) -> str:
     """The name of `served_bytes` for these records."""
-    if IN_16 not in records or not _published_in_16(records):
+    if IN_16 not in records or _wide(records).any():
         return "r_bytes"
     return IN_16 if records.loc[records["r_bytes"].notna(), IN_16].notna().all() else "r_bytes"
 
@@ -46,13 +45,15 @@ def note_of(records: pd.DataFrame) -> str | None:
     """A caption's note on `served_bytes`; None for plain r_bytes."""
     if name_of(records) == IN_16:
         return COUNTED
-    if not _published_in_16(records) or "r_bytes" not in records:
+    if "r_bytes" not in records or _wide(records).all():
         return None
-    unknown = records[records["r_bytes"].notna() & (records[IN_16].isna() if IN_16 in records else True)]
-    settings = count(unknown["setting"].nunique(), "setting")
+    own = records[IN_16].isna() | _wide(records) if IN_16 in records else True
+    settings = count(records[records["r_bytes"].notna() & own]["setting"].nunique(), "setting")
     return f"r_bytes in 16 bits, but of {settings} in the run's own dtype: codes look smaller beside 32-bit numbers"
 
 
-def _published_in_16(records: pd.DataFrame) -> bool:
-    """Whether checkpoints are published in 16 bits, as is assumed if their runs did not record it."""
-    return "checkpoint_dtype" not in records or not records["checkpoint_dtype"].isin(WIDE).any()
+def _wide(records: pd.DataFrame) -> pd.Series:
+    """Whether each record's checkpoint is published in more than 16 bits; not where its run did not record it."""
+    if "checkpoint_dtype" not in records:
+        return pd.Series(False, index=records.index)
+    return records["checkpoint_dtype"].isin(WIDE)
