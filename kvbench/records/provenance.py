@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,15 @@ def dtype(manifest: dict[str, Any]) -> str | None:
     """torch's name of the dtype that the model computes in, after the format of its weights where that differs."""
     computes, stored = manifest.get("dtype"), manifest.get("weights_format")
     return f"{stored} weights, {computes}" if computes and stored else computes
+
+
+def model_name(name: str, manifests: Sequence[Mapping[str, Any]]) -> str:
+    """The model of a run's records, with the folder of model.path where a preset's weights gave way to it."""
+    manifest = manifests[0] if manifests else {}
+    model = (manifest.get("config") or {}).get("model") or {}
+    source = (manifest.get("model") or {}).get("source")
+    preset = model.get("hub_id") or model.get("embedded")
+    return f"{name} from {source}" if model.get("path") and preset and source else name
 
 
 def processor(device: str | None, hardware: dict[str, Any]) -> str | None:

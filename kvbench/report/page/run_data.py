@@ -13,7 +13,7 @@ from kvbench.papers.captions import caption
 from kvbench.records.load import PROPERTIES, load_for_command
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
-from kvbench.records.provenance import dtype
+from kvbench.records.provenance import dtype, model_name
 from kvbench.records.record_files import files_in, records_in
 from kvbench.records.samples import read_samples
 from kvbench.records.served_bytes import name_of, note_of, served_bytes
@@ -87,6 +87,7 @@ def _facts(frame: pd.DataFrame, manifests: Sequence[dict[str, Any]]) -> dict[str
     """The facts that distinguish runs: benchmark, model, dtype, question and memory."""
     dtypes = sorted({name for manifest in manifests if (name := dtype(manifest))})
     facts = {name: str(frame[name].iloc[0]) for name in ("benchmark", "model", "question")}
+    facts["model"] = model_name(facts["model"], manifests)
     facts |= {"memory": next((str(value) for value in _column(frame, "memory") if isinstance(value, str)), "engine")}
     return facts | {"dtype": ", ".join(dtypes).replace("torch.", "")}
 
@@ -99,7 +100,7 @@ def _caption(
     return caption(
         unfinished,
         first["benchmark"],
-        first["model"],
+        facts["model"],
         facts["dtype"],
         f"question {first['question']} when compressing",
         *{f"first_token={manifest['first_token']}" for manifest in manifests if "first_token" in manifest},

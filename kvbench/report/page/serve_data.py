@@ -10,6 +10,7 @@ from kvbench.configuration.conf import titled
 from kvbench.papers.captions import caption
 from kvbench.records.load import load_for_command
 from kvbench.records.manifest import read_manifests
+from kvbench.records.provenance import model_name
 from kvbench.report.page.command_lines import command_lines
 from kvbench.report.page.labels import as_requested
 from kvbench.report.page.plain_table import plain_table
@@ -32,7 +33,8 @@ def read_serve(folder: Path, answer_folders: Sequence[Path]) -> dict[str, Any]:
     loads = _labelled(folder, manifests)
     frame = serving(loads)
     prompts = f"prompts of {loads['prompts_of'].iloc[0]}" if "prompts_of" in loads else ""
-    title = caption("", loads["benchmark"].iloc[0], loads["model"].iloc[0], "", prompts)
+    model = model_name(loads["model"].iloc[0], manifests)
+    title = caption("", loads["benchmark"].iloc[0], model, "", prompts)
     methods = dict(zip(loads["setting"], loads["method"], strict=True))
     tables = {"": plain_table(serve_table(frame, title, notes(loads, frame)), frame["setting"].map(methods))}
     for place, answer_folder in enumerate(answer_folders):

@@ -8,6 +8,7 @@ import pandas as pd
 from kvbench.papers.captions import caption
 from kvbench.records.load import load_for_command
 from kvbench.records.manifest import read_manifests
+from kvbench.records.provenance import model_name
 from kvbench.report.page.command_lines import command_lines
 from kvbench.report.page.labels import as_requested
 from kvbench.report.page.plain_table import plain_table
@@ -23,15 +24,15 @@ def read_speed(folder: Path) -> dict[str, Any]:
     return {
         "name": folder.resolve().name,
         "model": records["model"].iloc[0],
-        "tables": [_table(group) for group in by_machine(records)],
+        "tables": [_table(group, model_name(records["model"].iloc[0], manifests)) for group in by_machine(records)],
         "manifests": manifests,
         "commands": command_lines(manifests),
     }
 
 
-def _table(records: pd.DataFrame) -> dict[str, Any]:
+def _table(records: pd.DataFrame, model: str) -> dict[str, Any]:
     first, frame = records.iloc[0], speeds(records)
     dtype = first["dtype"] if isinstance(first["dtype"], str) else ""
     on = f"{first['machine']}, {count(first['threads'], 'thread')}"
-    table = speed_table(frame, caption("", first["benchmark"], first["model"], dtype, on), notes(records, frame))
+    table = speed_table(frame, caption("", first["benchmark"], model, dtype, on), notes(records, frame))
     return {**plain_table(table, frame["method"]), "machine": measured_on(frame)}

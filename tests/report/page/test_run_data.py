@@ -32,7 +32,7 @@ def real(tiny_folder, tmp_path_factory):
 
 
 @pytest.mark.heavy
-def test_a_real_run_on_the_page_is_what_its_records_say(real):
+def test_a_real_run_on_the_page_is_what_its_records_say(real, tiny_folder):
     made, chunks = read_run(real)
     records = load(real)
     assert [row["label"] for row in made["settings"]] == [
@@ -64,7 +64,8 @@ def test_a_real_run_on_the_page_is_what_its_records_say(real):
     assert heads is None
     assert decode(positions[0])[-1] == 1 and 0 in decode(positions[0])
     assert made["manifests"][0]["status"] == "finished"
-    assert made["caption"].startswith("niah · smollm2-135m (float32) · question visible when compressing · 3 samples")
+    weights = f"smollm2-135m from {tiny_folder.name} (float32)"
+    assert made["caption"].startswith(f"niah · {weights} · question visible when compressing · 3 samples")
 
 
 @pytest.mark.heavy
