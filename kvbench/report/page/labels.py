@@ -30,13 +30,16 @@ def with_labels(records: pd.DataFrame, order: Sequence[str] = ()) -> pd.DataFram
     """`records` with the column label: the setting, and the parameters that differ where several sets have its name.
 
     Rows are sorted by label: first the settings of `order`, then the others in order of appearance. A method that is
-    named as FullKV and has another storage gets its label: no table or figure takes it for FullKV.
+    named as FullKV and has another storage, or an earlier version, gets its label: no table or figure takes it for
+    FullKV, the baseline.
     """
     variants = [Variant.of(record) for record in records[of_setting(records)].to_dict("records")]
     label = labels_of(variants, order)
     records = records.assign(label=[label[variant] for variant in variants])
     if "method" in records:
-        records["method"] = records["method"].mask(records["method"] == FULL, records["label"])
+        full = records["method"] == FULL
+        newest = max(filter(_is_full, records.loc[full, "parameters"].unique()), key=_versions, default=None)
+        records["method"] = records["method"].mask(full & (records["parameters"] != newest), records["label"])
     place = {name: i for i, name in enumerate(label.values())}
     return records.sort_values("label", key=lambda labels: labels.map(place), kind="stable", ignore_index=True)
 
@@ -57,10 +60,20 @@ def labels_of(variants: Iterable[Variant], order: Sequence[str] = ()) -> dict[Va
 
 def _added(setting: str, sets: Sequence[str]) -> dict[str, str]:
     """For each set of parameters what a label adds to the setting's name."""
-    others = [] if setting != FULL else [x for x in sets if classes_of(x) not in (FULL_CLASSES, (None, None))]
+    others = [] if setting != FULL else [x for x in sets if not _is_full(x)]
     named = [parameters for parameters in sets if parameters not in others]
     added = dict(zip(named, differences(named), strict=True))
     return added | {parameters: differences([_FULL_PARAMETERS, parameters])[1] for parameters in others}
+
+
+def _is_full(parameters: str) -> bool:
+    return classes_of(parameters) in (FULL_CLASSES, (None, None))
+
+
+def _versions(parameters: str) -> int:
+    """The sum of the versions that the parameters name, each of which only rises."""
+    named = json.loads(parameters).get("versions")
+    return sum(version for version in named.values() if isinstance(version, int)) if isinstance(named, Mapping) else 0
 
 
 def as_requested(records: pd.DataFrame, manifests: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
