@@ -93,8 +93,16 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def check_typed_overrides(overrides: Sequence[str], several: bool = True) -> None:
-    """`check_overrides`, which knows the experiments."""
+    """`check_overrides`, which knows the experiments; and no method takes another's name, and with it its title."""
     check_overrides(overrides, choices("experiment"), several)
+    for override in parsed(overrides):
+        name, line = str(override.package).removeprefix("method."), str(override.input_line)
+        other = line.partition("=")[2].strip("'\"")
+        if override.key_or_group == "method" and name in choices("method") and other not in ("", name):
+            raise UserError(
+                f"{line}: tables would show {other} as {name}, which is another method: give it a name of its own, as "
+                f"in +method@method.mine={other}"
+            )
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:

@@ -183,6 +183,17 @@ def test_a_setting_is_not_called_as_a_column_of_tables(name):
         build_request(configured(["method=full", f"+method@method.{name}=kivi"]))
 
 
+@pytest.mark.parametrize("override", ["+method@method.adakv=streaming_llm", "method@method.adakv=adakv,snapkv"])
+def test_a_method_under_another_ones_name_is_refused(override, capsys):
+    """Tables had it under the other's title."""
+    assert command_line("-m", "method=full", override, "ratio=0.2") == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"kvbench: {override}: tables would show ") and " as adakv, which is another " in told
+    assert told.count("\n") == 1
+    own = configured(["method=full", "+method@method.mine=adakv", "+method@method.adakv=adakv"])
+    assert {"full", "mine", "adakv"} <= {*own.methods}
+
+
 @pytest.mark.heavy
 def test_a_folder_of_hydra_that_cannot_be_made_is_one_line(capsys):
     assert command_line("method=full", "hydra.run.dir=/proc/x") == 2
