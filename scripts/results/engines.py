@@ -15,18 +15,20 @@ from pathlib import Path
 import pandas as pd
 
 from kvbench.configuration import configured
+from kvbench.errors import UserError
 from kvbench.models.embedded import gguf_of
 from kvbench.records import load
 from kvbench.records.manifest import read_manifests
 from kvbench.runner import run as command
 from kvbench.utils.files import replacing
-from scripts.frame import script_parser
+from scripts.frame import script_parser, until_stopped
 from scripts.results.engines_tables import agreement, between, distances, formats, texts
 from scripts.results.plain_gguf import plain
 
 ROOT = Path(__file__).parents[2]
 TYPES = "[f16,q8_0,q4_0]"
 RULER = "[niah_multikey_1,niah_multivalue,fwe]"
+NAMES = ("kvbench", "llama_cpp", "vllm", "openvino")
 OF_ANSWERS = (agreement, between, distances, formats)
 # What is read, and its tables. Those of needles are in the folder itself.
 TABLES = {"needles": OF_ANSWERS, "ruler": OF_ANSWERS, "text": (texts, distances, formats)}
@@ -99,10 +101,12 @@ def write(what: str, folder: Path, out: Path) -> None:
     """The tables of a folder of records, without times: those of a busy machine say nothing. Of a run that was stopped,
     settings that lack samples are left out."""
     out = out if what == "needles" else out / what
-    out.mkdir(parents=True, exist_ok=True)
     records = load(folder)
+    if records.empty or not (folder / "table.csv").is_file():
+        raise UserError(f"{folder} is no folder of a run with records and its table.csv")
     samples = records.groupby("setting")["sample"].transform("nunique")
     records = records[samples == samples.max()]
+    out.mkdir(parents=True, exist_ok=True)
     whole = pd.read_csv(folder / "table.csv").drop(columns="decode_tokens_per_s", errors="ignore")
     whole[whole["setting"].isin(records["setting"])].to_csv(out / "table.csv", index=False)
     for table in TABLES[what]:
@@ -112,21 +116,28 @@ def write(what: str, folder: Path, out: Path) -> None:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument("--of", nargs="*", default=[*TABLES], choices=TABLES, help="what is read; all by default")
+    parser.add_argument("--of", nargs="+", default=[*TABLES], choices=TABLES, help="what is read; all by default")
     parser.add_argument("--lengths", default="[1024,2048]", help="tokens of needles' prompts, as benchmark.lengths")
     parser.add_argument("--depths", default="[0,25,50,75,100]", help="per cent, as benchmark.depths")
     parser.add_argument("--seeds", type=int, default=6, help="needles for each length and depth")
     parser.add_argument("--kept", type=int, default=512, help="tokens that eviction leaves, a multiple of 32")
     parser.add_argument("--threads", type=int, help="of an engine; as many as cores if it is not given")
-    for name in ("llama_cpp", "vllm", "openvino"):
+    for name in NAMES[1:]:
         parser.add_argument(f"--{name.replace('_', '-')}", help=f"the environment with {name}, if not of make engines")
-    parser.add_argument("--without", nargs="*", default=[], help="engines to leave out")
+    parser.add_argument("--without", nargs="*", default=[], choices=NAMES, help="engines to leave out")
     parser.add_argument("--records", default="runs/engines", help="folder of the records")
     parser.add_argument(
         "--tables", type=Path, help="a run's folder, of what --of says: make its tables and nothing else"
     )
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "engines")
     options = parser.parse_args()
+    if {*NAMES} <= {*options.without}:
+        parser.error("--without leaves no engine")
+    with until_stopped():
+        make(options)
+
+
+def make(options: argparse.Namespace) -> None:
     if options.tables is not None:
         write(options.of[0], options.tables, options.out)
         return

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kvbench.configuration import configured
 from kvbench.runner import run as command
-from scripts.frame import script_parser
+from scripts.frame import script_parser, until_stopped
 from scripts.results.kept_files import keep
 
 ROOT = Path(__file__).parents[2]
@@ -47,8 +47,9 @@ def main() -> None:
     parser.add_argument("--ratio", type=float, default=0.1, help="share of the full layers' tokens")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "gemma3")
     options = parser.parse_args()
-    for length in options.lengths:
-        needles(length, options)
+    with until_stopped():
+        for length in options.lengths:
+            needles(length, options)
 
 
 if __name__ == "__main__":

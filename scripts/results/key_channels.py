@@ -16,6 +16,7 @@ share of leading digits of the number that are recited. `spread` and `means` are
 Samples that the files have are not made again.
 """
 
+import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,7 @@ from kvbench.benchmarks import Benchmark, Sample
 from kvbench.cache.batch import BatchCache
 from kvbench.cache.sequence import SequenceLayer
 from kvbench.configuration import configured
+from kvbench.errors import on_disk
 from kvbench.evaluation.decode import batched, decode
 from kvbench.evaluation.settings import settings_of
 from kvbench.methods.base.method import Method
@@ -42,7 +44,7 @@ from kvbench.probes import ChannelMeans, ChannelSpread
 from kvbench.report.tables.text_table import TextTable, number
 from kvbench.utils.files import write_atomically
 from kvbench.utils.targets import build
-from scripts.frame import provenance, script_parser, write
+from scripts.frame import at_least_1, provenance, script_parser, until_stopped, write
 from scripts.results.formats import decoded
 from scripts.results.leaderboard_qwen import needles
 
@@ -219,11 +221,16 @@ def read(file: Path, columns: list[str]) -> pd.DataFrame:
 def main() -> None:
     parser = script_parser(__doc__)
     parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
-    parser.add_argument("--samples", type=int, default=10)
+    parser.add_argument("--samples", type=at_least_1, default=10)
     parser.add_argument("--out", type=Path, default=Path("results/formats/key_channels"))
-    options = parser.parse_args()
+    with until_stopped():
+        measure(parser.parse_args())
+
+
+def measure(options: argparse.Namespace) -> None:
     facts = {name: version(name) for name in ("kvbench", "torch", "transformers")} | provenance()
-    options.out.mkdir(parents=True, exist_ok=True)
+    with on_disk(f"write to {options.out}"):
+        options.out.mkdir(parents=True, exist_ok=True)
     files = [options.out / "answers.csv", options.out / "channels.csv"]
     answers, keys = read(files[0], COLUMNS), read(files[1], ["model", "sample", "layer", "head", "spread", "means"])
     for model in options.models:

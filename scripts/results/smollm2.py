@@ -22,6 +22,7 @@ import pandas as pd
 import torch
 
 from kvbench.configuration import Configuration, configured
+from kvbench.errors import UserError
 from kvbench.methods.spindlekv.ops.greedy_cover import greedy_cover
 from kvbench.models.folder import model_identity
 from kvbench.prefill import Needs, prefill
@@ -29,14 +30,14 @@ from kvbench.report.figures.style import save
 from kvbench.runner import run as command
 from kvbench.utils.environment import environment, now
 from scripts.embedded import HAYSTACK_HELP, embedded_model, text_tokens, text_told
-from scripts.frame import script_parser
+from scripts.frame import script_parser, until_stopped
 from scripts.results.kept_files import keep
 from scripts.results.one_window import one_window, overrides_of
 
 ROOT = Path(__file__).parents[2]
 GRID = ["benchmark.lengths=[1024,2048]", "benchmark.depths=[0,25,50,75,100]", "benchmark.seeds=4"]
-# Of the last queries that are observed, as in the project's demo.
-WINDOW = 8
+# Of the last queries that are observed, as in the project's demo; and in similarity.
+WINDOW, OBSERVED = 8, 32
 
 
 def with_methods(*names: str) -> Configuration:
@@ -58,14 +59,16 @@ def run(target: Path, methods: dict[str, dict], ratio: object, base: Configurati
 
 
 def similarity(target: Path, options: argparse.Namespace) -> None:
+    if options.tokens <= OBSERVED:
+        raise UserError(f"--tokens {options.tokens} must be more than the {OBSERVED} whose attention is observed")
     model = embedded_model()
     ids = text_tokens(model, options.tokens, options.haystack_dir)
     with torch.inference_mode():
-        state = prefill(model.model, ids, Needs(window=32))
+        state = prefill(model.model, ids, Needs(window=OBSERVED))
         rows = []
         for index, layer in enumerate(state.layers):
             keys = layer.rope.rotate(layer.keys, -torch.arange(layer.n))
-            votes = layer.window_votes(32)[:, :-32].sort(dim=-1, descending=True).values
+            votes = layer.window_votes(OBSERVED)[:, :-OBSERVED].sort(dim=-1, descending=True).values
             held = votes.cumsum(-1) / votes.sum(-1, keepdim=True)
             rows.append(
                 {
@@ -169,9 +172,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/smollm2"), help="default: results/smollm2")
     options = parser.parse_args()
     os.chdir(ROOT)  # results and manifests name no folder of this machine
-    for name in EXPERIMENTS if "all" in options.experiments else options.experiments:
-        print(f"== {name}", flush=True)
-        EXPERIMENTS[name](options.out / name, options)
+    with until_stopped():
+        for name in EXPERIMENTS if "all" in options.experiments else options.experiments:
+            print(f"== {name}", flush=True)
+            EXPERIMENTS[name](options.out / name, options)
 
 
 if __name__ == "__main__":

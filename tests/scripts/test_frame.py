@@ -14,6 +14,7 @@ import pytest
 from kvbench.errors import UserError
 from scripts import frame
 from tests.support.paths import ROOT
+from tests.support.report_run import write_run
 
 WITHOUT = (
     "import sys; sys.modules['kvbench'] = None; import scripts.frame; scripts.frame.script_parser('').parse_args([])"
@@ -37,13 +38,44 @@ def test_integer_options_have_defaults_and_json_is_a_path(monkeypatch, tmp_path)
     assert vars(frame.arguments("", new_tokens=5, repeats=7)) == {"new_tokens": 3, "repeats": 7, "json": tmp_path}
 
 
-@pytest.mark.parametrize("script, option", [("formats", "windows"), ("formats", "needles"), ("essay_prompts", "count")])
+@pytest.mark.parametrize(
+    "script, option",
+    [("formats", "windows"), ("formats", "needles"), ("essay_prompts", "count"), ("key_channels", "samples")],
+)
 def test_a_result_of_nothing_replaces_no_file(script, option, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["x", *["prompts.jsonl"] * (script == "essay_prompts"), f"--{option}", "0"])
     with pytest.raises(SystemExit, match="2"):
         importlib.import_module(f"scripts.results.{script}").main()
     assert f"argument --{option}: 0 is below 1" in capsys.readouterr().err and not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "script, arguments, said",
+    [
+        ("gemma3", ["--ratio", "2"], "ratio 2.0 is outside (0, 1]"),
+        ("key_channels", ["--models", "smollm2-135m", "--out", "/proc/x"], "cannot write to /proc/x: "),
+        ("smollm2", ["similarity", "--tokens", "32"], "--tokens 32 must be more than the 32 whose attention"),
+        ("smollm2", ["similarity", "--haystack-dir", "/nowhere"], "'/nowhere' is not a folder with .txt files"),
+        ("engines", ["--tables", "/nowhere"], "there is no folder '/nowhere'"),
+        ("engines", ["--tables", "."], "is no folder of a run with records and its table.csv"),
+    ],
+)
+def test_a_mistake_in_what_a_script_is_given_is_one_line(script, arguments, said, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path, [])
+    monkeypatch.setattr(sys, "argv", ["x", *arguments])
+    with pytest.raises(SystemExit) as left:
+        importlib.import_module(f"scripts.results.{script}").main()
+    told = str(left.value.code)
+    assert said in told and "\n" not in told
+
+
+def test_a_comparison_without_engines_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["x", "--without", "kvbench", "llama_cpp", "vllm", "openvino"])
+    with pytest.raises(SystemExit, match="2"):
+        importlib.import_module("scripts.results.engines").main()
+    assert "--without leaves no engine" in capsys.readouterr().err
 
 
 def test_a_step_in_an_environment_without_kvbench_has_the_frame():
