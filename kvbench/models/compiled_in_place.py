@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -23,7 +24,8 @@ def compiled_in_place(model: nn.Module) -> list[Compiled]:
     replaced them in the module around them."""
     found = []
     for module in model.modules():
-        if (code := vars(module).get("_compiled_call_impl")) is not None:
+        code = vars(module).get("_compiled_call_impl")
+        if code is not None and not hasattr(code, "_torchdynamo_disable"):  # which `uncompiled` has set
             found.append(Compiled(module, "_compiled_call_impl", code, None))
         forward = vars(module).get("forward")
         if (plain := getattr(forward, "_torchdynamo_orig_callable", None)) is not None:
@@ -33,18 +35,16 @@ def compiled_in_place(model: nn.Module) -> list[Compiled]:
 
 @contextmanager
 def uncompiled(model: PreTrainedModel) -> Iterator[None]:
-    """Within the block these modules run as they are written, and `generate` compiles none for a static cache, which
-    it does on a GPU; after it they have their compiled code again."""
-    before, config = compiled_in_place(model), getattr(model, "generation_config", None)
-    disabled = getattr(config, "disable_compile", None)
+    """Within the block these modules run as they are written, and so does the model for code that was compiled around
+    it: by `torch.compile(model)` under another name, or by `generate` for a static cache on a GPU. After it they have
+    their compiled code again. Copies and saved files of the model know nothing of it."""
+    before = compiled_in_place(model)
     for module, attribute, _, plain in before:
         setattr(module, attribute, plain)
-    if config is not None:  # of a model that generates
-        config.disable_compile = True
+    model._compiled_call_impl = torch.compiler.disable(model._call_impl)  # left out of a module's copies
     try:
         yield
     finally:
-        if config is not None:
-            config.disable_compile = disabled
+        model._compiled_call_impl = None
         for module, attribute, code, _ in before:
             setattr(module, attribute, code)

@@ -127,7 +127,31 @@ def test_generate_compiles_nothing_for_a_static_cache_in_a_block():
         assert generate(model, cache_implementation="static", compile_config=everywhere) == expected
         own = GenerationConfig(cache_implementation="static", compile_config=everywhere, max_new_tokens=8)
         model.generate(torch.arange(1, 40)[None], generation_config=own)
-    assert not calls and model.generation_config.disable_compile is None
+    assert not calls
+    model.set_attn_implementation("eager")
+    generate(model, cache_implementation="static", compile_config=everywhere)
+    assert calls
+
+
+def test_a_model_that_was_compiled_under_another_name_runs_uncompiled_in_a_block():
+    """Dynamo traced the hook and every layer cache, with warnings, or ended in an error under fullgraph=True."""
+    model, calls, ids = tiny_model(implementation="sdpa"), [], prompt(40)[None]
+    compiled = torch.compile(model, backend=lambda graph, _: calls.append(graph) or graph.forward)
+    with kvbench.compress(model, "h2o", budget=20) as compression:
+        expected = model(ids).logits
+        assert torch.equal(compiled(ids).logits, expected) and not calls and len(compression.caches) == 2
+    compiled(ids)
+    assert calls
+
+
+def test_what_is_copied_or_saved_in_a_block_compiles_as_before(tmp_path):
+    """Its generation configuration had disable_compile for ever."""
+    model = tiny_model(implementation="sdpa")
+    with kvbench.compress(model, "full"):
+        copied = copy.deepcopy(model)
+        model.save_pretrained(tmp_path)
+    assert GenerationConfig.from_pretrained(tmp_path).disable_compile is None
+    assert copied.generation_config.disable_compile is None and copied._compiled_call_impl is None
 
 
 @pytest.mark.parametrize("name, amount", [("spindle", {"ratio": 0.9}), ("fp8_token", {})])
