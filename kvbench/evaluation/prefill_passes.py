@@ -277,7 +277,7 @@ def check_layers(model: PreTrainedModel, n: int, what: str) -> None:
     """Raise UserError if no layer keeps all of n tokens, of which `what` reads every layer that does."""
     if not num_layers(model, n):
         raise UserError(
-            f"{what} has no layers to read: every layer of this model has a sliding window, which {n} tokens exceed"
+            f"{what} has no layers to read: every layer of this model has a sliding window, which {n} tokens fill"
         )
 
 

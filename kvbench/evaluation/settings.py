@@ -66,7 +66,7 @@ class Setting:
         if not num_layers and not is_full(self):
             raise UserError(
                 f"{self.label} has nothing to compress: every layer of this model has a sliding window, which a prompt "
-                f"of {n} tokens exceeds (method=full reads it)"
+                f"of {n} tokens fills (method=full reads it)"
             )
         return max(self.requested_tokens(n, new_tokens), self.method.floor(n, num_layers))
 

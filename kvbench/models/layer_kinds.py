@@ -94,13 +94,14 @@ def kinds_of(config: PreTrainedConfig) -> Kinds:
 
 
 def kinds_at(config: PreTrainedConfig, n: int) -> Kinds:
-    """`kinds_of` for a prompt of n tokens; without windows if every layer that attends has one that holds the prompt.
+    """`kinds_of` for a prompt of n tokens; without windows if every layer that attends has one that the prompt does not
+    fill: the next token sees all of it.
 
     Methods compress the layers without a window. If a model has only sliding windows (Mistral-7B-v0.1), they compress
-    all layers as long as no window is exceeded.
+    all layers of such a prompt.
     """
     kinds = kinds_of(config)
-    if all(kind.window is not None and n <= kind.window and not kind.chunked for kind in kinds if kind.attends):
+    if all(kind.window is not None and n < kind.window and not kind.chunked for kind in kinds if kind.attends):
         return tuple(replace(kind, window=None) for kind in kinds)
     return kinds
 

@@ -151,7 +151,7 @@ class PromptLayers:
     """The cache layers of one pass over a prompt of n tokens: capturing layers, and `fixed_layers`.
 
     `make(index, num_layers, window)` makes the capturing layer `index` of the `num_layers` that methods compress;
-    `window` is the layer's sliding window, which the prompt does not exceed.
+    `window` is the layer's sliding window, which the prompt does not fill.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ class LayerState:
     marks: Marks = ()  # positions in the prompt between which kept tokens are counted, if it has marked spans
     index: int = 0  # of the layer, from the lowest, among compressed layers
     num_layers: int = 1  # number of compressed layers: layers that keep keys and values of all tokens
-    window: int | None = None  # the layer's sliding window, which holds the whole prompt
+    window: int | None = None  # the layer's sliding window, which the prompt does not fill
     scores: Tensor | None = None  # [heads, n - window] of one method, if a cascade has dropped tokens of the layer
     latents: Latents | None = None  # stored instead of keys and values, [1, 1, n, …] each
     headless: bool = False  # whether keys and values are rotated keys and latents, which all heads share

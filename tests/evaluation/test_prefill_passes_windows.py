@@ -139,7 +139,7 @@ def test_the_text_model_beside_an_image_encoder_is_found():
 
 def test_where_every_layer_slides_methods_compress_prompts_within_the_window_alone():
     model, snapkv = made("mistral"), Eviction(scoring=WindowAttention(window=4))
-    assert num_layers(model, WINDOW) == LAYERS and num_layers(model, WINDOW + 1) == 0
+    assert num_layers(model, WINDOW - 1) == LAYERS and num_layers(model, WINDOW) == 0
     compressed = SharedPass(model, prompt(10), FullPrefill(), snapkv.needs).compress(snapkv, 6)
     assert [cache.kept.retained for cache in compressed.caches] == [2 * 2 * 6] * LAYERS
     assert len(generate(model, compressed.caches, compressed.logits, 3, frozenset()).tokens) == 3

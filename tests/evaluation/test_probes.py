@@ -230,7 +230,7 @@ def test_a_prompt_within_the_window_is_told():
 def test_a_prompt_beyond_the_window_of_every_layer_is_told():
     """It made a record of no layer, whose figure ended in a traceback."""
     attention = Observation("map", probes.AttentionMap(), "{}")
-    with pytest.raises(UserError, match=rf"'map' has no layers to read: .* which {WINDOW + 1} tokens exceed"):
+    with pytest.raises(UserError, match=rf"'map' has no layers to read: .* which {WINDOW + 1} tokens fill"):
         observe(sliding_model("mistral"), prompt(WINDOW + 1), WINDOW + 1, [attention])
 
 

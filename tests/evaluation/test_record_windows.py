@@ -51,6 +51,13 @@ def test_records_of_a_model_without_windows_have_none_of_these_fields(tmp_path):
     assert not {"window_bytes", "r_full", "r_bytes_full", "r_bytes_floor", "full_layers"} & set(record)
 
 
+def test_a_prompt_that_fills_every_window_is_no_prompt_within_them(tmp_path):
+    """FullKV's bytes were of one token less than what methods had compressed: r_bytes was above r, and above 1."""
+    record = records(tmp_path, sliding_model("mistral"), [FULL], n=WINDOW)["full"]
+    assert record["full_layers"] == [] and record["window_bytes"] == record["full_bytes"]
+    assert record["full_bytes"] == 6 * (WINDOW - 1) * TOKEN
+
+
 def test_where_every_layer_slides_fullkv_is_recorded_and_others_are_refused(tmp_path):
     record = records(tmp_path, sliding_model("mistral"), [FULL])["full"]
     assert record["r"] == record["r_bytes"] == record["r_mean"] == record["r_bytes_floor"] == 1

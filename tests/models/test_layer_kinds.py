@@ -26,8 +26,8 @@ def test_layers_of_a_mixed_model_keep_their_kind_at_any_length(family, full):
 def test_where_every_layer_slides_a_prompt_within_the_window_is_read_with_full_attention():
     config = CONFIGS["mistral"]()
     assert kinds_of(config) == (LayerKind(window=WINDOW),) * LAYERS
-    assert kinds_at(config, WINDOW) == (OWN,) * LAYERS
-    assert kinds_at(config, WINDOW + 1) == (LayerKind(window=WINDOW),) * LAYERS
+    assert kinds_at(config, WINDOW - 1) == (OWN,) * LAYERS
+    assert kinds_at(config, WINDOW) == (LayerKind(window=WINDOW),) * LAYERS
 
 
 def test_a_window_that_no_text_exceeds_is_none():
