@@ -2,14 +2,20 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from kvbench.benchmarks import Benchmark, Sample
 from kvbench.errors import UserError
 from kvbench.evaluation.prompts import AnyModel, tokenise
+from kvbench.evaluation.record import AnyRun
+from kvbench.evaluation.settings import Setting, is_full
+from kvbench.models import LoadedModel
+from kvbench.models.layer_kinds import window_of_all
 from kvbench.records.load import PROPERTIES
 from kvbench.records.provenance import ADDED
 from kvbench.records.schema import MethodRecord
+from kvbench.records.store import keys_in
 
 OURS = frozenset(MethodRecord.model_fields) | ADDED
 
@@ -53,6 +59,35 @@ def _check_sample(sample: Sample, columns: Collection[str]) -> None:
     for name in PROPERTIES:
         if isinstance(value := sample.meta.get(name), list | dict):
             raise UserError(f"sample {sample.id!r}: {name}={value!r} of its meta must be one text or number")
+
+
+def check_windows(run: AnyRun, samples: Sequence[Sample], folder: Path, timed: bool = False) -> None:
+    """Raise UserError for a text longer than the sliding window that every layer of the model has, under a setting that
+    compresses these layers, unless its record is in `folder`. An answer counts as long as it may be.
+
+    Prompts of `timed` samples are as long as they say.
+    """
+    settings = [setting for setting in run.settings if isinstance(setting, Setting) and not is_full(setting)]
+    if not settings or not isinstance(run.loaded, LoadedModel):
+        return
+    if (window := window_of_all(run.loaded.config)) is None:
+        return
+    done = keys_in(folder)
+    for sample in samples:
+        missing = [setting for setting in settings if run.key(sample, setting) not in done]
+        if not missing:
+            continue
+        if timed:
+            context, new = sample.meta["length"], sample.max_new_tokens
+        else:
+            prompt = tokenise(run.loaded, sample, run.question, run.first_token)
+            context, new = len(prompt.context), prompt.new_tokens
+        if context >= window or context + new - 1 > window:  # the last new token is never read
+            raise UserError(
+                f"{missing[0].label}: sample {sample.id!r} has {context} tokens to compress and up to {new} after "
+                f"them, and every layer of {run.loaded.spec.name} has a sliding window of {window}: only method=full "
+                "goes beyond it; use shorter prompts and answers"
+            )
 
 
 def check_turns(samples: Sequence[Sample], settings: Sequence[Any], distance: bool) -> None:

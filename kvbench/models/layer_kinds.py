@@ -106,6 +106,12 @@ def kinds_at(config: PreTrainedConfig, n: int) -> Kinds:
     return kinds
 
 
+def window_of_all(config: PreTrainedConfig) -> int | None:
+    """The shortest window, in tokens, where every layer that attends has one; None where a layer has none."""
+    windows = [kind.window for kind in kinds_of(config) if kind.attends]
+    return None if None in windows else min(window for window in windows if window is not None)
+
+
 def compressed_layers(kinds: Sequence[LayerKind]) -> list[int]:
     """The layers that methods compress, by ascending number: those that keep keys and values of all tokens."""
     return [index for index, kind in enumerate(kinds) if kind.compressed]

@@ -11,7 +11,7 @@ import transformers
 from kvbench.benchmarks import Sample
 from kvbench.configuration import Configuration
 from kvbench.errors import Incomplete, UserError, on_disk
-from kvbench.evaluation.check_samples import check_samples
+from kvbench.evaluation.check_samples import check_samples, check_windows
 from kvbench.evaluation.check_templates import check_templates
 from kvbench.evaluation.prompts import AnyModel
 from kvbench.evaluation.record import AnyRun, Failure
@@ -76,6 +76,7 @@ def make_records(
     check_samples(loaded, run.benchmark, samples, run.question, kind.columns, run.first_token, kind.timed)
     check_templates(loaded, run.benchmark.name, samples, bool(cfg.benchmark.get("thinking")))
     request.kind.check(samples, run.settings, run.distance)
+    check_windows(run, samples, folder, kind.timed)
     own_samples = request.shard.samples(every_sample, run.question, request.limit)
 
     with Store(folder, request.shard.name) as store:

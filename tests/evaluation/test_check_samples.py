@@ -1,12 +1,20 @@
 """Faults of samples are found before the first is run."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from kvbench.benchmarks import PassKey, Sample, Turn
 from kvbench.errors import UserError
-from kvbench.evaluation.check_samples import check_samples, check_turns
+from kvbench.evaluation.check_samples import check_samples, check_turns, check_windows
+from kvbench.evaluation.record import Run
+from kvbench.evaluation.settings import Setting
+from kvbench.methods import Eviction, FullKV
+from kvbench.models import ModelSpec, load
+from kvbench.records.store import keys_in
+from tests.support.fixtures import saved_tiny
+from tests.support.runs import run
 
 
 def test_two_samples_with_one_id_are_refused(embedded):
@@ -43,3 +51,45 @@ def test_an_own_answer_has_the_limit_of_its_own_sample():
     )
     check_turns([second], [], False)
     check_turns([replace(sample, own_answers=False) for sample in (first, second)], [], False)
+
+
+@pytest.fixture(scope="module")
+def windowed(embedded, tmp_path_factory):
+    """The folder of a model whose layers all have a window of 400 tokens."""
+    config = saved_tiny(embedded, tmp_path_factory.mktemp("windowed"), family="mistral") / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"sliding_window": 400}))
+    return config.parent
+
+
+def test_texts_beyond_the_window_of_every_layer_are_refused_before_the_first_is_read(windowed, tmp_path):
+    """The run ended at the first of them, after hours perhaps."""
+    given = (
+        "model=hf",
+        f"model.path={windowed}",
+        f"output_dir={tmp_path}",
+        "method=[full,snapkv]",
+        "ratio=0.5",
+        "benchmark=niah",
+    )
+    longer = (*given, "benchmark.lengths=[320,800]", "benchmark.depths=[50]", "benchmark.max_new_tokens=2")
+    with pytest.raises(
+        UserError, match=r"snapkv 0.5: sample 'number-800-.* every layer of .* has a sliding window of 400"
+    ):
+        run(*longer)
+    assert not [*tmp_path.iterdir()]
+    assert len(keys_in(run(*longer, "method=full"))) == 2
+
+
+def test_answers_count_as_long_as_they_may_be_unless_they_are_there(windowed, tmp_path, monkeypatch):
+    settings = [Setting("full", FullKV(), ""), Setting("snapkv", Eviction(), "", ratio=0.5)]
+    loaded = load(ModelSpec(name="windowed", path=str(windowed)))
+    made = Run("run", "identity", loaded, PassKey(lengths=[300], depths=[0]), settings)
+    (sample,) = made.benchmark.samples(loaded.tokenizer)
+    n = len(loaded.encode(sample.prompt, sample.chat, sample.prefix))
+    check_windows(made, [replace(sample, max_new_tokens=401 - n)], tmp_path)
+    for longer, timed in ((sample, False), (replace(sample, meta={"length": n}), True)):
+        longer = replace(longer, max_new_tokens=402 - n)
+        with pytest.raises(UserError, match=f"{n} tokens to compress and up to {402 - n} after them"):
+            check_windows(made, [longer], tmp_path, timed)
+    monkeypatch.setattr("kvbench.evaluation.check_samples.keys_in", lambda _: {made.key(sample, settings[1])})
+    check_windows(made, [longer], tmp_path)
