@@ -27,6 +27,7 @@ from kvbench.models.embedded import embedded_folder
 from kvbench.models.folder import check_config, not_json, weight_files
 from kvbench.models.gguf_file import gguf_folder
 from kvbench.models.hub import WHOLE, hub_options
+from kvbench.models.late_arguments import check_late
 from kvbench.models.layer_kinds import kinds_of
 from kvbench.models.length_limit import check_length
 from kvbench.models.likeliest_token import warn_of_other_choices
@@ -143,6 +144,7 @@ def load(spec: ModelSpec) -> LoadedModel:
         check_rope_parameters(spec.load_args or {}, "model.load_args")
         config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
         check_shape(spec.name, spec.shape or {}, config.to_dict(), source)
+        check_late(config, raw, spec.load_args or {})
         auto, text, left_out = class_for(spec.name, config)
         tokenizer = within(WHOLE, partial(_tokenizer, spec, source, options))
         model, loading = auto.from_pretrained(

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2Config
 
 from kvbench.configuration import configured
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, load
+from kvbench.models.layer_kinds import kinds_of
 from kvbench.runner.manifest import folder_identity
 from tests.support.command import command_line
 from tests.support.tiny import tiny_config
@@ -95,6 +96,22 @@ def test_load_args_reach_from_pretrained_and_are_part_of_the_identity(folder):
 def test_load_args_that_cannot_be_used_are_one_line(folder, args):
     with pytest.raises(UserError, match="could not be loaded from"):
         load(ModelSpec(name="m", path=str(folder), load_args=args))
+
+
+def test_load_args_that_come_after_the_layers_are_decided_are_refused(embedded, tmp_path):
+    """They were part of the run's identity and changed nothing."""
+    sliding = {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1}
+    config = Qwen2Config(**tiny_config("qwen2").to_dict() | sliding | {"vocab_size": 49152, "layer_types": None})
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    embedded.tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"model.load_args: transformers sets use_sliding_window too late to change"):
+        load(ModelSpec(name="m", path=str(tmp_path), load_args={"use_sliding_window": False}))
+    for given, windows in (
+        ({"sliding_window": 20}, [None, 20, 20]),
+        ({"layer_types": ["full_attention"] * 3}, [None] * 3),
+    ):
+        loaded = load(ModelSpec(name="m", path=str(tmp_path), load_args=given))
+        assert [kind.window for kind in kinds_of(loaded.config)] == windows
 
 
 @pytest.mark.parametrize("name", ["trust_remote_code", "dtype", "use_safetensors", "device_map", "adapter_kwargs"])
