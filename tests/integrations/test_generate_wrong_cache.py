@@ -10,6 +10,7 @@ import kvbench
 from kvbench.errors import UserError
 from kvbench.integrations.generate import CompressedCache
 from kvbench.models.cache_argument import as_argument
+from tests.support.hybrids import hybrid_model
 from tests.support.latents import made
 from tests.support.sliding import sliding_model
 from tests.support.tiny import prompt, tiny_model
@@ -97,7 +98,10 @@ def test_a_cache_that_cannot_be_saved_says_so(save):
         save(CompressedCache(tiny_model(), "snapkv", budget=40))
 
 
-@pytest.mark.parametrize(("make", "family"), [(tiny_model, "llama"), (sliding_model, "gemma3"), (made, "deepseek_v3")])
+LAYERS = [(tiny_model, "llama"), (sliding_model, "gemma3"), (made, "deepseek_v3"), (hybrid_model, "lfm2")]
+
+
+@pytest.mark.parametrize(("make", "family"), LAYERS)
 def test_tokens_outside_of_torchs_inference_mode_do_not_follow_those_within_it(make, family):
     """torch's own words named neither the cache nor a way out; the other order is allowed."""
     model = make(family)

@@ -90,6 +90,7 @@ def compress(
             )
         if isinstance(cache, CompressedCache):
             cache.check_model(model)
+            cache.check_states()
             return args, kwargs
         if kwargs.get("use_cache") is False:
             raise UserError("use_cache=False: in a kvbench.compress block a prompt is read into a cache; leave it out")

@@ -13,10 +13,11 @@ from transformers import Cache, PreTrainedModel
 
 from kvbench.cache.base import LayerCache, StoredLayer
 from kvbench.cache.beside import Beside
+from kvbench.cache.linear_state import LinearState
 from kvbench.errors import UserError
 from kvbench.evaluation.prefill_passes import Compressed, Stream, num_layers
 from kvbench.evaluation.settings import Setting
-from kvbench.integrations.generate.layer import CompressingLayer, in_one_mode
+from kvbench.integrations.generate.layer import TWO_MODES, CompressingLayer, in_one_mode
 from kvbench.integrations.generate.running import chunk_of_prefill
 from kvbench.integrations.generate.setting import check_plan, setting_of
 from kvbench.methods import Method
@@ -131,6 +132,12 @@ class CompressedCache(Cache):
         """Raise UserError for another model than the cache's."""
         if model is not self._made_for():
             self.refuse(named(model))
+
+    def check_states(self) -> None:
+        """Raise UserError where the model would write into states that were made under torch.inference_mode()."""
+        states = (x for layer in self.layers if isinstance(layer, LinearState) for x in layer.tensors())
+        if not torch.is_inference_mode_enabled() and any(x.is_inference() for x in states):
+            raise UserError(TWO_MODES)
 
     def check_reader(self, module: nn.Module) -> None:
         """Raise UserError for a module that attends to this cache and is not of its model."""

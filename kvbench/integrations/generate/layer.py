@@ -17,6 +17,10 @@ from kvbench.ops.softmax import Scaling
 
 # In the message of the plain RuntimeError that torch raises for a tensor of its inference mode.
 OUTSIDE = "inference tensor outside InferenceMode"
+TWO_MODES = (
+    "this CompressedCache has read tokens under torch.inference_mode(), and further ones come outside of it, where "
+    "torch lets nobody write into its tensors: read all of them under it, or all of them without"
+)
 
 
 class WholeCache(Protocol):
@@ -49,10 +53,7 @@ def in_one_mode() -> Iterator[None]:
     except RuntimeError as error:
         if OUTSIDE not in str(error):
             raise
-        raise UserError(
-            "this CompressedCache has read tokens under torch.inference_mode(), and further ones come outside of it, "
-            "where torch lets nobody write into its tensors: read all of them under it, or all of them without"
-        ) from error
+        raise UserError(TWO_MODES) from error
 
 
 @contextmanager
