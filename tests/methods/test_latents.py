@@ -52,6 +52,16 @@ def test_a_preset_runs_or_is_refused_in_one_line(name):
         assert tokens_of(name, 1.0) == tokens_of("full", 1.0)
 
 
+@pytest.mark.parametrize("how", [SharedPass, StreamedPass])
+def test_budgets_of_heads_are_refused_in_one_line_however_the_prompt_is_read(how):
+    """A stream, which `generate` reads, spoke of a RaggedLayer."""
+    method = setting("lava").method
+    with pytest.raises(UserError, match="LAVaHeads makes budgets of heads, and this model stores latents"):
+        how(latent_model(), prompt(N), FullPrefill(), *([method.needs] if how is SharedPass else [])).compress(
+            method, 20
+        )
+
+
 @pytest.mark.parametrize("name", ["spindle", "spindlekv_paper", "snapkv_codebook"])
 def test_codebooks_are_refused_where_values_are_as_wide_as_keys(name):
     """As GLM-4.7-Flash's: it was a traceback of torch in `spindle`."""

@@ -156,7 +156,7 @@ class Eviction(Method):
         """The tokens to keep in one layer, where all layers keep a mean of `budget` per head."""
         if budget >= layer.n:
             return Selection.everything(layer)
-        if layer.latents is not None and self.heads != EqualHeads():
+        if (layer.latents is not None or layer.headless) and self.heads != EqualHeads():
             raise UserError(
                 f"{type(self.heads).__name__} makes budgets of heads, and this model stores latents, which all heads "
                 "read: use a method with heads EqualHeads"
