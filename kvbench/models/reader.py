@@ -17,6 +17,8 @@ from transformers import (
 from kvbench.configuration import ModelSpec
 from kvbench.errors import UserError
 from kvbench.utils.chat_template import RAW, bounded, check_template, template_of
+from kvbench.utils.console import warn
+from kvbench.utils.model_shape import is_gguf
 from kvbench.utils.text import first_line
 
 
@@ -159,13 +161,20 @@ def stop_tokens(
     spec: ModelSpec, generation: GenerationConfig, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig
 ) -> frozenset[int]:
     """The tokens that end a text in a model's generation configuration, and model.stop_tokens; without those for which
-    the model has no logit."""
+    the model has no logit. Warns of a GGUF file that states no such token, for which transformers takes another
+    model's."""
     eos = generation.eos_token_id
     ids = [] if eos is None else eos if isinstance(eos, list) else [eos]
     if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
         raise UserError(
             f"the generation configuration of {spec.name} has eos_token_id={eos!r}: it must be an integer, a list of "
             "integers or null"
+        )
+    if ids and spec.path and is_gguf(spec.path) and tokenizer.eos_token_id is None:
+        taken = ", ".join(f"{token} ({tokenizer.convert_ids_to_tokens(token)!r})" for token in ids)
+        warn(
+            f"{spec.name} states no token that ends an answer (tokenizer.ggml.eos_token_id): transformers takes {taken}"
+            "; model.stop_tokens=[TOKEN] adds the model's own"
         )
     named = [_token(name, spec, tokenizer) for name in spec.stop_tokens or ()]
     logits = range(config.get_text_config().vocab_size)

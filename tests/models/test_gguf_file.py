@@ -57,6 +57,20 @@ def test_a_file_gives_the_embedded_models_weights_with_its_format_and_is_convert
 
 
 @pytest.mark.heavy
+def test_a_file_that_states_no_end_of_answers_says_which_token_ends_them(file, tmp_path, capfd):
+    """Answers ended at the token 2 of transformers' class, whatever it is, in silence."""
+    source = GGUFReader(file)
+    fields = {name: field for name, field in fields_of(source).items() if name != "tokenizer.ggml.eos_token_id"}
+    spec = ModelSpec("endless", path=str(write(tmp_path / "endless.gguf", fields, tensors_of(source))), device="cpu")
+    told = (
+        "endless states no token that ends an answer (tokenizer.ggml.eos_token_id): transformers takes 2 ('<|im_end|>')"
+    )
+    for read in (load, load_texts):
+        assert read(spec).stop_tokens == {2}
+        assert told in " ".join(capfd.readouterr().err.split())
+
+
+@pytest.mark.heavy
 def test_the_rotation_that_a_file_scales_is_scaled_in_its_folder(file, tmp_path):
     source = GGUFReader(file)
     scaling = {
