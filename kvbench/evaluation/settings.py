@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,9 @@ def _of_method(name: str, config: dict[str, Any], shared: Amounts, find: Find) -
     config = {key: value for key, value in config.items() if key not in DESCRIBING}
     own_amounts = (config.pop("ratio", None), config.pop("budget", None))
     method = build(config, f"method {name!r}", Method, find)
+    least: object = method.minimum_budget
+    if not isinstance(least, Integral) or least < 1:
+        raise UserError(f"method {name!r}: minimum_budget={least!r} must be an integer of at least 1")
     name, parameters = method.title(name), recorded_parameters(config, method)
     if not method.takes_budget:
         if own_amounts != (None, None):

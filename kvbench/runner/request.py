@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 from kvbench.benchmarks import Benchmark, Serve, Speed, Text
@@ -138,12 +139,18 @@ def check_passes(request: Request) -> None:
 
 
 def build_benchmark(node: Mapping[str, object]) -> Benchmark:
-    """The benchmark. Raises UserError for one without name or metrics, or with metrics that have no version, and if its
-    scores cannot be computed here."""
+    """The benchmark. Raises UserError for one without name or metrics, or with other values for them than texts, or
+    with metrics that have no version, and if its scores cannot be computed here."""
     benchmark = build(node, "benchmark", Benchmark)
     if lacking := [name for name in ("name", "metrics") if not hasattr(benchmark, name)]:
         kind = type(benchmark)
         raise UserError(f"benchmark: {kind.__name__} lacks {', '.join(lacking)}, which {kind.guide} describes")
+    named: object = benchmark.name
+    if not isinstance(named, str) or not named.strip():
+        raise UserError(f"benchmark: {type(benchmark).__name__}.name={named!r} must be a text that is not empty")
+    metrics: object = benchmark.metrics
+    if not isinstance(metrics, tuple | list) or not all(isinstance(name, str) for name in metrics):
+        raise UserError(f"benchmark {named}: metrics={metrics!r} must be a tuple of texts, of one as (text,)")
     if strange := next((name for name in benchmark.scored_by if name not in VERSIONS), None):
         raise UserError(f"benchmark {benchmark.name}: {unknown('file of metrics in scored_by', strange, VERSIONS)}")
     require(f"benchmark {benchmark.name}", *benchmark.packages)
@@ -162,6 +169,9 @@ def check(settings: Sequence[Choice], benchmark: Benchmark, spec: ModelSpec) -> 
 
 def check_longest(benchmark: Benchmark, spec: ModelSpec) -> None:
     """Refuse prompts longer than the model's context limit, if both are known."""
+    longest: object = benchmark.longest
+    if longest is not None and not isinstance(longest, Integral):
+        raise UserError(f"benchmark {benchmark.name}: longest={longest!r} must be an integer, or None if not known")
     if benchmark.longest is not None and spec.max_length is not None and benchmark.longest > spec.max_length:
         raise UserError(
             f"the longest prompt of {benchmark.name} with its answer takes {benchmark.longest} tokens, but "

@@ -173,6 +173,26 @@ def test_what_kvbench_does_not_know_of_a_benchmarks_scores_is_one_line(line, mes
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "written", "message"),
+    [
+        ('name: str = "code_in_line"', "name: str = None", "CodeInLine.name=None must be a text that is not empty"),
+        ('metrics = ("exact",)', 'metrics = "exact"', "metrics='exact' must be a tuple of texts, of one as (text,)"),
+        ("return 16 * self.lines", 'return "16"  #', "longest='16' must be an integer, or None if not known"),
+    ],
+    ids=["name", "metrics", "longest"],
+)
+def test_what_a_benchmark_says_of_itself_in_another_type_is_one_line(line, written, message, my_benchmark, capsys):
+    """Two were tracebacks, and the letters of a text were taken for metrics."""
+    file = my_benchmark / "my_benchmark.py"
+    text = file.read_text(encoding="utf-8")
+    assert line in text
+    file.write_text(text.replace(line, written), encoding="utf-8")
+    sys.modules.pop("my_benchmark", None)
+    assert command_line("--config-dir", my_benchmark, "benchmark=code_in_line") == 2
+    assert message in capsys.readouterr().err
+
+
 def members() -> list[tuple[str, object]]:
     """What docs/api.md lists, and the public functions and properties that it defines, each by its place."""
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
