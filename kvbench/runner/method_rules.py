@@ -16,15 +16,18 @@ from kvbench.evaluation.cache_checks import (
     check_lengths,
     check_unchanged,
     hold,
+    kept_of,
     tensors_of,
 )
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import Compressed, SharedPass, StreamedPass
+from kvbench.evaluation.record import per_head
 from kvbench.evaluation.settings import Setting
 from kvbench.methods import FullKV, Method, Scoring
 from kvbench.methods.facts import allowed, most_share, never_full, overspends
 from kvbench.models.random_weights import random_model
 from kvbench.prefill import FullPrefill, Needs
+from kvbench.runner.verify.check_bytes import EQUAL, ROUNDED, least_stored
 from kvbench.utils.text import count
 from kvbench.utils.versions import parts
 
@@ -116,6 +119,28 @@ def stores_what_it_lists(trial: Trial) -> None:
         check_bytes(compressed.caches)
 
 
+def stores_its_least_share(trial: Trial) -> None:
+    """`kvbench verify` would call each record wrong whose bytes are fewer."""
+    for dtype in (torch.float32, torch.bfloat16):
+        model = random_model(SHAPE, dtype, "cpu")
+        for budget in trial.budgets:
+            compressed = trial.prefilled(trial.n, budget, model).compress(trial.method, budget)
+            generate(model, compressed.caches, compressed.logits, trial.steps, frozenset())
+            layers, share = kept_of(compressed.caches), compressed.ratio(compressed.caches)
+            kept = {
+                "kept_per_layer": [layer.r1 * trial.n for layer in layers],
+                "kept_per_head": per_head(layers),
+                "prompt_tokens": trial.n,
+                "ratio_over": share.ratio_over,
+            }
+            least = max(least_stored(kept, trial.method, dtype.itemsize, shape) for shape in (SHAPE, None))
+            hold(
+                share.r_bytes >= least * (1 - EQUAL) - ROUNDED / trial.n,
+                f"{str(dtype).removeprefix('torch.')}, with a budget of {budget:g}: it stores {share.r_bytes:.3f} of "
+                f"FullKV's bytes, but its least_share makes at least {least:.3f}",
+            )
+
+
 def leaves_the_state(trial: Trial) -> None:
     for budget in trial.budgets:
         source = trial.prefilled(trial.n, budget)
@@ -194,6 +219,7 @@ RULES: dict[str, Callable[[Trial], None]] = {
     FULL: is_full_where_nothing_binds,
     "it keeps at most its budget, and reports how much": keeps_the_budget,
     "its bytes are those of the tensors that it lists": stores_what_it_lists,
+    "its bytes are at least those of its least_share": stores_its_least_share,
     "it does not change the prefill state": leaves_the_state,
     "decoding continues at true positions": goes_on_at_true_positions,
     "the same prompt gives the same tokens each time": is_the_same_each_time,

@@ -39,6 +39,11 @@ class Hoarder(Recent):
         return made
 
 
+class Boastful(Recent):
+    def least_share(self, element_bytes, layer=None):
+        return 1.25
+
+
 class Writer(Recent):
     def store(self, layer, keys, values, kept):
         layer.values.mul_(0.5)
@@ -103,6 +108,10 @@ BROKEN = {
     "its bytes are those of the tensors that it lists": (
         Hoarder(),
         r"hold 122,880 bytes that tensors\(\) does not list",
+    ),
+    "its bytes are at least those of its least_share": (
+        Boastful(),
+        r"float32, with a budget of 12: it stores 0.100 of FullKV's bytes, but its least_share makes at least 0.125",
     ),
     "it does not change the prefill state": (Writer(), "compressing changed 4 tensors of the prefill state"),
     "decoding continues at true positions": (Forgetful(), "layer 0: get_seq_length is 120 after 131 tokens"),
