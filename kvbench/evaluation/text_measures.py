@@ -7,6 +7,8 @@ from kvbench.benchmarks import Sample
 from kvbench.benchmarks.text import LONGEST
 from kvbench.evaluation.prompts import AnyModel
 
+REPLACED = "\ufffd"  # what decoding makes of bytes that are no character
+
 
 def text_tokens(reader: AnyModel, sample: Sample) -> list[int]:
     """The tokens of a sample's continuation, of which all but the first are scored.
@@ -18,5 +20,9 @@ def text_tokens(reader: AnyModel, sample: Sample) -> list[int]:
 
 def text_measures(reader: AnyModel, tokens: Sequence[int], loglik: float) -> dict[str, float]:
     """Nats per token, and bits per byte of their text, for scored tokens and their log-likelihood in nats."""
-    size = len(reader.tokenizer.decode([*tokens]).encode())
+    text = reader.tokenizer.decode([*tokens])
+    size = len(text.encode())
+    if text.startswith(REPLACED) and reader.plain_tokens(text) != [*tokens]:
+        # the token before has the first bytes of a character: each of the others is decoded as one of three bytes
+        size -= 2 * (len(text) - len(text.lstrip(REPLACED)))
     return {"nll": -loglik / len(tokens), "bits_per_byte": -loglik / math.log(2) / size}

@@ -9,6 +9,7 @@ from kvbench.engines.base import Scored
 from kvbench.engines.questions import question
 from kvbench.engines.texts import measures, repeated, text_of
 from kvbench.errors import Incomplete, UserError
+from kvbench.evaluation.text_measures import text_measures
 from kvbench.records import load
 from tests.support.fake_engine import MODEL, FakeEngine
 from tests.support.runs import reported, run
@@ -48,6 +49,15 @@ def test_all_tokens_behind_the_context_but_the_first_are_scored(embedded):
     found = measures(embedded, text, Scored(logs), None)
     size = len(embedded.tokenizer.decode(ids[1:]).encode())
     assert found == {"nll": -sum(logs) / len(logs), "bits_per_byte": pytest.approx(-sum(logs) / math.log(2) / size)}
+
+
+@pytest.mark.parametrize("text", ["🦜 sings.", "鮭 swims.", "a\ufffdb", "The ferry."])
+def test_of_a_character_that_the_unscored_token_begins_only_the_other_bytes_count(text, embedded):
+    """Decoded by itself, each of these bytes is a replacement character of three."""
+    first, *rest = embedded.plain_tokens(text)
+    words = embedded.tokenizer.convert_ids_to_tokens([first])
+    found = text_measures(embedded, rest, -math.log(2))
+    assert 1 / found["bits_per_byte"] == pytest.approx(len(text.encode()) - len(words[0]))  # a letter for each byte
 
 
 def test_a_repeat_compares_log_probabilities():
