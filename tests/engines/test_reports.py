@@ -1,7 +1,8 @@
 """Reports of GuideLLM and AIPerf: the numbers that are read are those that stand there.
 
 data/guidellm_report.json is what GuideLLM 0.8.1 wrote of eight requests after two for warm-up, one of which the fake
-server refused, without what is not read; data/aiperf_report.json is written by hand after AIPerf's documentation.
+server refused, without what is not read, and with times that fit its figures; data/aiperf_report.json is written by
+hand after AIPerf's documentation.
 """
 
 import json
@@ -32,6 +33,14 @@ def test_guidellms_own_numbers_are_read():
     assert measured.figures["requests_per_s"] == raw["requests_per_second"]["successful"]["mean"]
     assert measured.figures["good_requests_per_s"] == raw["request_goodput"]["successful"]["mean"]
     assert measured.figures["output_tokens"] == 16
+
+
+def test_requests_of_guidellms_warm_up_are_in_no_figure():
+    """Its requests have them, too: two that took seconds were a part of the mean speed of a request."""
+    (measured,) = read_report(GUIDELLM)
+    (load,) = json.loads(GUIDELLM.read_text())["benchmarks"]
+    speeds = [request["output_tokens_per_second"] for request in load["requests"]["successful"]]
+    assert len(speeds) == 9 and measured.figures["request_tokens_per_s"] == pytest.approx(sum(speeds[3:]) / 6)
 
 
 def test_aiperfs_own_numbers_are_read_in_the_same_words_and_units():

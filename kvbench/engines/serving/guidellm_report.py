@@ -52,7 +52,9 @@ def _measured(node: Mapping[str, Any], tool: str) -> Measured:
     figures["good_share"] = number_at(metrics, "slo_attainment")
     requests = node["requests"]
     each = [
-        request["output_tokens_per_second"] for request in requests["successful"] if request["output_tokens_per_second"]
+        request["output_tokens_per_second"]
+        for request in requests["successful"]
+        if request["output_tokens_per_second"] and _is_counted(request, node)
     ]
     figures["request_tokens_per_s"] = fmean(each) if each else None
     errors = [request["info"]["error"] for request in requests["errored"] if request["info"]["error"]]
@@ -65,6 +67,11 @@ def _measured(node: Mapping[str, Any], tool: str) -> Measured:
         int(totals["incomplete"]),
         str(errors[0]).partition("\\n")[0] if errors else "",  # the first line of an exception in Python's form
     )
+
+
+def _is_counted(request: Mapping[str, Any], load: Mapping[str, Any]) -> bool:
+    """Whether a load's figures count a request: its requests have those of GuideLLM's warm-up and cooldown, too."""
+    return bool(request["request_end_time"] >= load["start_time"] and request["request_start_time"] <= load["end_time"])
 
 
 def cross_out(report: Path, secret: Secret) -> None:
