@@ -24,6 +24,7 @@ from kvbench.records.load import refuse
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
 from kvbench.records.provenance import dtype
+from kvbench.records.store import PATTERN, record_files
 from kvbench.report.page.labels import as_requested
 from kvbench.report.tables.conclusion import conclusion
 from kvbench.report.tables.differences import (
@@ -222,4 +223,5 @@ def print_paths(written: Sequence[Path], folder: Path) -> None:
     """The files written and the records, a line each."""
     for path in written:
         print_line(f"{'figure' if path.suffix in {'.png', '.pdf'} else 'table':<8} {path}")
-    print_line(f"{'records':<8} {folder / 'records.jsonl'}")
+    files = record_files(folder)
+    print_line(f"{'records':<8} {files[0] if len(files) == 1 else folder / PATTERN}")

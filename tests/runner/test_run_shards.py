@@ -1,6 +1,7 @@
 """A run split by samples gives the records and the report of one in one piece."""
 
 import json
+from glob import glob
 from itertools import chain
 
 import pytest
@@ -16,7 +17,7 @@ from tests.support.runs import arguments, compose, outcomes, reported, run
 
 
 @pytest.mark.heavy
-def test_shards_make_the_records_of_one_process_and_the_last_reports(undisturbed, tiny_folder, tmp_path):
+def test_shards_make_the_records_of_one_process_and_the_last_reports(undisturbed, tiny_folder, tmp_path, capsys):
     for shard in (2, 0, 1):
         folder = reported(*arguments(tiny_folder, tmp_path, "shards=3", f"shard={shard}"))
         assert (folder / "table.md").exists() == (shard == 1)
@@ -24,6 +25,8 @@ def test_shards_make_the_records_of_one_process_and_the_last_reports(undisturbed
     assert folder.name == undisturbed.name
     assert {path.name for path in folder.glob("records*")} == {records_name(f"{i}-of-3") for i in range(3)}
     assert outcomes(folder) == outcomes(undisturbed)
+    (named,) = (line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("records "))
+    assert {str(path) for path in folder.glob("records*")} == {*glob(named)}  # there is no records.jsonl
 
 
 def samples_of(tasks: dict[str, int]) -> list[Sample]:
