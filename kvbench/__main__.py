@@ -5,6 +5,7 @@ Torch and transformers take seconds to import, so modules that need them are imp
 """
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -86,7 +87,7 @@ def run_command(name: str, *arguments: str) -> int:
     """Run one of `commands()` and return its exit code. Raises UserError for an unknown name or wrong arguments."""
     known = commands()
     if name not in known and Path(name).is_dir():
-        raise UserError(f"{name} is a folder: kvbench report {name} writes a page of its runs")
+        raise UserError(f"{name} is a folder: kvbench report {shlex.quote(name)} writes a page of its runs")
     if name not in known:
         section = section_named(name)
         lists = f"kvbench --help {section} lists them." if section else "kvbench --help lists them." * (name == "help")

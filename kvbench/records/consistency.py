@@ -1,6 +1,7 @@
 """Findings about records that affect averages over them; records are never merged without a finding."""
 
 import json
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -214,7 +215,7 @@ def measures_more(record: dict[str, Any], copy: dict[str, Any]) -> bool:
 
 def _way_out(first: Path, again: Path) -> str:
     if first.parent == again.parent:
-        return f"kvbench records {first.parent} --set-aside-copies keeps the first"
+        return f"kvbench records {shlex.quote(str(first.parent))} --set-aside-copies keeps the first"
     return "leave one of the two folders out"
 
 

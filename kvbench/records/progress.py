@@ -1,5 +1,6 @@
 """The progress of a folder's runs: how many of the requested records exist, and why a run ended early."""
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -105,7 +106,7 @@ def unfinished(folder: Path, ending: str | None = None) -> str:
         records = f"{made:,} of {wanted:,} records" if all(share.wanted for share in missing) else f"{made:,} records"
         words.append(f"unfinished: {records}, {', '.join(dict.fromkeys(_why(share, ending) for share in missing))}")
     if lost := set().union(*failed):
-        words.append(f"{count(len(lost), 'setting')} failed: kvbench status {folder}")
+        words.append(f"{count(len(lost), 'setting')} failed: kvbench status {shlex.quote(str(folder))}")
     return " · ".join(words)
 
 

@@ -23,7 +23,8 @@ def next_commands(cfg: Configuration, folder: Path, commands: Sequence[str], pro
     lines = []
     if cfg.experiment is not None and typed is not None:
         lines.append([cfg.experiment.show if cfg.experiment.show == "table" else "figure", *typed, *own])
-    lines += [[name, str(folder), *own] for name in commands if name != "frontier"]
+    place = f"./{folder}" if str(folder).startswith("-") else str(folder)  # no option of a command
+    lines += [[name, place, *own] for name in commands if name != "frontier"]
     if "frontier" in commands and typed is not None and _can_be_searched(cfg, program):
         kept = [override for override in typed if override.partition("=")[0] not in SHARES]
         lines.append(["frontier", *kept, *own])

@@ -1,5 +1,6 @@
 """`kvbench status`: how far every run in a folder is, from its manifests, records and locks."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -44,7 +45,9 @@ def rows(folder: Path) -> list[Row]:
     every = [row for path in runs if not is_pack(path) for row in run_rows(path)]
     every += [note_row(path) for path in below(folder, f"{STARTING}/*.json")]
     if not every and any(map(is_pack, runs)):
-        raise UserError(f"{folder} has only packs, and their runs have ended: kvbench records {folder}")
+        raise UserError(
+            f"{folder} has only packs, and their runs have ended: kvbench records {shlex.quote(str(folder))}"
+        )
     if not every:
         raise UserError(f"{folder} has no runs (neither manifests nor jobs that are starting)")
     return every

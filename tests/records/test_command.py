@@ -72,19 +72,20 @@ def test_settings_of_one_name_are_counted_apart_and_are_no_problem(tmp_path, cap
 
 
 def test_copies_after_the_first_are_set_aside_on_request_and_the_folder_is_whole_again(tmp_path, capsys):
-    write(tmp_path, [record(0), record(1), record(1, prediction="b")], manifest(), shard=".0-of-2")
-    path = write(tmp_path, [record(1, prediction="c"), record(2), record(0)], manifest(), shard=".1-of-2")
-    assert kvbench("records", str(tmp_path)) == 1
-    assert f"kvbench records {tmp_path} --set-aside-copies keeps the first" in capsys.readouterr().out.replace(
+    folder = tmp_path / "my runs"  # a command to paste has it in quotation marks
+    write(folder, [record(0), record(1), record(1, prediction="b")], manifest(), shard=".0-of-2")
+    path = write(folder, [record(1, prediction="c"), record(2), record(0)], manifest(), shard=".1-of-2")
+    assert kvbench("records", str(folder)) == 1
+    assert f"kvbench records '{folder}' --set-aside-copies keeps the first" in capsys.readouterr().out.replace(
         "\n", " "
     )
     copies = [line for n, line in enumerate(path.read_bytes().splitlines(keepends=True)) if n != 1]
-    assert kvbench("records", str(tmp_path), "--set-aside-copies") == 0
+    assert kvbench("records", str(folder), "--set-aside-copies") == 0
     told = capsys.readouterr().out
     assert "2 records that had a copy before" in told and "1 record that had a copy before" in told
-    assert load(tmp_path)["sample"].tolist() == ["s0", "s1", "s2"]
-    assert (tmp_path / "records.1-of-2.torn").read_bytes() == b"".join(copies)
-    assert kvbench("records", str(tmp_path), "--set-aside-copies") == 0
+    assert load(folder)["sample"].tolist() == ["s0", "s1", "s2"]
+    assert (folder / "records.1-of-2.torn").read_bytes() == b"".join(copies)
+    assert kvbench("records", str(folder), "--set-aside-copies") == 0
     assert "set aside" not in capsys.readouterr().out
 
 

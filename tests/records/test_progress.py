@@ -25,10 +25,12 @@ CRASHED = {"status": "stopped by ValueError", "error": "too many bad lines"}
 def write(tmp_path):
     """A folder with MADE records of one run, whose manifest has these entries."""
 
+    folder = tmp_path / "my runs"  # a command to paste has it in quotation marks
+
     def written(config: Mapping = MappingProxyType({}), **entries) -> Path:
         made = [record(sample) for sample in range(MADE)]
-        write_run(tmp_path, made, manifest(config=CONFIG | config, **ATTEMPT | entries))
-        return tmp_path
+        write_run(folder, made, manifest(config=CONFIG | config, **ATTEMPT | entries))
+        return folder
 
     return written
 
@@ -90,14 +92,14 @@ def test_settings_that_failed_are_counted_and_head_no_table(write):
     failed = CRASHED | {"requested": ["lost", "lost, too"], "run": "r0", "wanted": 2 * MADE}
     folder = write(status="finished", wanted=MADE)
     write_manifests(folder, manifest(config=CONFIG, **ATTEMPT | failed))
-    assert unfinished(folder) == f"2 settings failed: kvbench status {folder}"
+    assert unfinished(folder) == f"2 settings failed: kvbench status '{folder}'"
     assert unfinished(folder, "r1") == unfinished(folder)
     assert unfinished(folder, "r0") == f"unfinished: 0 of {2 * MADE} records, the others could not be made"
 
 
 def test_of_a_request_only_the_settings_that_have_a_record_are_unfinished(write):
     mixed = {"requested": [*ATTEMPT["requested"], "lost"]}
-    lost = f"1 setting failed: kvbench status {write(wanted=2 * MADE, **CRASHED | mixed)}"
+    lost = f"1 setting failed: kvbench status '{write(wanted=2 * MADE, **CRASHED | mixed)}'"
     assert unfinished(write(wanted=2 * MADE, **CRASHED | mixed)) == lost
     said = unfinished(write(wanted=4 * MADE, **CRASHED | mixed))
     assert said == f"unfinished: {MADE} of {2 * MADE} records, a run failed (too many bad lines) · {lost}"
@@ -107,7 +109,7 @@ def test_records_that_a_later_request_made_count_for_a_request_that_failed(write
     folder = write(status="finished", wanted=MADE)
     failed = CRASHED | {"requested": [*ATTEMPT["requested"], "lost"], "run": "r0", "wanted": 2 * MADE}
     write_manifests(folder, manifest(config=CONFIG, **ATTEMPT | failed))
-    assert unfinished(folder) == f"1 setting failed: kvbench status {folder}"
+    assert unfinished(folder) == f"1 setting failed: kvbench status '{folder}'"
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,13 @@ PLUS = "'granularity'. A parameter of the class in method._target_ needs a plus 
         (["query_aware=true"], "It is question=visible here"),
         (["data_dir=4096"], "It is benchmark.lengths=[4096] of benchmark=ruler here"),
         (["tests"], "tests is a folder: kvbench report tests writes a page of its runs"),
+        (["my tests"], "my tests is a folder: kvbench report 'my tests' writes a page of its runs"),
     ],
 )
 def test_a_word_of_another_tool_or_place_leads_to_ours(typed, meant, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tests").mkdir()
+    (tmp_path / "my tests").mkdir()
     (tmp_path / "conftest.py").touch()
     assert command_line(*typed) == 2
     told = " ".join(capsys.readouterr().err.split())

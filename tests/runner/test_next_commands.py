@@ -36,6 +36,11 @@ def test_a_key_that_was_left_out_is_left_out_again():
     assert named(*typed)[-1].startswith("python -m kvbench frontier method=adakv '~method.adakv.scoring' '+method.")
 
 
+def test_a_folder_that_begins_with_a_dash_is_no_option():
+    (first, *_) = next_commands(compose(), Path("-runs/niah"), OfMethods.goes_on, ["/home/me/.venv/bin/kvbench"])
+    assert first == "kvbench report ./-runs/niah"
+
+
 def test_the_program_is_called_as_it_was():
     (first, *_) = next_commands(compose(), RUN, OfMethods.goes_on, ["/home/me/.venv/bin/kvbench"])
     assert first == "kvbench report 'runs/niah of mine'"
