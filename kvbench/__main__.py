@@ -84,7 +84,9 @@ def check(overrides: Sequence[str], several: bool, folder: Path | None) -> None:
 
 
 def run_command(name: str, *arguments: str) -> int:
-    """Run one of `commands()` and return its exit code. Raises UserError for an unknown name or wrong arguments."""
+    """Run one of `commands()` and return its exit code. Raises UserError for an unknown name or wrong arguments, and
+    under torchrun.
+    """
     known = commands()
     if name not in known and Path(name).is_dir():
         raise UserError(f"{name} is a folder: kvbench report {shlex.quote(name)} writes a page of its runs")
@@ -92,6 +94,8 @@ def run_command(name: str, *arguments: str) -> int:
         section = section_named(name)
         lists = f"kvbench --help {section} lists them." if section else "kvbench --help lists them." * (name == "help")
         raise unknown("command", name, known, lists)
+    if GROUP is not None:  # its processes would all do the same, and write the same files
+        raise UserError(f"kvbench {name} works in one process, and torchrun started {GROUP.world}: leave torchrun out")
     return known[name].run(arguments)
 
 

@@ -13,6 +13,7 @@ from kvbench.runner.run import run
 from kvbench.runner.status import run_rows
 from kvbench.runner.torchrun import Group, HandedOver, group_of_environment, one_speaks
 from kvbench.utils.console import err, out
+from tests.support.command import kvbench
 from tests.support.runs import arguments, compose
 
 
@@ -53,6 +54,14 @@ def test_each_process_gets_its_shard_and_its_gpu(monkeypatch):
 def test_what_torchrun_decides_cannot_be_given_too(override, line):
     with pytest.raises(UserError, match=f"^{line}, which"):
         Group(0, 2, 0).shard_of(compose(override))
+
+
+def test_a_command_under_torchrun_is_refused_before_its_processes_write_the_same_files(monkeypatch, capsys):
+    """Of `kvbench frontier` one process or the other found the run's folder locked by its own twin."""
+    monkeypatch.setattr("kvbench.__main__.GROUP", Group(0, 2, 0))
+    assert kvbench("frontier", "method=snapkv") == 2
+    told = "kvbench frontier works in one process, and torchrun started 2: leave torchrun out"
+    assert capsys.readouterr().err == f"kvbench: {told}\n"
 
 
 def test_all_but_the_first_are_silent_and_end_well_unless_a_signal_ended_them(monkeypatch):
