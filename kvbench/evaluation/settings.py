@@ -13,7 +13,7 @@ from kvbench.configuration.amounts import Amounts, amounts
 from kvbench.errors import UserError
 from kvbench.methods import Dense, FullKV, Method
 from kvbench.methods.facts import Stated
-from kvbench.prefill import PrefillPlan
+from kvbench.prefill import Needs, PrefillPlan
 from kvbench.records.identity import method_key
 from kvbench.utils.hashing import file_hash
 from kvbench.utils.places import names_file
@@ -157,6 +157,9 @@ def _of_method(name: str, config: dict[str, Any], shared: Amounts, find: Find) -
     least: object = method.minimum_budget
     if not isinstance(least, Integral) or least < 1:
         raise UserError(f"method {name!r}: minimum_budget={least!r} must be an integer of at least 1")
+    needs: object = method.needs
+    if not isinstance(needs, Needs):
+        raise UserError(f"method {name!r}: needs={needs!r} must be a Needs, such as Needs(window=32)")
     name, parameters = method.title(name), recorded_parameters(config, method)
     if not method.takes_budget:
         if own_amounts != (None, None):

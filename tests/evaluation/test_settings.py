@@ -4,7 +4,9 @@ import pytest
 
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings, is_full
+from kvbench.methods import FullKV
 from kvbench.records.identity import is_full_record
+from tests.support.my_method import MyMethod
 
 FULL = {"about": "text", "_target_": "kvbench.methods.FullKV"}
 SNAP = {"_target_": "kvbench.methods.Eviction"}
@@ -86,3 +88,21 @@ def test_fullkv_is_known_by_its_record_as_by_its_setting():
         (setting,) = build_settings({"full": node}, None, None)
         assert is_full(setting) == is_full_record({"parameters": setting.parameters}) == full
     assert not is_full_record({"parameters": '{"_target_": "kvbench.methods.FullKV", "storage": "a word"}'})
+
+
+@pytest.mark.parametrize("least", ["1", None, 0, 2.5])
+def test_a_smallest_budget_that_is_no_number_of_tokens_is_one_line(least, monkeypatch):
+    """It was a traceback of a comparison."""
+    monkeypatch.setattr(MyMethod, "minimum_budget", least)
+    with pytest.raises(UserError, match=rf"method 'mine': minimum_budget={least!r} must be an integer of at least 1"):
+        build_settings({"mine": {"_target_": "tests.support.my_method.MyMethod"}}, None, 4)
+
+
+def test_needs_that_are_a_mapping_are_one_line():
+    """It was a traceback, at the first prompt."""
+    with pytest.raises(UserError, match=r"method 'mine': needs=\{'window': 8\} must be a Needs, such as Needs"):
+        build_settings({"mine": {"_target_": f"{__name__}.Mapped"}}, 0.5, None)
+
+
+class Mapped(FullKV):
+    needs = {"window": 8}  # noqa: RUF012 - the mistake

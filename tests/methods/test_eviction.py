@@ -211,14 +211,6 @@ def test_a_budget_below_what_is_always_kept_is_refused_not_turned_round():
         MyMethod(allocation=Uneven()).compress(state, 20)
 
 
-@pytest.mark.parametrize("least", ["1", None, 0, 2.5])
-def test_a_smallest_budget_that_is_no_number_of_tokens_is_one_line(least, monkeypatch):
-    """It was a traceback of a comparison."""
-    monkeypatch.setattr(MyMethod, "minimum_budget", least)
-    with pytest.raises(UserError, match=rf"method 'mine': minimum_budget={least!r} must be an integer of at least 1"):
-        build_settings({"mine": {"_target_": "tests.support.my_method.MyMethod"}}, None, 4)
-
-
 def test_the_tokens_of_all_layers_are_computed_once():
     calls = []
 
