@@ -171,6 +171,8 @@ def load(spec: ModelSpec) -> LoadedModel:
             f"model.device_map={spec.device_map}: the GPU has no room for {len(parts)} of {len(model.hf_device_map)} "
             f"parts of {spec.name} ({parts[0]} to {parts[-1]}), which are copied to it for every token"
         )
+    for config in (model.config, model.config.get_text_config(decoder=True)):
+        config.return_dict = True  # false in a few config.json, with which transformers' own passes fail
     ropes_of(model.eval())
     check_length(spec, model)
     if any(kind.latent for kind in kinds_of(model.config)):

@@ -8,6 +8,8 @@ from kvbench.configuration import configured
 from kvbench.errors import UserError
 from kvbench.models import ModelSpec, load
 from kvbench.models.layer_kinds import kinds_of
+from kvbench.prefill import Needs
+from kvbench.prefill.full import prefill
 from kvbench.runner.manifest import folder_identity
 from tests.support.command import command_line
 from tests.support.tiny import tiny_config
@@ -112,6 +114,12 @@ def test_load_args_that_come_after_the_layers_are_decided_are_refused(embedded, 
     ):
         loaded = load(ModelSpec(name="m", path=str(tmp_path), load_args=given))
         assert [kind.window for kind in kinds_of(loaded.config)] == windows
+
+
+def test_a_configuration_that_wants_tuples_gives_logits_by_name(folder):
+    """It was a traceback at the first prompt."""
+    loaded = load(ModelSpec(name="m", path=str(folder), load_args={"return_dict": False}))
+    assert prefill(loaded.model, torch.arange(3, 40), Needs()).logits.shape == (49152,)
 
 
 @pytest.mark.parametrize("name", ["trust_remote_code", "dtype", "use_safetensors", "device_map", "adapter_kwargs"])
