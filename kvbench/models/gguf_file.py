@@ -130,6 +130,7 @@ def _forget_offline(config: Path) -> None:
 
 def _convert(gguf: Path, folder: Path, format: str | None) -> None:
     """Write the model of a file into a folder. Raises UserError if transformers left out some of it."""
+    import transformers
     from gguf import GGUFReader
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -137,10 +138,14 @@ def _convert(gguf: Path, folder: Path, format: str | None) -> None:
     from kvbench.models.gguf_rotation import DIVISORS, set_rotation
 
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+    # Where `kernels` is installed, later versions of transformers fetch code of the hub that computes with packed
+    # weights, which could not be saved.
+    unpacked = transformers.GgufConfig(dequantize=True) if hasattr(transformers, "GgufConfig") else None
     model, loading = AutoModelForCausalLM.from_pretrained(
         gguf.parent,
         gguf_file=gguf.name,
         dtype=torch.float32,
+        **({} if unpacked is None else {"quantization_config": unpacked}),
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # reported by check_complete
     )

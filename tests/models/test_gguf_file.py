@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType
+from transformers.quantizers import quantizer_gguf
 
 from kvbench.configuration import configured
 from kvbench.engines.in_worker import model_path
@@ -17,7 +18,7 @@ from kvbench.models.load import load_texts, source_of
 from kvbench.models.weights_format import manifest_fields
 from kvbench.runner.outputs import run_caption
 from kvbench.runner.prerequisites import check_machine
-from tests.support.gguf_files import LAYERS, TOKENS, fields_of, small, write
+from tests.support.gguf_files import LAYERS, TOKENS, convolving, fields_of, small, write
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,18 @@ def test_a_file_that_states_no_end_of_answers_says_which_token_ends_them(file, t
     for read in (load, load_texts):
         assert read(spec).stop_tokens == {2}
         assert told in " ".join(capfd.readouterr().err.split())
+
+
+@pytest.mark.heavy
+def test_weights_are_unpacked_without_code_of_the_hub(file, tmp_path, monkeypatch):
+    """Where the package `kernels` was installed, transformers fetched code for packed weights, which none can save."""
+    fetched = []
+    monkeypatch.setattr(quantizer_gguf, "get_gguf_kernel", lambda: fetched.append("ggml-quantization"))
+    packed = convolving(tmp_path / "convolving.gguf", file)
+    loaded = load(ModelSpec("convolving", path=str(tmp_path / "convolving.gguf"), device="cpu", dtype="float32"))
+    assert loaded.config.layer_types == ["conv", "full_attention"] and not fetched
+    stored = loaded.model.model.layers[0].conv.in_proj.weight.detach().numpy()
+    np.testing.assert_allclose(stored, packed["blk.0.shortconv.in_proj.weight"], atol=0.03)
 
 
 @pytest.mark.heavy
