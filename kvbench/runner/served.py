@@ -26,6 +26,7 @@ def main(arguments: Sequence[str]) -> int:
 
     # behind the parser: this brings pandas, which --help need not wait for
     from kvbench.report.tables.alike_loads import other_model
+    from kvbench.report.tables.serve_table import unsent
     from kvbench.report.tables.served_table import MARGIN, differing, first_baseline, served, served_notes, served_table
     from kvbench.report.tables.text_table import write_table
     from kvbench.runner import run_figures
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         warn(f"{apart} answered and was loaded with other flags or another version: its rows are of two servers")
     frame = served(records, together, metric, baseline)
     notes = served_notes(frame, metric, baseline, MARGIN if options.margin is None else options.margin)
+    notes += unsent(together)
     title = f"Quality beside serving: {records['benchmark'].iloc[0]}"
     out.print(served_table(frame, metric, title, notes, wide=False).rich())
     if options.out is not None:

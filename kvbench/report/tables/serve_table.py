@@ -114,15 +114,21 @@ def notes(records: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
         words = {"first_token_ms": "the first token", "token_ms": "each later one"}
         within = " and ".join(f"{limit:g} ms for {words[name]}" for name, limit in limits.items())
         sentences.append(f"good: within {within}")
-    sentences += [sentence for _, record in records.iterrows() if (sentence := _unsent(record))]
+    sentences += unsent(records)
     if errors := [error for error in records["first_error"] if error]:
         sentences.append(f"the first failure: {errors[0][:200]}")
     return [*sentences, *capacity_notes(frame)]
 
 
+def unsent(records: pd.DataFrame) -> list[str]:
+    """A sentence for each load whose time was over before all of its requests were sent."""
+    return [sentence for _, record in records.iterrows() if (sentence := _unsent(record))]
+
+
 def _unsent(record: pd.Series) -> str:
-    """A load whose time was over before all of its requests were sent; empty for any other."""
-    requested = record["requested"]
+    requested = record.get("requested")
+    if not isinstance(requested, dict):  # another tool's report
+        return ""
     wanted = requested.get("requests", 0) * len(record["load_average"])
     sent = record["answered"] + record["failed"] + record["unfinished"]
     if sent >= wanted:
