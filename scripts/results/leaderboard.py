@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kvbench.configuration import Configuration, configured
 from kvbench.runner import run as command
-from scripts.frame import script_parser
+from scripts.frame import script_parser, until_stopped
 from scripts.results.leaderboard_tables import Board, report
 
 ROOT = Path(__file__).parents[2]
@@ -94,10 +94,11 @@ def main() -> None:
     parser.add_argument("--runs", default="runs/leaderboard")
     options = parser.parse_args()
     os.chdir(ROOT)  # results and manifests name no folder of this machine
-    if options.do == "run":
-        run(options.parts, options.limit, options.runs, options.shard, options.shards)
-    else:
-        report(Path(options.runs), ROOT / "results/leaderboard", TARGETS, BOARD)
+    with until_stopped():
+        if options.do == "run":
+            run(options.parts, options.limit, options.runs, options.shard, options.shards)
+        else:
+            report(Path(options.runs), ROOT / "results/leaderboard", TARGETS, BOARD)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kvbench.configuration import Configuration
 from kvbench.runner import run as command
-from scripts.frame import script_parser
+from scripts.frame import script_parser, until_stopped
 from scripts.results.leaderboard import at_own_ratios
 from scripts.results.leaderboard_tables import Board, report
 
@@ -99,14 +99,15 @@ def main() -> None:
     parser.add_argument("--runs", default="runs/leaderboard_today")
     options = parser.parse_args()
     os.chdir(ROOT)  # results and manifests name no folder of this machine
-    for name in options.models:
-        for part in MODELS[name].parts if options.do == "run" else ():
-            if not options.parts or part in options.parts:
-                print(f"== {name}, {part}", flush=True)
-                cfg = configuration(name, MODELS[name].parts[part], options.limit)
-                command.run(cfg.changed(output_dir=f"{options.runs}/{name}/{part}"))
-        if options.do == "report":
-            report(Path(options.runs) / name, ROOT / "results/leaderboard" / name, TARGETS, MODELS[name].board)
+    with until_stopped():
+        for name in options.models:
+            for part in MODELS[name].parts if options.do == "run" else ():
+                if not options.parts or part in options.parts:
+                    print(f"== {name}, {part}", flush=True)
+                    cfg = configuration(name, MODELS[name].parts[part], options.limit)
+                    command.run(cfg.changed(output_dir=f"{options.runs}/{name}/{part}"))
+            if options.do == "report":
+                report(Path(options.runs) / name, ROOT / "results/leaderboard" / name, TARGETS, MODELS[name].board)
 
 
 if __name__ == "__main__":

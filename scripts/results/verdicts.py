@@ -106,7 +106,7 @@ def main() -> None:
         for name in options.of if not options.tables else []:
             for side in options.sides:
                 command.run(run(name, side, options))
-    write(options)
+        write(options)
 
 
 if __name__ == "__main__":

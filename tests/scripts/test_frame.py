@@ -57,6 +57,8 @@ def test_a_result_of_nothing_replaces_no_file(script, option, monkeypatch, tmp_p
         ("key_channels", ["--models", "smollm2-135m", "--out", "/proc/x"], "cannot write to /proc/x: "),
         ("smollm2", ["similarity", "--tokens", "32"], "--tokens 32 must be more than the 32 whose attention"),
         ("smollm2", ["similarity", "--haystack-dir", "/nowhere"], "'/nowhere' is not a folder with .txt files"),
+        ("leaderboard", ["report", "--runs", "/nowhere"], "/nowhere has no records of "),
+        ("leaderboard_today", ["report", "--runs", "/nowhere"], "has no records of "),
         ("engines", ["--tables", "/nowhere"], "there is no folder '/nowhere'"),
         ("engines", ["--tables", "."], "is no folder of a run with records and its table.csv"),
     ],
