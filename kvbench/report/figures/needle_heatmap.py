@@ -1,6 +1,7 @@
 """Needle heatmaps: depth × length, all settings of a run side by side in one figure."""
 
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +21,9 @@ from kvbench.utils.text import shortest
 
 # Cells are labelled in grids of at most that many rows and columns.
 _MOST_LABELLED = 12
-# Inches: the width of a letter of a title, and the largest width of panels side by side.
+# Inches: the width of a letter of a title, the height of its lines, and the largest width of panels side by side.
 _LETTER = 0.08
+_LINE = 0.16
 _WIDEST = 13
 # Inches: the largest height of a picture's panels. All pixels are held at once, and browsers show less than 2**15 rows.
 _TALLEST = 100
@@ -56,6 +58,7 @@ class Layout(NamedTuple):
         width, height = 0.62 * lengths + 0.6, (0.34 if labelled else 0.2) * depths + 1.1
         width = max(width, _LETTER * max(len(titled(name)) for name in names))
         width, height = min(max(width, 2.3), 6), min(max(height, 2.4), 4)
+        height += _LINE * max(_name(name, width).count("\n") for name in names)
         return cls(width, height, min(len(names), 5, int(_WIDEST / width)))
 
     @property
@@ -90,11 +93,16 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str, names: Sequence[s
     axes = panels(body, columns, len(settings))
     for axis, (setting, group), grid in zip(axes, settings, grids, strict=True):
         image = _draw(axis, grid)
-        axis.set_title(f"{titled(setting)}\nmean {over_tasks(group, metric):.2f}\n{_sizes(group)}", fontsize=9)
+        axis.set_title(f"{_name(setting, width)}\nmean {over_tasks(group, metric):.2f}\n{_sizes(group)}", fontsize=9)
     body.supxlabel("context length (tokens)", fontsize=10)
     body.supylabel("needle depth (%)", fontsize=10)
     scale(body, image, axes, f"score ({metric}, 0 to 1)")
     return figure
+
+
+def _name(setting: str, width: float) -> str:
+    """A setting's title in lines that a panel so many inches wide has room for: settings may differ in its end."""
+    return "\n".join(textwrap.wrap(titled(setting), round(width / _LETTER)))
 
 
 def _sizes(group: pd.DataFrame) -> str:

@@ -7,7 +7,7 @@ from kvbench.configuration.conf import titled
 from kvbench.report.figures import needle_heatmap
 from kvbench.report.figures.needle_heatmap import Layout, draw_heatmaps, heatmaps
 from kvbench.report.tables.run_table import summarise
-from tests.support.figure_records import CAPTION, method_records, panels, texts
+from tests.support.figure_records import CAPTION, is_whole, method_records, panels, texts
 from tests.support.report_run import record
 
 
@@ -19,6 +19,15 @@ def test_needle_grids_of_all_settings_have_one_scale_and_show_their_means():
     assert panels(figure)[1].get_title().splitlines() == ["SnapKV 0.2", "mean 0.50", "r 0.20 · r_bytes 0.60"]
     for text in ("context length (tokens)", "needle depth (%)", "score (digits, 0 to 1)", "how it differs"):
         assert text in texts(figure)
+
+
+def test_a_title_that_is_longer_than_a_panel_has_several_lines():
+    first = method_records()
+    long = f"snapkv ({', '.join(f'parameter_{number}={number}' for number in range(9))}) 0.2"
+    figure = heatmaps(pd.concat([first, first.assign(setting=long)]), "digits", CAPTION)
+    assert is_whole(figure, "SnapKV (parameter_0=0, ")
+    title = panels(figure)[-1].get_title().splitlines()
+    assert " ".join(title[:-2]) == titled(long) and title[-2].startswith("mean ")
 
 
 def test_settings_for_which_one_picture_has_no_room_are_in_further_ones(tmp_path, monkeypatch):
