@@ -210,8 +210,9 @@ def run_caption(run: AnyRun, title: str, *rest: str) -> str:
 
 
 def model_name(spec: ModelSpec) -> str:
-    """The model's name, with the folder of model.path."""
-    return f"{spec.name} from {Path(spec.path).resolve().name}" if spec.path else spec.name
+    """The model's name, with the folder of model.path where a preset's weights gave way to it."""
+    preset = spec.hub_id or spec.embedded
+    return f"{spec.name} from {Path(spec.path).resolve().name}" if spec.path and preset else spec.name
 
 
 def write_latex(table: TextTable, path: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -9,8 +10,10 @@ import pytest
 import torch
 
 from kvbench.benchmarks import NeedleInAHaystack
+from kvbench.configuration import configured
 from kvbench.errors import UserError
 from kvbench.records import load
+from kvbench.runner.outputs import model_name
 from tests.support.runs import arguments, comparable, reported, run
 
 pytestmark = pytest.mark.heavy
@@ -156,6 +159,12 @@ def test_a_method_of_ones_own_runs_beside_the_chosen_ones(tiny_folder, tmp_path)
 
 def test_a_caption_names_the_folder_that_the_weights_are_from(undisturbed, tiny_folder):
     assert f" · smollm2-135m from {tiny_folder.name} (float32) · " in (undisturbed / "table.md").read_text()
+
+
+def test_a_caption_names_a_folder_without_a_preset_once():
+    spec = configured(["method=full", "model=/models/tuned"]).model
+    assert model_name(spec) == "tuned"
+    assert model_name(replace(spec, hub_id="org/base", name="base")) == "base from tuned"
 
 
 def test_samples_may_come_from_a_generator_but_there_have_to_be_some(tiny_folder, tmp_path, monkeypatch):
