@@ -53,7 +53,7 @@ def test_a_file_gives_the_embedded_models_weights_with_its_format_and_is_convert
     identity = model_identity(folder, "main")
     assert identity["source"].startswith("mine-") and {"config.json", "model.safetensors"} <= {*identity["files"]}
     run = SimpleNamespace(loaded=loaded, benchmark=SimpleNamespace(name="niah"))
-    assert run_caption(run, "") == "niah · mine from mine.gguf (Q4_1 GGUF weights, float32)"
+    assert run_caption(run, "") == "niah · mine (Q4_1 GGUF weights, float32)"
     texts = load_texts(spec)
     assert "converting" not in capfd.readouterr().err
     assert model_path(None, texts) == file.resolve()
