@@ -22,6 +22,10 @@ def main(arguments: Sequence[str]) -> None:
     from kvbench.report.tables.make import make, show_published  # bring pandas and torch
 
     if options.published:
+        if given := [f"{name}=" for name in ("runs", "out") if getattr(options, name)]:
+            raise UserError(
+                f"published=true reads no records and writes no file, only prints: leave {' and '.join(given)} out"
+            )
         show_published(options.overrides)
     else:
         make(options.overrides, options.runs, options.out)

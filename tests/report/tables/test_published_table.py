@@ -59,6 +59,8 @@ def test_the_command_prints_them_and_writes_nothing(capsys, tmp_path, monkeypatc
 
 
 def test_what_is_not_published_is_one_line():
+    with pytest.raises(UserError, match="only prints: leave runs= and out= out"):
+        main(["+experiment=pyramidkv_table1", "published=true", "runs=a", "out=b"])
     with pytest.raises(UserError, match="published=yes: published=true prints the published values alone"):
         main(["+experiment=pyramidkv_table1", "published=yes"])
     with pytest.raises(UserError, match="PyramidKV Table 1 has no model smollm2-135m: llama3-8b"):
