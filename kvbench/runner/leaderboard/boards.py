@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.records.served_bytes import note_of, served_bytes
+from kvbench.records.served_bytes import name_of, note_of, served_bytes
 from kvbench.report.page.labels import differing, with_labels
 from kvbench.report.tables.run_table import summarise
 from kvbench.report.tables.text_table import MISSING
@@ -29,6 +29,7 @@ class Board:
     settings  a row each, with the columns of `summarise` and submission (its number), label, kind, measure (the
               score's name), score and whole (whether it has all of the board's samples); r_bytes is as served
     about     a note on r_bytes, where it needs one
+    size      what tables call it
     """
 
     model: str
@@ -38,6 +39,7 @@ class Board:
     samples: int
     settings: pd.DataFrame
     about: str | None = None
+    size: str = "r_bytes"
 
     @property
     def title(self) -> str:
@@ -117,4 +119,7 @@ def _board(properties: Mapping[str, Any], facts: str, records: pd.DataFrame) -> 
     settings = pd.concat(rows, ignore_index=True)
     settings = settings.rename(columns={measure: "score", "setting": "label"}).assign(measure=measure)
     settings["whole"] = settings["samples"] == samples
-    return Board(properties["model"], properties["benchmark"], facts, measure, samples, settings, note_of(labelled))
+    size = name_of(labelled)
+    return Board(
+        properties["model"], properties["benchmark"], facts, measure, samples, settings, note_of(labelled), size
+    )

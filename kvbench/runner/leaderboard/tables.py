@@ -46,7 +46,9 @@ def ranked(board: Board, target: float) -> pd.DataFrame:
 
 def overview(all_boards: Sequence[Board], targets: Sequence[float]) -> Table:
     """Models × benchmarks × bytes: the methods of the best rank, FullKV left out."""
-    header = ["model", "benchmark", "protocol", *(f"r_bytes ≤ {target:g}" for target in targets)]
+    sizes = {board.size for board in all_boards}
+    size = sizes.pop() if len(sizes) == 1 else "r_bytes"
+    header = ["model", "benchmark", "protocol", *(f"{size} ≤ {target:g}" for target in targets)]
     rows = [
         [
             *(Cell(board.model), Cell(board.benchmark, f"#{anchor(board.title)}"), Cell(board.facts)),
@@ -81,8 +83,8 @@ def at_equal_bytes(board: Board, targets: Sequence[float], links: Sequence[str],
             for best in columns.values()
         ]
         rows.append([Cell(titled(method)), Cell(names[submission], links[submission]), *cells])
-    header = ["method", "submission", *(f"r_bytes ≤ {target:g}" for target in targets)]
-    about = f"{count(board.samples, 'sample')}: {board.measure} [95 % interval] at r_bytes, then the rank."
+    header = ["method", "submission", *(f"{board.size} ≤ {target:g}" for target in targets)]
+    about = f"{count(board.samples, 'sample')}: {board.measure} [95 % interval] at {board.size}, then the rank."
     about += f" {board.about}." if board.about else ""
     return Table(board.title, header, rows, about)
 
@@ -110,7 +112,7 @@ def all_settings(board: Board, links: Sequence[str], names: Sequence[str]) -> Ta
         samples = f"{row['samples']:,}" if row["whole"] else f"{row['samples']:,} of {board.samples:,}, not ranked"
         rows.append([*cells, Cell(_score(row), link), Cell(samples), Cell(f"{row['units']:,}")])
     extra = ["cache bytes"] if engines else []
-    header = ["setting", "submission", "r_bytes", *extra, board.measure, "samples", "units"]
+    header = ["setting", "submission", board.size, *extra, board.measure, "samples", "units"]
     return Table("All settings", header, rows, level=3)
 
 

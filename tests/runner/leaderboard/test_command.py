@@ -39,12 +39,21 @@ def test_a_pack_and_a_run_are_on_one_board_and_each_score_leads_to_its_records(f
     assert len(scores) == 4  # two submissions, in two tables
     linked = {tmp_path / "out" / unquote(link) for _, link in scores}
     assert {path.resolve() for path in linked} == {folders / "run" / RECORDS, folders / "packed" / PACK}
-    assert "at 0.500, #1" in text and "r_bytes ≤ 0.25" in text
+    assert "at 0.500, #1" in text and "r_bytes_16 ≤ 0.25" in text
     table = pd.read_csv(tmp_path / "out" / "leaderboard.csv")
     assert table.groupby("submission").size().to_dict() == {"packed": 3, "run": 3}
     who = text.partition("## Who ran what")[2]
     assert "GPU of the tests" in who and "1111111111 " in who
     assert "plugins" not in who  # no submission has any
+
+
+def test_bytes_in_16_bits_have_their_name_in_every_table_of_a_board(tmp_path, capsys):
+    """The note below explained r_bytes_16, and the tables called it r_bytes."""
+    hand_in(tmp_path / "in", fields={"r_bytes_16": 0.5})
+    assert kvbench("leaderboard", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--targets", "0.5") == 0
+    board = (tmp_path / "out" / "leaderboard.md").read_text()
+    assert "at r_bytes_16, then the rank" in board and "| r_bytes_16 ≤ 0.5 |" in board
+    assert "| setting | submission | r_bytes_16 |" in board and "r_bytes ≤" not in board
 
 
 def test_plugins_that_made_a_submission_are_named_with_their_versions(tmp_path):
