@@ -11,7 +11,7 @@ from kvbench.evaluation.prompts import AnyModel, tokenise
 from kvbench.evaluation.record import AnyRun
 from kvbench.evaluation.settings import Setting, is_full
 from kvbench.models import LoadedModel
-from kvbench.models.layer_kinds import window_of_all
+from kvbench.models.layer_kinds import kinds_of, window_of_all
 from kvbench.records.load import PROPERTIES
 from kvbench.records.provenance import ADDED
 from kvbench.records.schema import MethodRecord
@@ -70,7 +70,7 @@ def check_windows(run: AnyRun, samples: Sequence[Sample], folder: Path, timed: b
     settings = [setting for setting in run.settings if isinstance(setting, Setting) and not is_full(setting)]
     if not settings or not isinstance(run.loaded, LoadedModel):
         return
-    if (window := window_of_all(run.loaded.config)) is None:
+    if (window := window_of_all(kinds_of(run.loaded.config))) is None:
         return
     done = keys_in(folder)
     for sample in samples:

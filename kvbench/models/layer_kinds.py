@@ -101,14 +101,15 @@ def kinds_at(config: PreTrainedConfig, n: int) -> Kinds:
     all layers of such a prompt.
     """
     kinds = kinds_of(config)
-    if all(kind.window is not None and n < kind.window and not kind.chunked for kind in kinds if kind.attends):
+    window = window_of_all(kinds)
+    if window is not None and n < window and not any(kind.chunked for kind in kinds):
         return tuple(replace(kind, window=None) for kind in kinds)
     return kinds
 
 
-def window_of_all(config: PreTrainedConfig) -> int | None:
+def window_of_all(kinds: Kinds) -> int | None:
     """The shortest window, in tokens, where every layer that attends has one; None where a layer has none."""
-    windows = [kind.window for kind in kinds_of(config) if kind.attends]
+    windows = [kind.window for kind in kinds if kind.attends]
     return None if None in windows else min(window for window in windows if window is not None)
 
 
