@@ -81,8 +81,13 @@ def model_name(name: str, manifests: Sequence[Mapping[str, Any]]) -> str:
     manifest = manifests[0] if manifests else {}
     model = (manifest.get("config") or {}).get("model") or {}
     source = (manifest.get("model") or {}).get("source")
+    return with_folder(name, model, source)
+
+
+def with_folder(name: str, model: Mapping[str, Any], folder: str | None) -> str:
+    """A model's name, with the folder of model.path where a preset's weights, of `model`, gave way to it."""
     preset = model.get("hub_id") or model.get("embedded")
-    return f"{name} from {source}" if model.get("path") and preset and source else name
+    return f"{name} from {folder}" if model.get("path") and preset and folder else name
 
 
 def processor(device: str | None, hardware: dict[str, Any]) -> str | None:

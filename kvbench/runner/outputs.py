@@ -23,7 +23,7 @@ from kvbench.records import gather
 from kvbench.records.load import refuse
 from kvbench.records.manifest import read_manifests
 from kvbench.records.progress import unfinished
-from kvbench.records.provenance import dtype
+from kvbench.records.provenance import dtype, with_folder
 from kvbench.records.store import PATTERN, record_files
 from kvbench.report.page.labels import as_requested
 from kvbench.report.tables.conclusion import conclusion
@@ -210,9 +210,8 @@ def run_caption(run: AnyRun, title: str, *rest: str) -> str:
 
 
 def model_name(spec: ModelSpec) -> str:
-    """The model's name, with the folder of model.path where a preset's weights gave way to it."""
-    preset = spec.hub_id or spec.embedded
-    return f"{spec.name} from {Path(spec.path).resolve().name}" if spec.path and preset else spec.name
+    """The model's name, `with_folder`."""
+    return with_folder(spec.name, vars(spec), Path(spec.path).resolve().name if spec.path else None)
 
 
 def write_latex(table: TextTable, path: Path) -> list[Path]:
