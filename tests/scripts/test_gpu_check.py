@@ -42,6 +42,8 @@ def test_a_dry_run_goes_through_every_row(tmp_path, monkeypatch):
             "batch",
             "generate",
             "quantised",
+            "fused",
+            "bent",
             "second device",
             "length",
             "bytes",
@@ -183,6 +185,9 @@ def test_the_first_stage_has_a_preset_of_each_kind_and_the_last_one_the_others()
     assert first_of_each_kind(["snapkv", "pyramidkv", "pyramidkv"]) == ["snapkv", "pyramidkv"]
 
 
+FUSED = {"tokens": [1, 2], "eager_tokens": [1, 2], "close_call": None, "engine": "fused"}
+
+
 @pytest.mark.parametrize(
     "name, one, lines",
     [
@@ -195,6 +200,13 @@ def test_the_first_stage_has_a_preset_of_each_kind_and_the_last_one_the_others()
             {"tokens": [1], "generated": [2], "close_call": None, "settings": {"full": GOOD | {"graph_steps": 0}}},
             2,
         ),
+        ("fused/float32", {"absent": "fused layers need a GPU"}, 0),
+        ("fused/float32", {"full": FUSED}, 0),
+        ("fused/float32", {"full": FUSED | {"tokens": [1, 3]}}, 1),
+        ("fused/float32", {"full": FUSED | {"tokens": [1, 3], "close_call": 1}}, 0),
+        ("fused/float32", {"full": FUSED | {"tokens": [1, 3], "engine": "eager"}}, 2),
+        ("bent/64 float32", {"fallback": None, "sinks": {"difference": 0.1, "over_allowed": 0.9}}, 0),
+        ("bent/64 float32", {"fallback": "no C compiler", "sinks": {"difference": 0.1, "over_allowed": 1.1}}, 2),
         ("run/niah", {"records": 30, "pairs": 30, "different": []}, 0),
         ("run/niah", {"records": 30, "pairs": 29, "different": ["H2O"]}, 2),
         ("class/gpt_oss", {"absent": "refused"}, 0),

@@ -43,6 +43,12 @@ def wrong(kind: str, row: dict) -> Iterator[str]:
         yield from (f"{name} has other records than on the CPU" for name in row["different"])
     elif kind == "batch":
         yield from (f"{name} decodes other tokens than alone" for name in row["different"])
+    elif kind == "fused":
+        yield from fused(row)
+    elif kind == "bent":
+        if row["fallback"]:
+            yield f"flex_attention does not compile: {row['fallback']}"
+        yield from compared({name: gap for name, gap in row.items() if name != "fallback"})
     elif kind == "generate" and batches.differ(row["tokens"], row["generated"], row["close_call"]):
         yield "FullKV decodes other tokens than transformers' generate"
     elif kind == "quantised" and "absent" not in row:
@@ -93,6 +99,17 @@ def repeated(row: dict) -> Iterator[str]:
         yield "other tokens are decoded by a CUDA graph than step by step"
     if row["graph_expected"] and not row["graph_steps"]:
         yield "no step is repeated by a CUDA graph"
+
+
+def fused(row: dict) -> Iterator[str]:
+    """What differs between steps that Python launches and fused layers."""
+    for name, steps in row.items():
+        if name == "absent":
+            continue
+        if batches.differ(steps["eager_tokens"], steps["tokens"], steps["close_call"]):
+            yield f"{name}: other tokens are decoded by fused layers than step by step"
+        if steps["engine"] != "fused":
+            yield f"{name}: no step was decoded by engine=fused"
 
 
 def compared(operators: dict[str, dict]) -> Iterator[str]:

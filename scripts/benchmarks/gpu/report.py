@@ -68,6 +68,11 @@ def others(rows: dict[str, dict]) -> list[str]:
     for dtype, row in of_kind(rows, "generate").items():
         tokens_of = "FullKV" if row.get("tokens") == row.get("generated") else "another close token than FullKV"
         lines.append(f"- transformers' generate in {dtype}: {row.get('error') or f'the tokens of {tokens_of}'}")
+    for dtype, row in of_kind(rows, "fused").items():
+        lines.append(f"- fused layers in {dtype}: {row.get('error') or row.get('absent') or same_tokens(row)}")
+    for heads, row in of_kind(rows, "bent").items():
+        gaps = [f"{name} {x['difference']:.1e}" for name, x in row.items() if isinstance(x, dict)]
+        lines.append(f"- prompts, heads of {heads}: {row.get('error') or row.get('fallback') or ', '.join(gaps)}")
     for kind, row in of_kind(rows, "quantised").items():
         lines.append(f"- weights in {kind}: {row.get('error') or row.get('absent') or 'compared with generate'}")
     for device, row in of_kind(rows, "second device").items():
@@ -88,6 +93,11 @@ def others(rows: dict[str, dict]) -> list[str]:
         gaps = [f"{name} {x['difference']:.1e}" for name, x in row.items() if isinstance(x, dict)]
         lines.append(f"- {n} tokens: {row.get('error') or ', '.join(gaps)}")
     return lines
+
+
+def same_tokens(row: dict) -> str:
+    equal = [name for name, steps in row.items() if steps["tokens"] == steps["eager_tokens"]]
+    return f"{len(equal)} of {len(row)} settings give the tokens of steps in Python ({', '.join(row)})"
 
 
 def key_values(row: dict) -> str:

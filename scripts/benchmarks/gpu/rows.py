@@ -1,7 +1,7 @@
 """The rows of scripts/benchmarks/gpu_check.py: what each does, and in which of three stages."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +16,7 @@ from kvbench.ops.operator import kernels_on, triton_version
 from kvbench.utils.environment import git_commit
 from scripts.benchmarks.gpu import (
     batches,
+    compiled,
     generated,
     long_prompts,
     memory,
@@ -37,6 +38,7 @@ HEAD_DIMS, GROUPS = (64, 80, 96, 128, 256), (1, 4, 8, 16)
 HEAD_PRESETS = ("snapkv", "adakv", "kivi", "spindle", "h2o", "minicache")
 GROUPED_CHANNELS = 32  # KIVI's groups divide the channels of a head
 COMMON_HEADS = {(64, 8), (128, 4)}  # those of most models in use
+BENT_HEADS = (64, 256)  # of gpt-oss and Gemma-2
 IN_FOUR_BITS = ("full", "snapkv", "kivi")
 IN_BYTES = ("full", "snapkv", "pyramidkv", "spindle", "kivi", "minicache")
 # Tokens of the prompt -> prefill.chunk
@@ -95,7 +97,7 @@ def stages_of(check: Check) -> list[Stage]:
         return rows + speeds_of(check, dict([longest]), seconds - 20)
 
     def rest(seconds: float) -> list[Row]:
-        rows = presets_of(check, [name for name in check.names if name not in first])
+        rows = compiled_of(check) + presets_of(check, [name for name in check.names if name not in first])
         rows += heads_of(check, [shape for shape in heads if shape not in common])
         types = ("llama", "gpt_oss") if check.dry_run else sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
         return rows + [Row(f"class/{name}", f"{WORK}of_class", (check, name), 60, shares="class") for name in types]
@@ -133,6 +135,17 @@ def heads_of(check: Check, heads: Sequence[tuple[int, int]]) -> list[Row]:
     return [
         Row(f"heads/{dim} {group}", f"{WORK}heads", (check, dim, group), 90, shares="heads") for dim, group in heads
     ]
+
+
+def compiled_of(check: Check) -> list[Row]:
+    """First, since they compile for longer than others compute."""
+    rows = [Row(f"fused/{dtype}", f"{WORK}fused", (check, dtype), 150) for dtype in DTYPES]
+    rows += [
+        Row(f"bent/{head_dim} {dtype}", f"{WORK}bent", (check, head_dim, dtype), 120)
+        for head_dim in BENT_HEADS
+        for dtype in DTYPES
+    ]
+    return [replace(row, name=row.name.replace("torch.", "")) for row in rows]
 
 
 def speeds_of(check: Check, lengths: Mapping[int, int | None], seconds: float) -> list[Row]:
@@ -226,6 +239,15 @@ def whole_run(check: Check) -> dict:
 def batch(check: Check, dtype: torch.dtype) -> dict:
     settings = [setting(name, ratio=presets.RATIO) for name in batches.MIXED]
     return batches.against_alone(settings, small(check, check.device, dtype), check.tokens)
+
+
+def fused(check: Check, dtype: torch.dtype) -> dict:
+    settings = [setting(name, ratio=presets.RATIO) for name in compiled.FUSED]
+    return compiled.fused(settings, small(check, check.device, dtype), check.tokens)
+
+
+def bent(check: Check, head_dim: int, dtype: torch.dtype) -> dict:
+    return compiled.bent(head_dim, 4 * check.tokens, dtype, check.device)
 
 
 def second_device(check: Check) -> dict:

@@ -19,6 +19,7 @@ from kvbench.methods import H2O, Eviction, FullKV, Kivi, Method, Pyramid, Stream
 from kvbench.methods.spindlekv.method import SpindleKV
 from kvbench.prefill import FullPrefill, Needs, PrefillState, in_chunks
 from kvbench.utils.device import finish, free_bytes
+from scripts.benchmarks.gpu.compiled import FUSED
 from scripts.benchmarks.gpu.generated import generated
 from scripts.benchmarks.gpu.models import token_ids
 from scripts.benchmarks.gpu.stages import Clock, attempted
@@ -38,7 +39,6 @@ SETTINGS: dict[str, Method] = {
 }
 
 IN_BATCHES = ("streaming_llm", "snapkv", "pyramidkv", "spindle")
-FUSED = ("full", "snapkv", "kivi", "spindle")  # one of each kind of cache that compiled layers attend to
 
 
 class Length:
