@@ -37,17 +37,18 @@ def flexible_attention(
     """
     from torch._dynamo.exc import TorchDynamoException
 
-    cap = scaling.softcap
-
     def capped(score: Tensor, row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return cap * torch.tanh(score / cap)
+
+    # A tensor, since torch 2.11 and 2.13 cannot compile a number of Python's here (pytorch issue 174340).
+    cap = number(scaling.softcap or 0.0, query.device)
 
     try:
         out, lse = attend(query.device.type)(
             query,
             keys,
             values,
-            score_mod=None if cap is None else capped,
+            score_mod=None if scaling.softcap is None else capped,
             block_mask=causal_blocks(query.shape[2], keys.shape[2], window, query.device),
             scale=scaling.scaling,
             enable_gqa=keys.shape[1] != query.shape[1],
@@ -72,6 +73,12 @@ def attend(device: str) -> Callable[..., Any]:
 
     attention: Callable[..., Any] = flex_attention
     return torch.compile(attention, dynamic=True) if device == "cuda" else attention
+
+
+@cache
+def number(value: float, device: torch.device) -> Tensor:
+    """A number as a float32 tensor [] of the device, which a GPU need not wait for more than once."""
+    return torch.tensor(value, dtype=torch.float32, device=device)
 
 
 def causal_blocks(q: int, length: int, window: int | None, device: torch.device) -> "BlockMask":

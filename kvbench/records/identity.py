@@ -89,6 +89,11 @@ def prefill_of(record: Mapping[str, Any]) -> float | None:
     return record.get("prefill_seconds") or None
 
 
+def batch_of(record: Mapping[str, Any]) -> float | None:
+    """The identity of the batch that decoded a record: the seconds of reading its question, to the last digit."""
+    return record.get("question_seconds") or None
+
+
 def second_pass_of(record: Mapping[str, Any]) -> float | None:
     """The identity of the second pass over the context that records share: its seconds, to the last digit."""
     return record.get("second_pass_seconds") or None

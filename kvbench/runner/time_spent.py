@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvbench.records.identity import prefill_of, second_pass_of
+from kvbench.records.identity import batch_of, prefill_of, second_pass_of
 from kvbench.utils.text import duration
 
 # A setting dominates above this share of the time, and above so many times its even share.
@@ -13,10 +13,12 @@ WORTH = 60.0  # seconds of a run from which a line states its parts
 
 
 class TimeSpent:
-    """Seconds of prefill, compression and decoding of all records so far; a shared pass counts once."""
+    """Seconds of prefill, compression and decoding of all records so far; a shared pass counts once, and a batch until
+    its last sequence has ended."""
 
     def __init__(self) -> None:
         self.passes: set[float] = set()  # counted passes, see `prefill_of` and `second_pass_of`
+        self.batches: dict[float, float] = {}  # seconds that are counted of each batch, see `batch_of`
         self.seconds = {"prefill": 0.0, "compression": 0.0, "decoding": 0.0}
 
     def add(self, record: Mapping[str, Any]) -> None:
@@ -25,7 +27,15 @@ class TimeSpent:
                 self.passes.add(shared)
                 self.seconds[part] += shared
         self.seconds["compression"] += _compression(record)
-        self.seconds["decoding"] += _decoding(record)
+        self.seconds["decoding"] += self._further(record)
+
+    def _further(self, record: Mapping[str, Any]) -> float:
+        """How much longer the record's batch decoded than its records so far say."""
+        if (batch := batch_of(record)) is None:
+            return _decoding(record)
+        counted, seconds = self.batches.get(batch, 0.0), batch + (record.get("decode_seconds") or 0.0)
+        self.batches[batch] = max(counted, seconds)
+        return self.batches[batch] - counted
 
     def line(self, elapsed: float) -> str:
         """Shares of the `elapsed` seconds; empty for a short run, and for records without times."""

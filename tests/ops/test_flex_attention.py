@@ -1,14 +1,23 @@
 """flex_attention with soft caps and sinks gives what the reference gives, in blocks that leave nothing out."""
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from torch._dynamo.exc import TorchDynamoException
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._inductor import config
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.exc import InductorError
+from torch._inductor.graph import GraphLowering
 from torch.nn.attention.flex_attention import create_block_mask
+from torch.nn.attention.flex_attention import flex_attention as compute
 
 from kvbench.ops import attention, flex_attention
 from kvbench.ops.attention import dense_attention, sliding_attention
 from kvbench.ops.flex_attention import BLOCK, causal_blocks, flexible_attention
 from kvbench.ops.softmax import Softmax
+from tests.support.gpu_code import Made
 
 SIZES = [(200, 200), (70, 300), (5, 129), (256, 256)]  # queries, keys
 
@@ -69,3 +78,37 @@ def test_where_it_does_not_compile_the_reference_computes_from_then_on(monkeypat
     with pytest.warns(UserWarning, match="flex_attention does not compile here, a slower reference .*: no compiler"):
         out = dense_attention(*given, scaling)
     assert out.equal(dense_attention(*given, scaling)) and len(flex_attention.failures) == 1
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore")  # of torch's own
+@pytest.mark.parametrize("bent", [{"softcap": 3.0}, {}], ids=str)
+def test_torch_can_compile_it(bent, monkeypatch):
+    """Up to the code, which needs a compiler, and without the log-sum-exps of sinks, which only GPUs compute."""
+    lowered = []
+
+    def lower(graph, inputs, **options):
+        with patch.object(GraphLowering, "codegen", side_effect=Made), config.patch(force_disable_caches=True):
+            try:
+                compile_fx_inner(graph, inputs, **options)
+            except InductorError as error:
+                if not isinstance(error.inner_exception, Made):
+                    raise
+        lowered.append(len(inputs))
+        return make_boxed_func(graph)
+
+    compiled = torch.compile(
+        compute, dynamic=True, backend=lambda graph, inputs: compile_fx(graph, inputs, inner_compile=lower)
+    )
+    monkeypatch.setattr(flex_attention, "failures", [])
+    monkeypatch.setattr(
+        flex_attention, "attend", lambda device: lambda *args, return_lse, **options: (compiled(*args, **options), None)
+    )
+    with torch.inference_mode():
+        for q, length in SIZES[:2]:
+            given = tensors(q, length)
+            out = flexible_attention(*given, Softmax(0.5, **bent), 60)
+            expected = sliding_attention(*given, Softmax(0.5, **bent), 60)
+            assert flex_attention.failures == []
+            torch.testing.assert_close(out, expected, atol=2e-6, rtol=2e-5)
+    assert lowered

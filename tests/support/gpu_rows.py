@@ -99,3 +99,14 @@ def sleeps() -> dict:
 def tells_and_sleeps() -> dict:
     tell_so_far({"settings": {"full": {"graph_tokens_per_s": 9.0}}})
     return sleeps()
+
+
+def sleeps_with_errors_in(log: str) -> dict:
+    with Path(log).open("w") as file:
+        os.dup2(file.fileno(), 2)
+    return sleeps()
+
+
+def tells_and_crashes() -> dict:
+    tell_so_far({"settings": {"full": {"graph_tokens_per_s": 9.0}}})
+    return crashes()

@@ -7,6 +7,7 @@ import faulthandler
 import importlib
 import json
 import multiprocessing
+import os
 import signal
 import threading
 import time
@@ -26,7 +27,7 @@ from kvbench.utils.host import cores
 from scripts.benchmarks.gpu.stages import Clock
 
 PRELOADED = ["scripts.benchmarks.gpu.rows"]  # imported once, before processes are forked; initialises no GPU
-TOLD = 0.9  # of a row's limit, after which it says where it is
+LAST_WORDS = 1.0  # seconds that a process has to print where it is before it is killed
 # What a process sends: seconds that a kernel took to compile; what a row has found so far; what it found
 COMPILED, SO_FAR, RESULT = "compiled", "so far", "result"
 
@@ -53,10 +54,10 @@ class Worker:
         child_end.close()
 
     def ask(self, row: Row, seconds: float, end: Callable[[], float]) -> dict | None:
-        """What a row found, or how its process ended; what it had told of so far (None: nothing) where it was not
-        through in `seconds`, to which the time is added that kernels took to compile, as long as `end()`, the seconds
-        of the whole check, allows it."""
-        self.connection.send((row.work, row.arguments, seconds))
+        """What a row found. If its process ended, how, and what the row had told of before; what it had told of so far
+        (None: nothing) where it was not through in `seconds`, to which the time is added that kernels took to compile,
+        as long as `end()`, the seconds of the whole check, allows it."""
+        self.connection.send((row.work, row.arguments))
         until, so_far = time.perf_counter() + seconds, None
         while self.connection.poll(max(0.0, min(until - time.perf_counter(), end()))):
             try:
@@ -65,16 +66,24 @@ class Worker:
                 self.process.join()
                 code = self.process.exitcode
                 how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-                return {"error": f"the process ended by {how}"}
+                return (so_far or {}) | {"error": f"the process ended by {how}"}
             if kind == RESULT:
                 return value
             if kind == COMPILED:
                 until += value
             else:
                 so_far = value | {"skipped": [*value.get("skipped", ()), "what comes behind"]}
+        self._end()
+        return so_far
+
+    def _end(self) -> None:
+        """Kill the process, which first prints where it is. Not earlier: Python may crash while it prints the frames of
+        a thread that runs."""
+        if self.process.pid:
+            os.kill(self.process.pid, signal.SIGUSR1)
+        self.process.join(LAST_WORDS)
         self.process.kill()
         self.process.join()
-        return so_far
 
     def close(self) -> None:
         with suppress(OSError):
@@ -184,12 +193,9 @@ def serve(connection, threads: int | None) -> None:
     if threads:
         torch.set_num_threads(threads)
     tell_of_compilations(connection)
-    while (asked := connection.recv()) is not None:
-        *work, seconds = asked
-        faulthandler.dump_traceback_later(TOLD * seconds)  # where a row is that takes too long
-        result = perform(*work)
-        faulthandler.cancel_dump_traceback_later()
-        connection.send((RESULT, result))
+    faulthandler.register(signal.SIGUSR1, chain=True)  # see `Worker._end`
+    while (work := connection.recv()) is not None:
+        connection.send((RESULT, perform(*work)))
 
 
 def perform(work: str, arguments: tuple) -> dict:

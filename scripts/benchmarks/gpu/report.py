@@ -117,9 +117,10 @@ def presets(rows: dict) -> list[str]:
 
 
 def speed(length: dict) -> list[str]:
-    if "error" in length:
-        return [length["error"]]
-    lines = [f"Prefill {length['prefill_seconds']:.2f} s, chunks of {length['chunk']}.", ""]
+    lines = [length["error"], ""] if "error" in length else []
+    if "prefill_seconds" not in length:
+        return lines
+    lines += [f"Prefill {length['prefill_seconds']:.2f} s, chunks of {length['chunk']}.", ""]
     lines += [f"| setting | {' | '.join(COLUMNS)} |", f"| :-- |{' --: |' * len(COLUMNS)}"]
     full = length["settings"].get("full", {}).get("decode_tokens_per_s")
     rows = dict(length["settings"])
