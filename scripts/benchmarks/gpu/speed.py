@@ -1,5 +1,6 @@
 """Times of one length: prefill, compression, decoding of one sequence and of a batch, beside model.generate."""
 
+import copy
 import time
 from collections.abc import Callable
 
@@ -8,8 +9,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from transformers import PreTrainedModel
 
-from kvbench.cache.base import storage_bytes
-from kvbench.cache.batch import BatchCache
+from kvbench.cache.base import LayerCache, storage_bytes
 from kvbench.cache.rows import RowsLayer
 from kvbench.evaluation.decode import batched, decode, generate
 from kvbench.evaluation.generation import Generation
@@ -108,10 +108,8 @@ class Length:
         compress, caches = self.timed(lambda: method.compress(state, budget))
         counted = storage_bytes(stored(caches))
         repeats = all(isinstance(cache.for_batch(), RowsLayer) for cache in caches)
-        del caches
-        make = lambda: batched([method.compress(state, budget)])  # noqa: E731
-        rates = {engine: self.rate(make, state.logits[None], engine) for engine in self.engines() if engine != "fused"}
-        caches = method.compress(state, budget)
+        engines = [engine for engine in self.engines() if engine != "fused"]
+        rates = {engine: self.rate([caches], state.logits[None], engine) for engine in engines}
         kernels = self.kernel_seconds(lambda: generate(self.model, caches, state.logits, PROFILED, frozenset()))
         room = free_bytes(str(self.model.device))
         return {
@@ -129,30 +127,30 @@ class Length:
     def fused(self, method: Method, state: PrefillState) -> dict:
         """Tokens per second of one sequence, by compiled layers."""
         budget = max(int(RATIO * self.n), method.minimum_budget)
-        rate = self.rate(lambda: batched([method.compress(state, budget)]), state.logits[None], "fused")
+        rate = self.rate([method.compress(state, budget)], state.logits[None], "fused")
         return {"fused_tokens_per_s": rate, "expected": ["fused"]}
 
     def engines(self) -> list[str]:
         """Those of `decode.engine` that this machine has."""
         return ["eager"] if recording_of("auto", self.model) is None else ["eager", "graph", "fused"]
 
-    def rate(self, make: Callable[[], BatchCache], logits: Tensor, engine: str) -> float | None:
-        """Tokens per second of each row, by the time that twice as many take longer: without the first steps, a
-        recording and a compilation. None where no step was of this engine."""
+    def rate(self, rows: list[list[LayerCache]], logits: Tensor, engine: str) -> float | None:
+        """Tokens per second of each row of a batch of copies of these caches, by the time that twice as many take
+        longer: without the first steps, a recording and a compilation. None where no step was of this engine."""
         recording = recording_of(engine, self.model)
 
         def timed(tokens: int) -> tuple[float, list[Generation]]:
-            cache = make()
-            seconds, rows = self.timed(
+            cache = batched(copy.deepcopy(rows))
+            seconds, answers = self.timed(
                 lambda: decode(self.model, cache, logits, tokens, frozenset(), recording=recording)
             )
-            return seconds, rows
+            return seconds, answers
 
         if engine == "fused":
             timed(min(WARM, self.steps))  # compiles
         short, _ = timed(self.steps)
-        long, rows = timed(2 * self.steps)
-        if engine != "eager" and {row.engine for row in rows} != {engine}:
+        long, answers = timed(2 * self.steps)
+        if engine != "eager" and {answer.engine for answer in answers} != {engine}:
             return None
         return self.steps / max(long - short, 1e-9)
 
@@ -172,12 +170,9 @@ class Length:
         One by one: at the speed of each method alone, as `setting` measured it, at whatever ratio."""
         chosen = self.that_fit(state)
         logits = state.logits.expand(len(chosen), -1)
-
-        def batch() -> BatchCache:
-            return batched([method.compress(state, max(budget, method.minimum_budget)) for method, budget in chosen])
-
+        rows = [method.compress(state, max(budget, method.minimum_budget)) for method, budget in chosen]
         engines = [engine for engine in self.engines() if engine != "fused"]
-        rates = {engine: self.rate(batch, logits, engine) for engine in engines}
+        rates = {engine: self.rate(rows, logits, engine) for engine in engines}
         alone = [row["decode_tokens_per_s"] for name, row in self.found["settings"].items() if name in IN_BATCHES]
         one_by_one = len(alone) / sum(1 / rate for rate in alone) if alone else None
         return {
@@ -189,11 +184,11 @@ class Length:
         }
 
     def that_fit(self, state: PrefillState) -> list[tuple[Method, int]]:
-        """Methods with their budgets, from the smallest on, whose caches take no more than half of the free memory:
-        they are held twice while they are packed."""
+        """Methods with their budgets, from the smallest on, whose caches take no more than a third of the free memory:
+        they are held three times while their copies are packed."""
         pool = [SETTINGS[name] for name in IN_BATCHES]
         every = [(method, ratio) for ratio in (0.1, 0.2, 0.4) for method in pool][:BATCH]
-        room, chosen = free_bytes(str(self.model.device)) / 2, []
+        room, chosen = free_bytes(str(self.model.device)) / 3, []
         for method, ratio in every:
             room -= ratio * state.nbytes
             if room < 0 and chosen:
