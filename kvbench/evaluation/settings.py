@@ -4,14 +4,15 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kvbench.configuration import Configuration
 from kvbench.configuration.amounts import Amounts, amounts
 from kvbench.errors import UserError
 from kvbench.methods import Dense, FullKV, Method
+from kvbench.methods.base.method import RATIOS_OF
 from kvbench.methods.facts import Stated
 from kvbench.prefill import Needs, PrefillPlan
 from kvbench.records.identity import method_key
@@ -69,7 +70,10 @@ class Setting:
                 f"{self.label} has nothing to compress: every layer of this model has a sliding window, which a prompt "
                 f"of {n} tokens fills (method=full reads it)"
             )
-        return max(self.requested_tokens(n, new_tokens), self.method.floor(n, num_layers))
+        floor: object = self.method.floor(n, num_layers)
+        if isinstance(floor, bool) or not isinstance(floor, Real):
+            raise UserError(f"method {self.name!r}: its floor is {floor!r}, and must be a number of tokens")
+        return max(self.requested_tokens(n, new_tokens), cast(float, floor))
 
     def plan(self, n: int, num_layers: int) -> PrefillPlan:
         """The prefill of a prompt of n tokens for this setting; settings with an equal plan share it."""
@@ -154,18 +158,25 @@ def _of_method(name: str, config: dict[str, Any], shared: Amounts, find: Find) -
     config = {key: value for key, value in config.items() if key not in DESCRIBING}
     own_amounts = (config.pop("ratio", None), config.pop("budget", None))
     method = build(config, f"method {name!r}", Method, find)
-    least: object = method.minimum_budget
-    if not isinstance(least, Integral) or least < 1:
-        raise UserError(f"method {name!r}: minimum_budget={least!r} must be an integer of at least 1")
-    needs: object = method.needs
-    if not isinstance(needs, Needs):
-        raise UserError(f"method {name!r}: needs={needs!r} must be a Needs, such as Needs(window=32)")
+    _check_stated(name, method)
     name, parameters = method.title(name), recorded_parameters(config, method)
     if not method.takes_budget:
         if own_amounts != (None, None):
             raise UserError(f"method {name!r} takes neither ratio nor budget")
         return [Setting(name, method, parameters)]
     return at_amounts(name, method, parameters, shared if own_amounts == (None, None) else amounts(*own_amounts))
+
+
+def _check_stated(name: str, method: Method) -> None:
+    """Raise UserError for what a method states of itself that is no such thing; its class may be the user's."""
+    least: object = method.minimum_budget
+    if not isinstance(least, Integral) or least < 1:
+        raise UserError(f"method {name!r}: minimum_budget={least!r} must be an integer of at least 1")
+    needs: object = method.needs
+    if not isinstance(needs, Needs):
+        raise UserError(f"method {name!r}: needs={needs!r} must be a Needs, such as Needs(window=32)")
+    if method.ratio_of not in RATIOS_OF:
+        raise UserError(f"method {name!r}: ratio_of={method.ratio_of!r} must be one of {', '.join(RATIOS_OF)}")
 
 
 def at_amounts(name: str, method: Method, parameters: str, chosen: Amounts) -> list[Setting]:

@@ -9,6 +9,7 @@ from hydra.errors import HydraException
 from kvbench.errors import UserError, unknown
 
 LISTS = ("method", "probe")  # keys whose values name several files
+IN_ONE_RUN = (*LISTS, "ratio", "budget")  # keys of which one run takes several values; of their parts, each says so
 CLOSING = {"[": "]", "{": "}", "(": ")"}
 
 
@@ -31,12 +32,16 @@ def check_overrides(overrides: Sequence[str], experiments: Collection[str] = (),
         except HydraException as error:
             raise UserError(f"{override} cannot be read: {_fault(key, value)}") from error
         if parsed.is_sweep_override() and not several:
-            raise UserError(
-                f"{override} has several values: '{key}=[{value}]' puts them into one run, -m makes a run of each"
-            )
+            raise UserError(f"{override} has several values: {_several(key, value)}")
         names = parsed.value() if key in LISTS else None
         if isinstance(names, list) and (twice := [name for name, n in Counter(map(str, names)).items() if n > 1]):
             raise UserError(f"{override}: {key} {twice[0]!r} is named twice")
+
+
+def _several(key: str, value: str) -> str:
+    if key in IN_ONE_RUN or "." in key:
+        return f"'{key}=[{value}]' puts them into one run, -m makes a run of each"
+    return f"-m makes a run of each; a text with a comma stands in quotation marks: \"{key}='{value}'\""
 
 
 def _fault(key: str, value: str) -> str:

@@ -104,6 +104,22 @@ def test_needs_that_are_a_mapping_are_one_line():
         build_settings({"mine": {"_target_": f"{__name__}.Mapped"}}, 0.5, None)
 
 
+def test_an_unknown_quantity_of_ratios_is_one_line(monkeypatch):
+    """It was taken for the prompt."""
+    monkeypatch.setattr(MyMethod, "ratio_of", "answer")
+    with pytest.raises(UserError, match="method 'mine': ratio_of='answer' must be one of prompt, total, seen"):
+        build_settings({"mine": {"_target_": "tests.support.my_method.MyMethod"}}, None, 4)
+
+
+@pytest.mark.parametrize("floor", ["8", None, True])
+def test_a_floor_that_is_no_number_of_tokens_is_one_line(floor, monkeypatch):
+    """It was a traceback of a comparison."""
+    monkeypatch.setattr(MyMethod, "floor", lambda self, n, num_layers: floor)
+    (setting,) = build_settings({"mine": {"_target_": "tests.support.my_method.MyMethod"}}, 0.5, None)
+    with pytest.raises(UserError, match=rf"method 'mine': its floor is {floor!r}, and must be a number of tokens"):
+        setting.budget_at(100, 4)
+
+
 class Mapped(Method):
     needs = {"window": 8}  # noqa: RUF012 - the mistake
 

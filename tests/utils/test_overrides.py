@@ -19,6 +19,8 @@ EXPERIMENTS = ("pyramidkv_table1", "pyramidkv_table2")
             "method=full,h2o",
             r"has several values: 'method=\[full,h2o\]' puts them into one run, -m makes a run of each",
         ),
+        ("benchmark.lengths=1,2", r"'benchmark.lengths=\[1,2\]' puts them into one run"),
+        ("output_dir=a,b", "values: -m makes a run of each; a text with a comma .* marks: \"output_dir='a,b'\""),
         ("method=[snapkv,h2o,snapkv]", r"method=\[snapkv,h2o,snapkv\]: method 'snapkv' is named twice"),
         ("pyramidkv_table1", r"'pyramidkv_table1' is not KEY=VALUE: write \+experiment=pyramidkv_table1"),
         ("table1", "'table1' is not KEY=VALUE, such as ratio=0.2"),

@@ -17,6 +17,9 @@ def as_given(budget: float) -> int:
     return cast(int, budget)
 
 
+RATIOS_OF = ("prompt", "total", "seen")  # the tokens that a ratio counts: those with the answer, those so far
+
+
 class Method(Stated, ABC):
     """A function of the prefill state; it never sees a model, a tokenizer or a benchmark.
 
@@ -27,7 +30,7 @@ class Method(Stated, ABC):
     takes_budget: bool = True  # FullKV does not
     takes_fractions: bool = False  # a ratio arrives as ratio·n, not rounded down to whole tokens
     own_positions: bool = False  # decoding goes on from positions of its own (keys turned to those of kept tokens)
-    ratio_of: str = "prompt"  # the tokens that a ratio counts: prompt, total (with the answer), seen (so far)
+    ratio_of: str = "prompt"  # one of RATIOS_OF
     compress_at: str = "prefill_end"
     full_cache_tokens: int = 1  # generated tokens that saw the full cache: the first comes from prefill
 
