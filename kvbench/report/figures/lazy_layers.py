@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from kvbench.configuration.conf import titled
-from kvbench.report.figures.style import SCALE, new_figure, panels, rows_of, scale
+from kvbench.report.figures.style import SCALE, TITLE, TITLE_LINE, new_figure, panels, rows_of, scale, title_lines
 
 
 def lazy_share(records: pd.DataFrame) -> pd.DataFrame:
@@ -31,13 +31,16 @@ def lazy_maps(records: pd.DataFrame, caption: str) -> Figure:
     across = min(len(shares), max(1, int(12 / (0.26 * wide + 1))))
     rows = rows_of(len(shares), across)
     names = max(len(str(name)) for name in shares[0][1].columns) if named else 0
-    width = across * (min(0.26 * wide, 8) + 0.8) + 1
+    panel = min(0.26 * wide, 8) + 0.8
+    width = across * panel + 1
+    titles = {setting: title_lines(titled(setting), panel - 0.2) for setting, _ in shares}
+    lines = max(title.count("\n") for title in titles.values())
     height = max(0.085 * layers, 1.3)  # the scale's label needs the least, whatever the number of layers
-    figure, body = new_figure(width, rows * (height + 0.6 + 0.055 * names), caption)
+    figure, body = new_figure(width, rows * (height + 0.6 + TITLE_LINE * lines + 0.055 * names), caption)
     axes = panels(body, across, len(shares))
     for axis, (setting, grid) in zip(axes, shares, strict=True):
         image = axis.imshow(grid, cmap=SCALE, vmin=0, vmax=1, aspect="auto", origin="lower", interpolation="nearest")
-        axis.set_title(f"{titled(setting)}\n{grid.to_numpy().mean():.0%} of layers", fontsize=9)
+        axis.set_title(f"{titles[setting]}\n{grid.to_numpy().mean():.0%} of layers", fontsize=TITLE)
         axis.tick_params(labelsize=7)
         axis.locator_params(axis="y", integer=True, min_n_ticks=1)
         if named:

@@ -1,7 +1,6 @@
 """Needle heatmaps: depth × length, all settings of a run side by side in one figure."""
 
 import math
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,14 +15,23 @@ from matplotlib.image import AxesImage
 from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import over_tasks
 from kvbench.records.served_bytes import name_of, served_bytes
-from kvbench.report.figures.style import SCALE, new_figure, panels, rows_of, save, scale
+from kvbench.report.figures.style import (
+    SCALE,
+    TITLE,
+    TITLE_LETTER,
+    TITLE_LINE,
+    new_figure,
+    panels,
+    rows_of,
+    save,
+    scale,
+    title_lines,
+)
 from kvbench.utils.text import shortest
 
 # Cells are labelled in grids of at most that many rows and columns.
 _MOST_LABELLED = 12
-# Inches: the width of a letter of a title, the height of its lines, and the largest width of panels side by side.
-_LETTER = 0.08
-_LINE = 0.16
+# Inches: the largest width of panels side by side.
 _WIDEST = 13
 # Inches: the largest height of a picture's panels. All pixels are held at once, and browsers show less than 2**15 rows.
 _TALLEST = 100
@@ -56,9 +64,9 @@ class Layout(NamedTuple):
         lengths, depths = records["length"].nunique(), records["depth"].nunique()
         labelled = max(lengths, depths) <= _MOST_LABELLED
         width, height = 0.62 * lengths + 0.6, (0.34 if labelled else 0.2) * depths + 1.1
-        width = max(width, _LETTER * max(len(titled(name)) for name in names))
+        width = max(width, TITLE_LETTER * max(len(titled(name)) for name in names))
         width, height = min(max(width, 2.3), 6), min(max(height, 2.4), 4)
-        height += _LINE * max(_name(name, width).count("\n") for name in names)
+        height += TITLE_LINE * max(title_lines(titled(name), width).count("\n") for name in names)
         return cls(width, height, min(len(names), 5, int(_WIDEST / width)))
 
     @property
@@ -93,16 +101,12 @@ def heatmaps(records: pd.DataFrame, metric: str, caption: str, names: Sequence[s
     axes = panels(body, columns, len(settings))
     for axis, (setting, group), grid in zip(axes, settings, grids, strict=True):
         image = _draw(axis, grid)
-        axis.set_title(f"{_name(setting, width)}\nmean {over_tasks(group, metric):.2f}\n{_sizes(group)}", fontsize=9)
+        title = title_lines(titled(setting), width)
+        axis.set_title(f"{title}\nmean {over_tasks(group, metric):.2f}\n{_sizes(group)}", fontsize=TITLE)
     body.supxlabel("context length (tokens)", fontsize=10)
     body.supylabel("needle depth (%)", fontsize=10)
     scale(body, image, axes, f"score ({metric}, 0 to 1)")
     return figure
-
-
-def _name(setting: str, width: float) -> str:
-    """A setting's title in lines that a panel so many inches wide has room for: settings may differ in its end."""
-    return "\n".join(textwrap.wrap(titled(setting), round(width / _LETTER)))
 
 
 def _sizes(group: pd.DataFrame) -> str:

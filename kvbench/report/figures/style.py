@@ -19,6 +19,8 @@ from kvbench.utils.files import replacing
 
 # The caption's size in points, the width of its letters and the height of its lines in inches; a figure's least width.
 _CAPTION, _LETTER, _LINE, _NARROWEST = 8, 0.062, 0.135, 5.5
+# Of a panel's title: its size in points, the width of its letters and the height of its lines in inches.
+TITLE, TITLE_LETTER, TITLE_LINE = 9, 0.08, 0.16
 _DPI = 150  # of a PNG, for which the layout is made: letters are wider at one resolution than at another
 # Light to dark in grey as well as in colour.
 SCALE = "cividis"
@@ -80,6 +82,11 @@ def panels(body: SubFigure, columns: int, count: int) -> list[Axes]:
     for axis in axes[count:]:
         axis.set_visible(False)
     return axes[:count]
+
+
+def title_lines(title: str, width: float) -> str:
+    """A title in lines that a panel so many inches wide has room for: settings may differ in their names' ends."""
+    return "\n".join(textwrap.wrap(title, round(width / TITLE_LETTER)))
 
 
 def rows_of(count: int, columns: int) -> int:

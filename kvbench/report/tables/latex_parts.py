@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 LINES = 44  # of \small, rules among them: a page of article has room for them
+FITTING = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"  # what is too wide; needs graphicx
 CONTINUED = "\\addtocounter{table}{-1}\\caption{(continued)}"  # under the number of the first float
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import SCORES
 from kvbench.records.identity import FULL
-from kvbench.report.tables.latex_parts import CONTINUED, parts
+from kvbench.report.tables.latex_parts import CONTINUED, FITTING, parts
 from kvbench.report.tables.paper.latex import escape
 from kvbench.report.tables.run_table import FLOORED, FLOORED_MARK, UNEVEN, uneven
 from kvbench.report.tables.text_latex import with_minus
@@ -43,7 +43,7 @@ def task_latex(frame: pd.DataFrame, summary: pd.DataFrame, caption: str, label: 
             "\\begin{table*}[tp]",
             "\\centering\\small",
             CONTINUED if i else named,
-            "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%",
+            FITTING,
             f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
             "\\toprule",
             _line([escape(name) for name in header]),

@@ -1,9 +1,9 @@
-"""A run's table as LaTeX, for documents with the package booktabs."""
+"""A run's table as LaTeX, for documents with the packages booktabs and graphicx."""
 
 import re
 from itertools import groupby
 
-from kvbench.report.tables.latex_parts import CONTINUED, parts
+from kvbench.report.tables.latex_parts import CONTINUED, FITTING, parts
 from kvbench.report.tables.paper.latex import escape
 from kvbench.report.tables.text_table import TextTable
 
@@ -17,18 +17,19 @@ def text_latex(table: TextTable) -> str:
         for _, rows in groupby(zip(sections, table.rows, strict=True), key=lambda pair: pair[0])
     ]
     made = parts(blocks, " ".join([table.title, *table.notes])) or [["\\midrule"]]
-    lines = ["% needs \\usepackage{booktabs}"]
+    lines = ["% needs \\usepackage{booktabs,graphicx}"]
     for i, rows in enumerate(made):
         lines += [
             "\\begin{table}[tp]",
             "\\centering\\small",
             CONTINUED if i else f"\\caption{{{escape(table.title)}}}",
+            FITTING,
             f"\\begin{{tabular}}{{{alignment}}}",
             "\\toprule",
             _row(table.header),
             *rows,
             "\\bottomrule",
-            "\\end{tabular}",
+            "\\end{tabular}}",
             *(f"\n{{\\footnotesize {escape(note)}\\par}}" for note in table.notes if i == len(made) - 1),
             "\\end{table}",
             "",

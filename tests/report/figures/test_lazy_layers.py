@@ -42,3 +42,14 @@ def test_no_label_of_few_layers_is_cut_off_and_layers_are_whole_numbers(layers, 
     assert is_whole(figure, "share of samples")
     ticks = layer_ticks(panels(figure)[0])
     assert ticks and all(tick == int(tick) for tick in ticks)
+
+
+def test_long_names_of_neighbouring_panels_do_not_meet():
+    names = ["minicache_simlayerkv_q4", "a method of mine with a very long name"]
+    records = pd.DataFrame(
+        {"setting": [*names, *names], "sample": [*"aabb"], "prompt_tokens": 9, "kept_per_layer": [[9.0] * 4] * 4}
+    )
+    figure = lazy_maps(records, CAPTION)
+    figure.draw_without_rendering()
+    left, right = (axis.title.get_window_extent() for axis in panels(figure)[:2])
+    assert left.x1 < right.x0
