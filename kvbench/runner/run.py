@@ -50,6 +50,8 @@ def run(cfg: Configuration, group: Group | None = None) -> Path:
     """
     started = time.perf_counter()
     request = build_request(cfg)
+    if group is not None and request.kind.timed:
+        group.check_timed(cfg.model.device)
     with use_kernels(request.kernels):
         return make_records(cfg, request, load_inputs(request), started, group)
 

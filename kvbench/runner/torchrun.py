@@ -72,6 +72,14 @@ class Group:
             raise UserError(f"model.device={device} under torchrun, which gives each process one GPU: leave it out")
         return cfg.changed(model=model, shards=self.world, shard=self.rank)
 
+    def check_timed(self, device: str) -> None:
+        """Raise UserError for a measurement of time whose processes have no GPU each, but share a device."""
+        if self.world > 1 and not device.startswith("cuda"):
+            raise UserError(
+                f"a measurement of speed under torchrun, whose {self.world} processes would slow one another: "
+                "run it without torchrun"
+            )
+
     @contextmanager
     def job(self) -> Iterator[None]:
         """A run of this process; processes other than rank 0 report their error to rank 0."""

@@ -56,6 +56,14 @@ def test_what_torchrun_decides_cannot_be_given_too(override, line):
         Group(0, 2, 0).shard_of(compose(override))
 
 
+def test_processes_that_share_a_device_are_not_timed():
+    """Each measured while the others computed."""
+    cfg = compose("benchmark=speed", "benchmark.lengths=[64]")
+    with pytest.raises(UserError, match="whose 2 processes would slow one another: run it without torchrun"):
+        run(cfg, Group(0, 2, 0))
+    Group(1, 2, 1).check_timed("cuda:1")
+
+
 def test_a_command_under_torchrun_is_refused_before_its_processes_write_the_same_files(monkeypatch, capsys):
     """Of `kvbench frontier` one process or the other found the run's folder locked by its own twin."""
     monkeypatch.setattr("kvbench.__main__.GROUP", Group(0, 2, 0))
