@@ -40,7 +40,7 @@ def flexible_attention(
     def capped(score: Tensor, row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return cap * torch.tanh(score / cap)
 
-    # A tensor, since torch 2.11 and 2.13 cannot compile a number of Python's here (pytorch issue 174340).
+    # A tensor: of a number, with dynamic=True, torch 2.11 and 2.13 make a LoweringException (unbacked_bindings).
     cap = number(scaling.softcap or 0.0, query.device)
 
     try:

@@ -11,13 +11,13 @@ from kvbench.methods.facts import Stated
 from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.prefill import FullPrefill, LayerState, Needs, PrefillPlan, PrefillState
 
+# The tokens that a ratio counts: the prompt's, these and the answer's, or those so far.
+RATIOS_OF = ("prompt", "total", "seen")
+
 
 def as_given(budget: float) -> int:
     """A setting's budget with the type that methods declare: whole tokens, or ratio·n if a method `takes_fractions`."""
     return cast(int, budget)
-
-
-RATIOS_OF = ("prompt", "total", "seen")  # the tokens that a ratio counts: those with the answer, those so far
 
 
 class Method(Stated, ABC):
