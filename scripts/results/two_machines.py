@@ -10,7 +10,6 @@ texts are drawn, tasks have equal weight), and the share of answers that are equ
 from pathlib import Path
 
 import pandas as pd
-from scipy.stats import spearmanr
 
 from kvbench.metrics.aggregate import tasks_of, units
 from kvbench.metrics.bootstrap import OF_SCORES, paired_interval
@@ -68,7 +67,7 @@ def summary(both: pd.DataFrame, table: pd.DataFrame) -> str:
     texts = (both["prediction_first"] == both["prediction_second"]).sum()
     scores = (both["score_first"] == both["score_second"]).sum()
     apart = table[(table["low"] > 0) | (table["high"] < 0)]["setting"]
-    order = spearmanr(table["first"], table["second"]).statistic
+    order = table["first"].round(9).rank().corr(table["second"].round(9).rank())  # Spearman's
     return (
         f"Of {len(both):,} pairs of records (a sample under a setting), {texts:,} have the same answer and {scores:,} "
         f"the same score. Spearman's correlation of the {len(table)} settings' means: {order:.3f}. Settings whose "
