@@ -55,7 +55,7 @@ def test_what_a_row_told_before_its_process_crashed_is_kept_beside_the_failure(t
 @pytest.mark.heavy
 def test_a_row_that_takes_too_long_prints_where_it_is_when_it_is_killed(tmp_path):
     log = tmp_path / "log"
-    Rows(tmp_path / "rows", {}, Clock(1)).run([Row("length/1", f"{WORK}sleeps_with_errors_in", (str(log),), most=2)])
+    Rows(tmp_path / "rows", {}, Clock(1)).run([Row("length/1", f"{WORK}sleeps_with_errors_in", (str(log),), most=4)])
     assert "in sleeps_with_errors_in" in log.read_text()
 
 
