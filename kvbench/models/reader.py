@@ -164,7 +164,12 @@ def stop_tokens(
     the model has no logit. Warns of a GGUF file that states no such token, for which transformers takes another
     model's."""
     eos = generation.eos_token_id
-    ids = [] if eos is None else eos if isinstance(eos, list) else [eos]
+    ids = as_list(eos)
+    if "eos_token_id" in (given := spec.load_args or {}) and as_list(given["eos_token_id"]) != ids:
+        raise UserError(
+            f"model.load_args: eos_token_id={given['eos_token_id']} ends no answer, since the generation configuration "
+            f"of {spec.name} has {eos}: model.stop_tokens=[TOKEN] adds a token"
+        )
     if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
         raise UserError(
             f"the generation configuration of {spec.name} has eos_token_id={eos!r}: it must be an integer, a list of "
@@ -179,6 +184,10 @@ def stop_tokens(
     named = [_token(name, spec, tokenizer) for name in spec.stop_tokens or ()]
     logits = range(config.get_text_config().vocab_size)
     return frozenset(token for token in (*ids, *named) if token in logits)
+
+
+def as_list(eos: Any) -> list[Any]:
+    return [] if eos is None else eos if isinstance(eos, list) else [eos]
 
 
 def _token(name: int | str, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -1,8 +1,10 @@
 """Models without a preset: `model=org/name` of the hub and `model=/folder`, and arguments of `from_pretrained`."""
 
+from shutil import copytree
+
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config
+from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config
 
 from kvbench.configuration import configured
 from kvbench.errors import UserError
@@ -114,6 +116,15 @@ def test_load_args_that_come_after_the_layers_are_decided_are_refused(embedded, 
     ):
         loaded = load(ModelSpec(name="m", path=str(tmp_path), load_args=given))
         assert [kind.window for kind in kinds_of(loaded.config)] == windows
+
+
+def test_a_stop_token_that_the_generation_configuration_overrules_is_refused(folder, tmp_path):
+    """It was part of the run's identity and ended no answer."""
+    folder = copytree(folder, tmp_path / "copy")
+    GenerationConfig(eos_token_id=0).save_pretrained(folder)
+    with pytest.raises(UserError, match=r"eos_token_id=2 ends no answer, .* has 0: model.stop_tokens=\[TOKEN\] adds a"):
+        load(ModelSpec(name="m", path=str(folder), load_args={"eos_token_id": 2}))
+    assert load(ModelSpec(name="m", path=str(folder), load_args={"eos_token_id": 0})).stop_tokens == {0}
 
 
 def test_a_configuration_that_wants_tuples_gives_logits_by_name(folder):
