@@ -108,9 +108,9 @@ def kinds_at(config: PreTrainedConfig, n: int) -> Kinds:
 
 
 def window_of_all(kinds: Kinds) -> int | None:
-    """The shortest window, in tokens, where every layer that attends has one; None where a layer has none."""
+    """The shortest window, in tokens, where every layer that attends has one; None where one has none or none does."""
     windows = [kind.window for kind in kinds if kind.attends]
-    return None if None in windows else min(window for window in windows if window is not None)
+    return None if None in windows else min((window for window in windows if window is not None), default=None)
 
 
 def compressed_layers(kinds: Sequence[LayerKind]) -> list[int]:

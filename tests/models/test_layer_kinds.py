@@ -6,7 +6,7 @@ import pytest
 from transformers import LlamaConfig, Phi3Config
 
 from kvbench.errors import UserError
-from kvbench.models.layer_kinds import LayerKind, compressed_layers, kinds_at, kinds_of
+from kvbench.models.layer_kinds import LayerKind, compressed_layers, kinds_at, kinds_of, window_of_all
 from tests.support.hybrids import hybrid_config
 from tests.support.sliding import CONFIGS, LAYERS, WINDOW
 
@@ -87,3 +87,10 @@ def test_models_without_attention_or_with_unknown_sharing_are_refused():
     config.num_kv_shared_layers = 1
     with pytest.raises(UserError, match="read other layers' keys and values, and does not say which"):
         kinds_of(config)
+
+
+@pytest.mark.parametrize(
+    "windows, shortest", [([8, 4], 4), ([8, None], None), ([], None)], ids=["all", "some", "no layer attends"]
+)
+def test_the_window_of_all_layers_is_the_shortest_of_those_that_attend(windows, shortest):
+    assert window_of_all((LayerKind("state"), *(LayerKind(window=window) for window in windows))) == shortest
