@@ -164,8 +164,8 @@ def stop_tokens(
     the model has no logit. Warns of a GGUF file that states no such token, for which transformers takes another
     model's."""
     eos = generation.eos_token_id
-    ids = as_list(eos)
-    if "eos_token_id" in (given := spec.load_args or {}) and as_list(given["eos_token_id"]) != ids:
+    ids = _listed(eos)
+    if "eos_token_id" in (given := spec.load_args or {}) and _listed(given["eos_token_id"]) != ids:
         raise UserError(
             f"model.load_args: eos_token_id={given['eos_token_id']} ends no answer, since the generation configuration "
             f"of {spec.name} has {eos}: model.stop_tokens=[TOKEN] adds a token"
@@ -186,7 +186,7 @@ def stop_tokens(
     return frozenset(token for token in (*ids, *named) if token in logits)
 
 
-def as_list(eos: Any) -> list[Any]:
+def _listed(eos: Any) -> list[Any]:
     return [] if eos is None else eos if isinstance(eos, list) else [eos]
 
 

@@ -37,18 +37,12 @@ def flexible_attention(
     """
     from torch._dynamo.exc import TorchDynamoException
 
-    def capped(score: Tensor, row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return cap * torch.tanh(score / cap)
-
-    # A tensor: of a number, with dynamic=True, torch 2.11 and 2.13 make a LoweringException (unbacked_bindings).
-    cap = number(scaling.softcap or 0.0, query.device)
-
     try:
         out, lse = attend(query.device.type)(
             query,
             keys,
             values,
-            score_mod=None if scaling.softcap is None else capped,
+            score_mod=None if scaling.softcap is None else capping(number(scaling.softcap, query.device)),
             block_mask=causal_blocks(query.shape[2], keys.shape[2], window, query.device),
             scale=scaling.scaling,
             enable_gqa=keys.shape[1] != query.shape[1],
@@ -73,6 +67,16 @@ def attend(device: str) -> Callable[..., Any]:
 
     attention: Callable[..., Any] = flex_attention
     return torch.compile(attention, dynamic=True) if device == "cuda" else attention
+
+
+def capping(cap: Tensor) -> Callable[..., Tensor]:
+    """Puts logits under a soft cap []. It is a tensor: of a number, with dynamic=True, torch 2.11 and 2.13 make a
+    LoweringException (unbacked_bindings)."""
+
+    def capped(score: Tensor, row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return cap * torch.tanh(score / cap)
+
+    return capped
 
 
 @cache

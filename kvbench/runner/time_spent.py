@@ -33,8 +33,8 @@ class TimeSpent:
         """How much longer the record's batch decoded than its records so far say."""
         if (batch := batch_of(record)) is None:
             return _decoding(record)
-        counted, seconds = self.batches.get(batch, 0.0), batch + (record.get("decode_seconds") or 0.0)
-        self.batches[batch] = max(counted, seconds)
+        counted = self.batches.get(batch, 0.0)
+        self.batches[batch] = max(counted, _until_its_end(record))
         return self.batches[batch] - counted
 
     def line(self, elapsed: float) -> str:
@@ -79,5 +79,10 @@ def _compression(record: Mapping[str, Any]) -> float:
 
 def _decoding(record: Mapping[str, Any]) -> float:
     """A record's part of the batch that it decoded in."""
+    return _until_its_end(record) / int(record.get("decode_batch") or 1)
+
+
+def _until_its_end(record: Mapping[str, Any]) -> float:
+    """Seconds from the start of a record's batch to the end of the record's sequence."""
     seconds: float = (record.get("question_seconds") or 0.0) + (record.get("decode_seconds") or 0.0)
-    return seconds / int(record.get("decode_batch") or 1)
+    return seconds

@@ -74,7 +74,7 @@ class Group:
 
     def check_timed(self, device: str) -> None:
         """Raise UserError for a measurement of time whose processes have no GPU each, but share a device."""
-        if self.world > 1 and not device.startswith("cuda"):
+        if not device.startswith("cuda"):
             raise UserError(
                 f"a measurement of speed under torchrun, whose {self.world} processes would slow one another: "
                 "run it without torchrun"

@@ -17,6 +17,7 @@ from kvbench.records import load
 from kvbench.report.tables.text_table import TextTable
 from kvbench.utils.files import write_atomically
 from scripts.frame import script_parser
+from scripts.results.leaderboard_order import ranks
 
 SAME = ["sample", "setting"]  # of a pair of records
 
@@ -67,7 +68,7 @@ def summary(both: pd.DataFrame, table: pd.DataFrame) -> str:
     texts = (both["prediction_first"] == both["prediction_second"]).sum()
     scores = (both["score_first"] == both["score_second"]).sum()
     apart = table[(table["low"] > 0) | (table["high"] < 0)]["setting"]
-    order = table["first"].round(9).rank().corr(table["second"].round(9).rank())  # Spearman's
+    order = table[["first", "second"]].apply(ranks).corr().loc["first", "second"]  # Spearman's
     return (
         f"Of {len(both):,} pairs of records (a sample under a setting), {texts:,} have the same answer and {scores:,} "
         f"the same score. Spearman's correlation of the {len(table)} settings' means: {order:.3f}. Settings whose "

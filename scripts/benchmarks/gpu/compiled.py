@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvbench.evaluation.decode import generate
 from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.evaluation.settings import Setting
 from kvbench.ops import flex_attention
 from kvbench.ops.attention import bent_attention, sliding_attention
 from kvbench.ops.softmax import Softmax
 from scripts.benchmarks.gpu.models import budget_of, prefilled
-from scripts.benchmarks.gpu.presets import REPEATED
+from scripts.benchmarks.gpu.presets import by_engines
 from scripts.benchmarks.gpu.twins import ALLOWED, difference
 
 FUSED = ("full", "snapkv", "kivi", "spindle")  # one of each kind of cache that compiled layers attend to
@@ -27,18 +26,9 @@ def fused(settings: list[Setting], model: PreTrainedModel, n: int) -> dict:
         return {"absent": "fused layers need a GPU"}
     compared = {}
     for setting in settings:
-        state, budget = prefilled(setting, model, n), budget_of(setting, model, n)
-        eager, compiled = (
-            generate(
-                model,
-                setting.method.compress(state, budget),
-                state.logits,
-                REPEATED,
-                frozenset(),
-                recording=recording_of(engine, model),
-            )
-            for engine in ("eager", "fused")
-        )
+        state = prefilled(setting, model, n)
+        caches = setting.method.compress(state, budget_of(setting, model, n))
+        eager, compiled = by_engines(model, caches, state.logits, "eager", "fused")
         compared[setting.name] = {
             "tokens": compiled.tokens,
             "eager_tokens": eager.tokens,

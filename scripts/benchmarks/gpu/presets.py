@@ -1,7 +1,7 @@
 """Every preset on the device and on the CPU, from the same tensors: kept sets, attention and tokens."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from kvbench.cache.base import LayerCache
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.cache.rows import RowsLayer
 from kvbench.evaluation.decode import batched, decode, generate
+from kvbench.evaluation.generation import Generation
 from kvbench.evaluation.recorded_steps import recording_of
 from kvbench.evaluation.settings import Setting
 from kvbench.ops.operator import use_kernels
@@ -76,13 +77,16 @@ def of_prompt(setting: Setting, model: PreTrainedModel, cpu_model: PreTrainedMod
     }
 
 
+def by_engines(model: PreTrainedModel, caches: list[LayerCache], logits: Tensor, *engines: str) -> Iterator[Generation]:
+    """What follows copies of the caches by each engine of `decode.engine`."""
+    for engine in engines:
+        recording = recording_of(engine, model)
+        yield generate(model, copy.deepcopy(caches), logits, REPEATED, frozenset(), recording=recording)
+
+
 def repeated(model: PreTrainedModel, caches: list[LayerCache], logits: Tensor) -> dict:
     """Tokens by steps that Python launches and by one that a CUDA graph repeats, where the caches allow it."""
-    both = [
-        generate(model, copy.deepcopy(caches), logits, REPEATED, frozenset(), recording=recording_of(engine, model))
-        for engine in ("eager", "auto")
-    ]
-    eager, graph = both
+    eager, graph = by_engines(model, caches, logits, "eager", "auto")
     repeats = all(isinstance(cache.for_batch(), RowsLayer) for cache in caches)
     return {
         "graph_expected": recording_of("auto", model) is not None and repeats,

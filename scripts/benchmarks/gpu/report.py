@@ -71,8 +71,7 @@ def others(rows: dict[str, dict]) -> list[str]:
     for dtype, row in of_kind(rows, "fused").items():
         lines.append(f"- fused layers in {dtype}: {row.get('error') or row.get('absent') or same_tokens(row)}")
     for heads, row in of_kind(rows, "bent").items():
-        gaps = [f"{name} {x['difference']:.1e}" for name, x in row.items() if isinstance(x, dict)]
-        lines.append(f"- prompts, heads of {heads}: {row.get('error') or row.get('fallback') or ', '.join(gaps)}")
+        lines.append(f"- prompts, heads of {heads}: {row.get('error') or row.get('fallback') or differences(row)}")
     for kind, row in of_kind(rows, "quantised").items():
         lines.append(f"- weights in {kind}: {row.get('error') or row.get('absent') or 'compared with generate'}")
     for device, row in of_kind(rows, "second device").items():
@@ -90,14 +89,17 @@ def others(rows: dict[str, dict]) -> list[str]:
             f"{max((row['logits'] for row in compared), default=0):.1e}"
         )
     for n, row in of_kind(rows, "length").items():
-        gaps = [f"{name} {x['difference']:.1e}" for name, x in row.items() if isinstance(x, dict)]
-        lines.append(f"- {n} tokens: {row.get('error') or ', '.join(gaps)}")
+        lines.append(f"- {n} tokens: {row.get('error') or differences(row)}")
     return lines
 
 
 def same_tokens(row: dict) -> str:
     equal = [name for name, steps in row.items() if steps["tokens"] == steps["eager_tokens"]]
     return f"{len(equal)} of {len(row)} settings give the tokens of steps in Python ({', '.join(row)})"
+
+
+def differences(row: dict) -> str:
+    return ", ".join(f"{name} {x['difference']:.1e}" for name, x in row.items() if isinstance(x, dict))
 
 
 def key_values(row: dict) -> str:

@@ -1,7 +1,7 @@
 """The rows of scripts/benchmarks/gpu_check.py: what each does, and in which of three stages."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -139,13 +139,12 @@ def heads_of(check: Check, heads: Sequence[tuple[int, int]]) -> list[Row]:
 
 def compiled_of(check: Check) -> list[Row]:
     """First, since they compile for longer than others compute."""
-    rows = [Row(f"fused/{dtype}", f"{WORK}fused", (check, dtype), 150) for dtype in DTYPES]
-    rows += [
-        Row(f"bent/{head_dim} {dtype}", f"{WORK}bent", (check, head_dim, dtype), 120)
+    rows = [Row(f"fused/{dtype}".replace("torch.", ""), f"{WORK}fused", (check, dtype), 150) for dtype in DTYPES]
+    return rows + [
+        Row(f"bent/{head_dim} {dtype}".replace("torch.", ""), f"{WORK}bent", (check, head_dim, dtype), 120)
         for head_dim in BENT_HEADS
         for dtype in DTYPES
     ]
-    return [replace(row, name=row.name.replace("torch.", "")) for row in rows]
 
 
 def speeds_of(check: Check, lengths: Mapping[int, int | None], seconds: float) -> list[Row]:

@@ -108,8 +108,7 @@ class Length:
         compress, caches = self.timed(lambda: method.compress(state, budget))
         counted = storage_bytes(stored(caches))
         repeats = all(isinstance(cache.for_batch(), RowsLayer) for cache in caches)
-        engines = [engine for engine in self.engines() if engine != "fused"]
-        rates = {engine: self.rate([caches], state.logits[None], engine) for engine in engines}
+        rates = self.rates([caches], state.logits[None])
         kernels = self.kernel_seconds(lambda: generate(self.model, caches, state.logits, PROFILED, frozenset()))
         room = free_bytes(str(self.model.device))
         return {
@@ -133,6 +132,10 @@ class Length:
     def engines(self) -> list[str]:
         """Those of `decode.engine` that this machine has."""
         return ["eager"] if recording_of("auto", self.model) is None else ["eager", "graph", "fused"]
+
+    def rates(self, rows: list[list[LayerCache]], logits: Tensor) -> dict[str, float | None]:
+        """`rate` by each engine but `fused`, which compiles first."""
+        return {engine: self.rate(rows, logits, engine) for engine in self.engines() if engine != "fused"}
 
     def rate(self, rows: list[list[LayerCache]], logits: Tensor, engine: str) -> float | None:
         """Tokens per second of each row of a batch of copies of these caches, by the time that twice as many take
@@ -171,8 +174,7 @@ class Length:
         chosen = self.that_fit(state)
         logits = state.logits.expand(len(chosen), -1)
         rows = [method.compress(state, max(budget, method.minimum_budget)) for method, budget in chosen]
-        engines = [engine for engine in self.engines() if engine != "fused"]
-        rates = {engine: self.rate(rows, logits, engine) for engine in engines}
+        rates = self.rates(rows, logits)
         alone = [row["decode_tokens_per_s"] for name, row in self.found["settings"].items() if name in IN_BATCHES]
         one_by_one = len(alone) / sum(1 / rate for rate in alone) if alone else None
         return {
