@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from kvbench.benchmarks.base import Benchmark, Sample, text_unit
+from kvbench.benchmarks.base import Benchmark, Sample
+from kvbench.benchmarks.near_copies import text_units
 from kvbench.benchmarks.published_data import DataSet, given_or_fetched, select
 from kvbench.benchmarks.python_texts import proven
 from kvbench.benchmarks.truncation import TEMPLATE_ROOM, PromptText, without_middle
@@ -80,7 +81,8 @@ class LongBenchV2(Benchmark):
         uncut = [PromptText(_filled(self.template, row), _filled(ending, row)) for row in self.rows]
         last = -(-self.max_length // 2)  # of an odd length, the official slice leaves the greater half to the end
         cut = without_middle(uncut, self.max_length, last, tokenizer)
-        return [self._sample(*parts) for parts in zip(self.rows, uncut, cut, strict=True)]
+        units = text_units([row["context"] for row in self.rows])
+        return [self._sample(*parts) for parts in zip(self.rows, units, uncut, cut, strict=True)]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         return score(prediction, sample.answers[0])
@@ -92,7 +94,7 @@ class LongBenchV2(Benchmark):
         rows = {name: [name] for name in ("overall", *DIFFICULTIES, *LENGTHS)}
         return breakdown(pd.concat(parts), rows, None, of_task=lambda scores: round(100 * sum(scores) / len(scores), 1))
 
-    def _sample(self, row: dict[str, Any], uncut: PromptText, cut: PromptText) -> Sample:
+    def _sample(self, row: dict[str, Any], unit: str, uncut: PromptText, cut: PromptText) -> Sample:
         about = {key: row[key] for key in ("domain", "sub_domain", "difficulty", "length")}
         return Sample(
             id=row["_id"],
@@ -100,7 +102,7 @@ class LongBenchV2(Benchmark):
             answers=(row["answer"],),
             max_new_tokens=NEW_TOKENS,
             question=cut.question if _asked_last(row) else "",
-            unit=text_unit(row["context"]),
+            unit=unit,
             meta={"task": self.name, **about, "cut": cut.text != uncut.text},
         )
 

@@ -66,6 +66,17 @@ def test_prompts_are_the_templates_with_the_rows_fields(made, embedded):
     assert [task for task, sample in by_task.items() if not sample.question] == ["code_run", "math_calc", "math_find"]
 
 
+def test_near_copies_are_one_unit_in_texts_and_not_in_random_contexts(made, embedded):
+    same = "".join(f"Hill {number} is green in spring. " for number in range(20))
+    rows = {
+        "passkey": row("passkey") | {"context": same + "The pass key is 71432."},
+        "longbook_choice_eng": CHOICE | {"context": same},
+        "longdialogue_qa_eng": CHOICE | {"context": same + "The mill stands by the river."},
+    }
+    key, book, dialogue = (sample.unit for sample in made(rows).samples(embedded.tokenizer))
+    assert key != book == dialogue == text_unit(same)
+
+
 def test_base_models_get_raw_text_to_complete(made, embedded):
     chat, raw = (
         made(tasks="passkey", templates=name).samples(embedded.tokenizer)[0] for name in ("gpt4", "yarn_mistral")

@@ -44,6 +44,14 @@ def test_a_sample_is_the_template_with_the_rows_fields_stripped(made, embedded):
     }
 
 
+def test_near_copies_of_a_document_are_one_unit(made, embedded):
+    first, second, third = longbench_v2_rows()
+    text = "".join(f"Hill {number} is green in spring. " for number in range(20))
+    rows = [first | {"context": text}, second, third | {"context": f"{text}The mill stands by the river."}]
+    units = [sample.unit for sample in made(rows).samples(embedded.tokenizer)]
+    assert units == [text_unit(text), text_unit(second["context"]), text_unit(text)]
+
+
 def test_marks_in_a_document_are_replaced_as_in_the_official_code(made, embedded):
     row = longbench_v2_rows()[0] | {"context": "A $Q$ and $C_B$ in $DOC$", "question": "Is it $C_A$?"}
     (sample,) = made([row]).samples(embedded.tokenizer)

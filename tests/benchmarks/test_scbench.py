@@ -95,12 +95,16 @@ def test_questions_about_a_shared_context_are_prompts_of_their_own(bench):
     assert shared["summary_with_needles:0:2"].meta["task"] == "summary_with_needles passkey"
 
 
-def test_a_book_of_two_tasks_or_rows_is_one_unit_of_intervals(bench):
-    tasks = ["qa_eng", "choice_eng"]
-    rows = {task: [row | {"context": "Anna lived in Oslo."} for row in made.rows()[task]] for task in tasks}
-    samples = by_id(bench(mode="shared", tasks=tasks, rows=rows)).values()
-    assert {sample.unit for sample in samples} == {text_unit("Anna lived in Oslo.")}
-    assert len({sample.context_id for sample in samples}) == 4
+def test_copies_of_a_book_in_tasks_and_rows_are_one_unit_of_intervals_and_random_contexts_are_not(bench):
+    book = "".join(f"Anna lived in Oslo for {year} years. " for year in range(20))
+    rows = {
+        task: [row | {"context": f"{book}The mill is {number}."} for number, row in enumerate(made.rows()[task])]
+        for task in ("qa_eng", "choice_eng", "vt")
+    }
+    samples = by_id(bench(mode="shared", tasks=[*rows], rows=rows)).values()
+    units = {task: {sample.unit for sample in samples if sample.meta["task"] == task} for task in rows}
+    assert units["qa_eng"] == units["choice_eng"] == {text_unit(f"{book}The mill is 0.")}
+    assert len(units["vt"]) == 2 and len({sample.context_id for sample in samples}) == 6
 
 
 def test_mf_cannot_be_shared(bench):

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from kvbench.benchmarks.base import Benchmark, Sample, text_unit
+from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.infinitebench import prompts
 from kvbench.benchmarks.infinitebench.tasks import GROUPS, SETS, TASKS
+from kvbench.benchmarks.near_copies import units_of_tasks
 from kvbench.benchmarks.published_data import DataSet
 from kvbench.benchmarks.truncation import TEMPLATE_ROOM, decoded_without_middle
 from kvbench.errors import UserError
@@ -83,7 +84,9 @@ class InfiniteBench(Benchmark):
         return self.templates == "gpt4"
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
-        return [sample for task in self.chosen for sample in self._samples(task, tokenizer)]
+        contexts = {task: [row["context"] for row in rows] for task, rows in self.rows.items()}
+        units = units_of_tasks(contexts, {task for task in self.chosen if TASKS[task].random})
+        return [sample for task in self.chosen for sample in self._samples(task, units[task], tokenizer)]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         return {"score": score(sample.meta["task"], prediction, sample.answers)}
@@ -91,12 +94,13 @@ class InfiniteBench(Benchmark):
     def breakdown(self, records: pd.DataFrame) -> pd.DataFrame:
         return breakdown(records, GROUPS, {"average": tuple(TASKS)})
 
-    def _samples(self, name: str, tokenizer: Tokenizer) -> Iterator[Sample]:
+    def _samples(self, name: str, units: list[str], tokenizer: Tokenizer) -> Iterator[Sample]:
         task, rows = TASKS[name], self.rows[name]
         uncut = [prompts.fill(name, self.texts[name], row) for row in rows]
         last = last_tokens(self.templates, self.max_length)
         cut = decoded_without_middle(uncut, self.max_length, last, tokenizer)
-        for number, (row, (before, _), (prompt, question)) in enumerate(zip(rows, uncut, cut, strict=True), 1):
+        parts = zip(rows, units, uncut, cut, strict=True)
+        for number, (row, unit, (before, _), (prompt, question)) in enumerate(parts, 1):
             yield Sample(
                 id=f"{name}-{number}",
                 prompt=prompt,
@@ -104,7 +108,7 @@ class InfiniteBench(Benchmark):
                 max_new_tokens=task.max_new_tokens(self.chat),
                 question=question if task.asked_last else "",
                 chat=self.chat,
-                unit=text_unit(row["context"]),
+                unit=unit,
                 meta={"task": name, "group": task.group, "templates": self.templates, "cut": prompt != before},
             )
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from kvbench.benchmarks.base import Benchmark, Sample, Turn, text_unit
+from kvbench.benchmarks.base import Benchmark, Sample, Turn
+from kvbench.benchmarks.near_copies import units_of_tasks
 from kvbench.benchmarks.published_data import DataSet, select
 from kvbench.benchmarks.scbench import data, prompts
 from kvbench.benchmarks.scbench.context_room import context_room
@@ -83,11 +84,14 @@ class SCBench(Benchmark):
         return self.max_length
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
+        rows = {task.name: self.rows[task.name][: self.num_contexts] for task in self.chosen}
+        contexts = {name: [row.context for row in of_task] for name, of_task in rows.items()}
+        units = units_of_tasks(contexts, {task.name for task in self.chosen if task.random})
         return [
             sample
             for task in self.chosen
-            for number, row in enumerate(self.rows[task.name][: self.num_contexts])
-            for sample in self._samples(task, number, row, tokenizer)
+            for number, (row, unit) in enumerate(zip(rows[task.name], units[task.name], strict=True))
+            for sample in self._samples(task, number, row, unit, tokenizer)
         ]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
@@ -108,11 +112,11 @@ class SCBench(Benchmark):
         groups = {part: [f"{part} turn {turn}" for turn in order] for names in parts.values() for part in names}
         return breakdown(turns, groups, {}, metric="official")
 
-    def _samples(self, task: Task, number: int, row: Row, tokenizer: Tokenizer) -> Iterator[Sample]:
+    def _samples(self, task: Task, number: int, row: Row, unit: str, tokenizer: Tokenizer) -> Iterator[Sample]:
         questions, texts = row.questions[: self.max_turns], self.templates[task.name]
         turns = min(self.max_turns, len(self.rows[task.name][0].questions))
         room = context_room(task, self.mode, questions, self.max_length, turns, tokenizer)
-        fields, unit = questions[0].fields, text_unit(row.context)
+        fields = questions[0].fields
         tail = "" if self.mode == "shared" else texts.after.format(**fields)
         prompt = texts.before.format(**fields) + row.context + tail
         prompt, tail = self._cut(PromptText(prompt, tail), room, tokenizer)

@@ -5,11 +5,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """A task; `limits` has the most new tokens for each kind of question."""
+    """A task; `limits` has the most new tokens for each kind of question.
+
+    random   contexts are drawn at random: they may share most sentences, which fill them, and be independent
+    """
 
     name: str
     group: str
     limits: dict[str, int]
+    random: bool = False
 
     @property
     def mixed(self) -> bool:
@@ -33,15 +37,15 @@ class Task:
 TASKS = {
     task.name: task
     for task in (
-        Task("kv", "string_retrieval", {"kv": 150}),
-        Task("prefix_suffix", "string_retrieval", {"prefix_suffix": 150}),
-        Task("vt", "string_retrieval", {"vt": 30}),
+        Task("kv", "string_retrieval", {"kv": 150}, random=True),
+        Task("prefix_suffix", "string_retrieval", {"prefix_suffix": 150}, random=True),
+        Task("vt", "string_retrieval", {"vt": 30}, random=True),
         Task("repoqa", "semantic_retrieval", {"repoqa": 1024}),
         Task("qa_eng", "semantic_retrieval", {"qa_eng": 40}),
         Task("qa_chn", "semantic_retrieval", {"qa_chn": 40}),
         Task("choice_eng", "semantic_retrieval", {"choice_eng": 40}),
         Task("many_shot", "global_information", {"many_shot": 10}),
-        Task("mf", "global_information", {"mf": 5}),
+        Task("mf", "global_information", {"mf": 5}, random=True),
         Task("summary", "global_information", {"summary": 200}),
         Task("summary_with_needles", "multi_tasking", {"summary": 800, "passkey": 15}),
         Task("repoqa_and_kv", "multi_tasking", {"repoqa": 1024, "kv": 80}),
