@@ -21,9 +21,8 @@ from kvbench.runner.shards import first_of_each_task
 from kvbench.runner.torchrun import group_of_environment
 from kvbench.utils.console import quietly
 from kvbench.utils.override_text import override_text
+from kvbench.utils.overrides import LISTS
 from kvbench.utils.signals import stoppable
-
-LISTS = ("method", "probe")  # of GROUPS, those that take several names
 
 
 def run(

@@ -8,7 +8,7 @@ from hydra.errors import HydraException
 
 from kvbench.errors import UserError, unknown
 
-LISTS = ("method", "probe")  # keys whose values name several files
+LISTS = ("method", "probe")  # groups of which a run takes several, by their names
 IN_ONE_RUN = (*LISTS, "ratio", "budget")  # keys of which one run takes several values; of their parts, each says so
 CLOSING = {"[": "]", "{": "}", "(": ")"}
 
