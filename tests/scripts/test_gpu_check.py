@@ -3,14 +3,15 @@
 import json
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from kvbench.ops import operator
 from scripts.benchmarks import gpu_check
-from scripts.benchmarks.gpu import judge, presets
+from scripts.benchmarks.gpu import batches, judge, presets
 from scripts.benchmarks.gpu.processes import Row, Rows
-from scripts.benchmarks.gpu.report import goals
+from scripts.benchmarks.gpu.report import goals, others
 from scripts.benchmarks.gpu.rows import Check, Stage, first_of_each_kind, small, stages_of
 from scripts.benchmarks.gpu.stages import Clock, attempted
 from tests.support.config import NAMES
@@ -246,3 +247,15 @@ def test_an_error_is_a_result_and_goals_without_one_are_empty(capsys):
     length = {"n": 8, "prefill_seconds": 2.0, "settings": {"full": {"decode_tokens_per_s": 10.0}}}
     length["settings"]["spindle"] = {"decode_tokens_per_s": 12.0, "compress_seconds": 0.1}
     assert [value for _, _, value in goals([length])] == ["8: 1.20", "8: 5.0%", "", ""]
+
+
+def test_a_batch_is_said_to_be_equal_only_where_its_tokens_are(monkeypatch):
+    """In 16 bits a comparison may end at the first token, which is a close call, and then nothing was compared."""
+    monkeypatch.setattr(batches, "decode", lambda *_: [SimpleNamespace(tokens=[])] * 2)
+    monkeypatch.setattr(batches, "batched", lambda caches: caches)
+    monkeypatch.setattr(batches, "differ", lambda a, b, close_call: False)
+    check = Check(dry_run=True)
+    row = batches.against_alone(
+        [setting(name, ratio=presets.RATIO) for name in ("full", "snapkv")], small(check, "cpu"), 60
+    )
+    assert "0 of 2 settings" in others({"batch/bfloat16": row})[0]

@@ -20,8 +20,13 @@ def against_alone(settings: list[Setting], model, n: int) -> dict:
         caches.append(setting.method.compress(state, budget))
         logits.append(state.logits)
     together = decode(model, batched(caches), torch.stack(logits), STEPS, frozenset())
-    answers = zip(alone.items(), together, strict=True)
-    return {"different": [name for (name, a), b in answers if differ(a.tokens, b.tokens, a.close_call)]}
+    answers = list(zip(alone.items(), together, strict=True))
+    return {
+        "different": [name for (name, a), b in answers if differ(a.tokens, b.tokens, a.close_call)],
+        # in 16 bits the first token may be a close call, before which there is nothing to compare
+        "equal": sum(a.tokens == b.tokens for (_, a), b in answers),
+        "settings": len(answers),
+    }
 
 
 def differ(a: list[int], b: list[int], close_call: int | None) -> bool:

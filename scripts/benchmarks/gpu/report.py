@@ -64,7 +64,7 @@ def operators(rows: list[dict]) -> list[str]:
 def others(rows: dict[str, dict]) -> list[str]:
     lines = []
     for dtype, row in of_kind(rows, "batch").items():
-        lines.append(f"- a batch in {dtype}: {row.get('error') or row['different'] or 'the tokens of each alone'}")
+        lines.append(f"- a batch in {dtype}: {row.get('error') or row['different'] or tokens_alone(row)}")
     for dtype, row in of_kind(rows, "generate").items():
         tokens_of = "FullKV" if row.get("tokens") == row.get("generated") else "another close token than FullKV"
         lines.append(f"- transformers' generate in {dtype}: {row.get('error') or f'the tokens of {tokens_of}'}")
@@ -91,6 +91,12 @@ def others(rows: dict[str, dict]) -> list[str]:
     for n, row in of_kind(rows, "length").items():
         lines.append(f"- {n} tokens: {row.get('error') or differences(row)}")
     return lines
+
+
+def tokens_alone(row: dict) -> str:
+    if "equal" not in row:  # results of before
+        return "no other tokens than alone before the first close call"
+    return f"{row['equal']} of {row['settings']} settings give the tokens of each alone, the others up to a close call"
 
 
 def same_tokens(row: dict) -> str:
