@@ -6,12 +6,12 @@ from torch.testing import assert_close
 
 from kvbench.cache.coded import sequence
 from kvbench.errors import UserError
-from kvbench.methods import GEAR, Eviction, FullKV, WindowAttention
+from kvbench.methods import GEAR, FullKV
 from kvbench.methods.gear.low_rank import low_rank
 from kvbench.methods.gear.sequence import GearSequence, KeyPart, Recipe, ValuePart
 from kvbench.methods.selection import Selection
 from tests.reference import plain_gear
-from tests.support.quantised import TOLERANCE, plain_attention
+from tests.support.quantised import TOLERANCE, check_attention, check_heads_alone, check_own_memory
 from tests.support.tiny import random_layer, random_state
 
 DIM = 32
@@ -67,15 +67,9 @@ def test_outliers_are_exact_and_leave_smaller_steps_to_the_others(kind):
 def test_attention_over_codes_is_attention_over_the_restored_rows(granularity, dtype, elements, monkeypatch):
     monkeypatch.setattr(sequence, "CPU_ELEMENTS", elements)
     storage = GEAR(2, group=8, outliers=0.1, buffer=16)
-    method = Eviction(scoring=WindowAttention(8), granularity=granularity, storage=storage)
-    cache = method.compress_layer(random_layer(n=40, head_dim=DIM, dtype=dtype), 0, 1, 30)
-    for _ in range(25):  # the buffer is compressed in between
-        query, key, value = (torch.randn(1, heads, 1, DIM).to(dtype) for heads in (6, 2, 2))
-        cache.update(key, value)
-        out = cache.attend(query, 0.25)
+    layer = random_layer(n=40, head_dim=DIM, dtype=dtype)
+    cache, _ = check_attention(storage, granularity, layer, tokens=25)  # the buffer is compressed in between
     assert len(cache.k.parts) == 2 and len(cache.v.parts) == 2
-    assert out.dtype == dtype
-    assert_close(out.float(), plain_attention(query, cache.k.read(), cache.v.read(), 0.25), **TOLERANCE[dtype])
 
 
 def test_decoded_tokens_wait_as_they_are_and_are_compressed_together():
@@ -102,15 +96,7 @@ def test_bytes_are_those_of_codes_outliers_and_thin_matrices():
 
 
 def test_heads_of_different_lengths_are_what_each_is_alone():
-    layer = random_layer(6, 2, 60, DIM)
-    chosen = torch.rand(2, 60, generator=torch.Generator().manual_seed(2)) < torch.tensor([[0.9], [0.0]])
-    cache = GEAR().store(layer, Selection(None, 20, chosen=chosen))
-    query = torch.randn(1, 6, 1, DIM)
-    cache.update(torch.randn(1, 2, 1, DIM), torch.randn(1, 2, 1, DIM))
-    out = cache.attend(query, layer.scaling)
-    for number, head in enumerate(cache.parts):
-        own = slice(number * 3, number * 3 + 3)
-        assert_close(out[:, own], head.attend(query[:, own], layer.scaling))
+    check_heads_alone(GEAR(), random_layer(6, 2, 60, DIM))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -132,5 +118,4 @@ def test_groups_that_do_not_divide_are_refused():
 def test_nothing_of_the_prefill_state_is_kept():
     layer = random_layer(6, 2, 13, DIM)
     cache = GEAR(group=8, buffer=8).store(layer, Selection.everything(layer))
-    shared = {x.untyped_storage().data_ptr() for x in (layer.keys, layer.values)}
-    assert not shared & {x.untyped_storage().data_ptr() for x in cache.tensors()}
+    check_own_memory([cache], [layer])

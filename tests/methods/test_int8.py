@@ -9,7 +9,7 @@ from kvbench.methods import Eviction, WindowAttention
 from kvbench.methods.storage.base import KeptLayer
 from kvbench.methods.storage.int8 import Int8, Int8Sequence
 from tests.support.quantised import TOLERANCE, check_attention
-from tests.support.tiny import random_state
+from tests.support.tiny import random_layer, random_state
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -43,7 +43,7 @@ def test_zeros_stay_zeros_and_a_row_with_nan_or_infinity_is_nan_alone():
 @pytest.mark.parametrize("granularity", ["kv_head", "query_head"])
 def test_attention_over_codes_is_attention_over_the_restored_rows(granularity, dtype, monkeypatch):
     monkeypatch.setattr(sequence, "CPU_ELEMENTS", 2 * 16 * 7)  # blocks of 7 tokens or fewer
-    check_attention(Int8(), granularity, dtype, 16)
+    check_attention(Int8(), granularity, random_layer(n=40, head_dim=16, dtype=dtype))
 
 
 def test_bytes_are_a_byte_an_element_and_four_for_each_token_of_a_head():

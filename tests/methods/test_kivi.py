@@ -14,6 +14,7 @@ from kvbench.methods.selection import Selection
 from kvbench.ops.quantise import CHANNELS, TOKENS, Quantiser, pack, unpack
 from kvbench.prefill import Needs, prefill
 from tests.support import config as composed
+from tests.support.quantised import check_own_memory
 from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model
 
 pytestmark = pytest.mark.heavy
@@ -191,8 +192,7 @@ def test_stored_bytes_stay_within_the_formula_and_a_block_while_decoding():
 def test_nothing_of_the_prefill_state_is_kept():
     layer = random_layer(n=5)
     cache = Kivi(4, 4, 8).store(layer, Selection.everything(layer))
-    shared = {layer.keys.untyped_storage().data_ptr(), layer.values.untyped_storage().data_ptr()}
-    assert not shared & {t.untyped_storage().data_ptr() for t in cache.tensors() if t.numel()}
+    check_own_memory([cache], [layer])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -7,13 +7,13 @@ from torch.testing import assert_close
 from kvbench.cache.coded import sequence
 from kvbench.cache.coded.positions import KeyPositions
 from kvbench.errors import UserError
-from kvbench.methods import Eviction, FullKV, KVQuant, WindowAttention
+from kvbench.methods import FullKV, KVQuant
 from kvbench.methods.kvquant.fitted_levels import BINS, fitted_levels
 from kvbench.methods.kvquant.sequence import NonUniformKeys, NonUniformValues, outside, percentiles
 from kvbench.methods.selection import Selection
 from tests.reference import plain_kvquant
 from tests.support.every_method import rope
-from tests.support.quantised import TOLERANCE, plain_attention
+from tests.support.quantised import TOLERANCE, check_attention, check_heads_alone, check_own_memory
 from tests.support.tiny import random_layer, random_state
 
 DIM = 32
@@ -77,14 +77,7 @@ def test_rows_are_restored_as_a_plain_reading_does(bits):
 @pytest.mark.parametrize("granularity", ["layer", "kv_head", "query_head"])
 def test_attention_over_codes_is_attention_over_the_restored_rows(granularity, dtype, elements, monkeypatch):
     monkeypatch.setattr(sequence, "CPU_ELEMENTS", elements)
-    method = Eviction(scoring=WindowAttention(8), granularity=granularity, storage=KVQuant(3, sinks=3))
-    cache = method.compress_layer(layer_of(40, dtype), 0, 1, 30)
-    for _ in range(3):
-        query, key, value = (torch.randn(1, heads, 1, DIM).to(dtype) for heads in (6, 2, 2))
-        cache.update(key, value)
-        out = cache.attend(query, 0.25)
-    assert out.dtype == dtype
-    assert_close(out.float(), plain_attention(query, cache.k.read(), cache.v.read(), 0.25), **TOLERANCE[dtype])
+    check_attention(KVQuant(3, sinks=3), granularity, layer_of(40, dtype))
 
 
 def test_keys_return_to_the_positions_that_they_had():
@@ -135,14 +128,7 @@ def test_values_quantised_one_by_one_are_those_quantised_at_once_under_the_same_
 
 
 def test_heads_of_different_lengths_are_what_each_is_alone():
-    layer = layer_of(60)
-    chosen = torch.rand(2, 60, generator=torch.Generator().manual_seed(2)) < torch.tensor([[0.9], [0.3]])
-    cache = KVQuant().store(layer, Selection(None, 20, chosen=chosen))
-    query = torch.randn(1, 6, 1, DIM)
-    out = cache.attend(query, layer.scaling)
-    for number, head in enumerate(cache.parts):
-        own = slice(number * 3, number * 3 + 3)
-        assert_close(out[:, own], head.attend(query[:, own], layer.scaling))
+    check_heads_alone(KVQuant(), layer_of(60))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -165,5 +151,4 @@ def test_a_model_without_rotation_and_a_head_of_twelve_channels_are_refused():
 def test_nothing_of_the_prefill_state_is_kept():
     layer = layer_of(5)
     cache = KVQuant(sinks=5).store(layer, Selection.everything(layer))
-    shared = {x.untyped_storage().data_ptr() for x in (layer.keys, layer.values)}
-    assert not shared & {x.untyped_storage().data_ptr() for x in cache.tensors()}
+    check_own_memory([cache], [layer])

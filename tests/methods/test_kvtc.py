@@ -9,12 +9,12 @@ from torch.testing import assert_close
 from kvbench.cache.base import bytes_in_16_bits
 from kvbench.cache.coded.transform import TransformSequence, principal_axes
 from kvbench.errors import UserError
-from kvbench.methods import KVTC, Eviction, FullKV, WindowAttention
+from kvbench.methods import KVTC, FullKV
 from kvbench.methods.selection import Selection
 from kvbench.ops.bit_allocation import MOST, allocate
 from tests.reference import plain_kvtc
 from tests.support.every_method import rope
-from tests.support.quantised import TOLERANCE, plain_attention
+from tests.support.quantised import TOLERANCE, check_attention, check_heads_alone, check_own_memory
 from tests.support.tiny import random_layer, random_state
 
 DIM = 32
@@ -93,17 +93,9 @@ def test_keys_are_coded_before_their_rotation():
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("granularity", ["layer", "kv_head", "query_head"])
 def test_attention_over_the_stream_is_attention_over_the_restored_rows(granularity, dtype):
-    method = Eviction(scoring=WindowAttention(8), granularity=granularity, storage=SMALL)
-    cache = method.compress_layer(layer_of(60, dtype), 0, 1, 50)
-    for _ in range(3):
-        query, key, value = (torch.randn(1, heads, 1, DIM).to(dtype) for heads in (6, 2, 2))
-        cache.update(key, value)
-        out = cache.attend(query, 0.25)
-    assert cache.k.length == 53 and torch.equal(
-        cache.v.read()[:, -1], value[0, :, 0].repeat_interleave(len(cache.v.read()) // 2, dim=0)
-    )
-    assert out.dtype == dtype
-    assert_close(out.float(), plain_attention(query, cache.k.read(), cache.v.read(), 0.25), **TOLERANCE[dtype])
+    cache, value = check_attention(SMALL, granularity, layer_of(60, dtype))
+    copies = len(cache.v.read()) // 2
+    assert cache.k.length == 53 and torch.equal(cache.v.read()[:, -1], value[0, :, 0].repeat_interleave(copies, dim=0))
 
 
 def test_bytes_are_those_of_the_stream_and_of_what_decodes_it():
@@ -121,15 +113,7 @@ def test_bytes_are_those_of_the_stream_and_of_what_decodes_it():
 
 
 def test_heads_of_different_lengths_are_what_each_is_alone():
-    layer = layer_of(60)
-    chosen = torch.rand(2, 60, generator=torch.Generator().manual_seed(2)) < torch.tensor([[0.9], [0.0]])
-    cache = SMALL.store(layer, Selection(None, 20, chosen=chosen))
-    query = torch.randn(1, 6, 1, DIM)
-    cache.update(torch.randn(1, 2, 1, DIM), torch.randn(1, 2, 1, DIM))
-    out = cache.attend(query, layer.scaling)
-    for number, head in enumerate(cache.parts):
-        own = slice(number * 3, number * 3 + 3)
-        assert_close(out[:, own], head.attend(query[:, own], layer.scaling))
+    check_heads_alone(SMALL, layer_of(60))
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9])
@@ -150,5 +134,4 @@ def test_a_model_without_rotation_is_refused():
 def test_nothing_of_the_prefill_state_is_kept():
     layer = layer_of(5)
     cache = KVTC().store(layer, Selection.everything(layer))
-    shared = {x.untyped_storage().data_ptr() for x in (layer.keys, layer.values)}
-    assert not shared & {x.untyped_storage().data_ptr() for x in cache.tensors()}
+    check_own_memory([cache], [layer])

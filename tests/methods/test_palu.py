@@ -9,10 +9,10 @@ from kvbench.cache.coded import sequence
 from kvbench.cache.coded.low_rank import thin_factors
 from kvbench.errors import UserError
 from kvbench.evaluation.cache_checks import check_bytes
-from kvbench.methods import XKV, Eviction, FullKV, Palu, StreamingLLM, WindowAttention
+from kvbench.methods import XKV, Eviction, FullKV, Palu, StreamingLLM
 from kvbench.methods.selection import Selection
 from tests.support.every_method import rope
-from tests.support.quantised import TOLERANCE, plain_attention
+from tests.support.quantised import TOLERANCE, check_attention, check_heads_alone, check_own_memory, plain_attention
 from tests.support.tiny import random_layer, random_state
 
 DIM, LAYERS = 32, 5
@@ -112,16 +112,9 @@ def test_the_matrix_that_layers_share_counts_once():
 @pytest.mark.parametrize("granularity", ["layer", "kv_head", "query_head"])
 def test_attention_over_factors_is_attention_over_the_restored_rows(granularity, dtype, elements, monkeypatch):
     monkeypatch.setattr(sequence, "CPU_ELEMENTS", elements)
-    method = Eviction(scoring=WindowAttention(8), granularity=granularity, storage=Palu(0.5, 2))
-    cache = method.compress_layer(layer_of(40, dtype), 0, 1, 30)
-    for _ in range(3):
-        query, key, value = (torch.randn(1, heads, 1, DIM).to(dtype) for heads in (6, 2, 2))
-        cache.update(key, value)
-        out = cache.attend(query, 0.25)
+    cache, value = check_attention(Palu(0.5, 2), granularity, layer_of(40, dtype))
     copies = len(cache.v.read()) // 2
     assert cache.k.length == 33 and torch.equal(cache.v.read()[:, -1], value[0, :, 0].repeat_interleave(copies, dim=0))
-    assert out.dtype == dtype
-    assert_close(out.float(), plain_attention(query, cache.k.read(), cache.v.read(), 0.25), **TOLERANCE[dtype])
 
 
 def test_xkv_takes_methods_that_keep_the_same_tokens_in_every_layer():
@@ -141,15 +134,7 @@ def test_xkv_takes_methods_that_keep_the_same_tokens_in_every_layer():
 
 
 def test_heads_of_different_lengths_are_what_each_is_alone():
-    layer = layer_of(60)
-    chosen = torch.rand(2, 60, generator=torch.Generator().manual_seed(2)) < torch.tensor([[0.9], [0.0]])
-    cache = Palu().store(layer, Selection(None, 20, chosen=chosen))
-    query = torch.randn(1, 6, 1, DIM)
-    cache.update(torch.randn(1, 2, 1, DIM), torch.randn(1, 2, 1, DIM))
-    out = cache.attend(query, layer.scaling)
-    for number, head in enumerate(cache.parts):
-        own = slice(number * 3, number * 3 + 3)
-        assert_close(out[:, own], head.attend(query[:, own], layer.scaling))
+    check_heads_alone(Palu(), layer_of(60))
 
 
 def test_models_without_rotation_are_refused():
@@ -166,7 +151,5 @@ def test_groups_are_the_largest_that_divide_the_heads(heads, groups):
 
 def test_nothing_of_the_prefill_state_is_kept():
     state = state_of(5)
-    shared = {x.untyped_storage().data_ptr() for layer in state.layers for x in (layer.keys, layer.values)}
     for storage in (Palu(1.0), XKV(2, 1.0, 1.0)):
-        for cache in FullKV(storage).compress(state, 5):
-            assert not shared & {x.untyped_storage().data_ptr() for x in cache.tensors()}
+        check_own_memory(FullKV(storage).compress(state, 5), state.layers)

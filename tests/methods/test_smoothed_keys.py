@@ -73,7 +73,7 @@ def test_values_and_keys_of_mean_zero_are_as_in_the_storage(storage):
 @pytest.mark.parametrize("granularity", ["kv_head", "query_head"])
 def test_attention_over_codes_is_attention_over_the_restored_rows(granularity, dtype, monkeypatch):
     monkeypatch.setattr(sequence, "CPU_ELEMENTS", 2 * 16 * 7)  # blocks of 7 tokens or fewer
-    check_attention(SmoothedKeys(Fp8("token")), granularity, dtype, 16)
+    check_attention(SmoothedKeys(Fp8("token")), granularity, random_layer(n=40, head_dim=16, dtype=dtype))
 
 
 def test_a_soft_cap_and_sinks_see_the_logits_of_whole_keys():

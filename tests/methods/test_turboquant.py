@@ -102,7 +102,7 @@ def test_bytes_per_token(name):
 @pytest.mark.parametrize("granularity", ["kv_head", "query_head"])
 def test_attention_over_codes_is_attention_over_the_restored_rows(name, granularity, dtype, monkeypatch):
     monkeypatch.setattr(sequence, "CPU_ELEMENTS", 2 * 32 * 7)  # blocks of 7 tokens or fewer
-    check_attention(STORAGES[name], granularity, dtype, 32)
+    check_attention(STORAGES[name], granularity, random_layer(n=40, head_dim=32, dtype=dtype))
 
 
 @pytest.mark.parametrize("name", STORAGES)

@@ -1,13 +1,17 @@
-"""Sequences quantised as KIVI does, and plain attention over the rows that they stand for."""
+"""Sequences quantised as KIVI does, plain attention over the rows that codes stand for, and what holds of storages."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from kvbench.cache.base import LayerCache
 from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
 from kvbench.methods import Eviction, Storage, WindowAttention
 from kvbench.methods.kivi.quantised_attention import Stored
-from tests.support.tiny import random_layer
+from kvbench.methods.selection import Selection
+from kvbench.prefill import LayerState
 
 # of attention over codes, beside attention in float64 over the restored rows, which 16 bits round once more
 TOLERANCE = {torch.float32: {"atol": 2e-6, "rtol": 2e-6}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
@@ -43,14 +47,39 @@ def plain_attention(query: Tensor, keys: Tensor, values: Tensor, scaling: float)
     return (weights @ values.double()).view(query.shape).float()
 
 
-def check_attention(storage: Storage, granularity: str, dtype: torch.dtype, head_dim: int) -> None:
-    """Attention over a layer's codes, after three decoded tokens, is that over the rows that they stand for."""
-    layer = random_layer(n=40, head_dim=head_dim, dtype=dtype)
+def check_attention(
+    storage: Storage, granularity: str, layer: LayerState, tokens: int = 3
+) -> tuple[LayerCache, Tensor]:
+    """Attention over a layer's codes, after decoded tokens, is that over the rows that they stand for.
+
+    Returns the layer's cache, and the last token's value [1, num_key_value_heads, 1, head_dim].
+    """
+    dtype, width = layer.keys.dtype, layer.keys.shape[2]
     method = Eviction(scoring=WindowAttention(8), granularity=granularity, storage=storage)
-    cache = method.compress_layer(layer, 0, 1, 30)
-    for _ in range(3):
-        query, key, value = (torch.randn(1, heads, 1, head_dim).to(dtype) for heads in (6, 2, 2))
+    cache = method.compress_layer(layer, 0, 1, layer.n - 10)
+    for _ in range(tokens):
+        query, key, value = (torch.randn(1, heads, 1, width).to(dtype) for heads in (6, 2, 2))
         cache.update(key, value)
         out = cache.attend(query, 0.25)
     assert out.dtype == dtype
     assert_close(out.float(), plain_attention(query, cache.k.read(), cache.v.read(), 0.25), **TOLERANCE[dtype])
+    return cache, value
+
+
+def check_heads_alone(storage: Storage, layer: LayerState) -> None:
+    """Heads of a layer, 6 over 2 KV heads, which keep different numbers of tokens are what each is alone."""
+    chosen = torch.rand(2, layer.n, generator=torch.Generator().manual_seed(2)) < torch.tensor([[0.9], [0.0]])
+    cache = storage.store(layer, Selection(None, 20, chosen=chosen))
+    query, key, value = (torch.randn(1, heads, 1, layer.keys.shape[2]) for heads in (6, 2, 2))
+    cache.update(key, value)
+    out = cache.attend(query, layer.scaling)
+    for number, head in enumerate(cache.parts):
+        own = slice(number * 3, number * 3 + 3)
+        assert_close(out[:, own], head.attend(query[:, own], layer.scaling))
+
+
+def check_own_memory(caches: Sequence[LayerCache], layers: Sequence[LayerState]) -> None:
+    """No cache holds memory of the prefill state."""
+    shared = {x.untyped_storage().data_ptr() for layer in layers for x in (layer.keys, layer.values)}
+    for cache in caches:
+        assert not shared & {x.untyped_storage().data_ptr() for x in cache.tensors() if x.numel()}
