@@ -1,11 +1,12 @@
 """A step's device operations, recorded as a CUDA graph and repeated without Python."""
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 
 import torch
+
+from kvbench.utils.collector import collector_off
 
 
 def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
@@ -24,7 +25,8 @@ def captured(work: Callable[[], object], device: int, pool: tuple[int, int] | No
     """A graph of `work`, which has not run. Without a `pool` the graph has its own."""
     graph, stream = torch.cuda.CUDAGraph(), side_stream(device)
     stream.wait_stream(torch.cuda.current_stream())
-    with uncollected(), torch.cuda.stream(stream):
+    # the garbage collector could free a tensor, which a stream may not do while it captures
+    with collector_off(), torch.cuda.stream(stream):
         graph.capture_begin(pool=pool)  # records from here on; nothing runs
         try:
             work()
@@ -59,15 +61,3 @@ def _something() -> None:
 def side_stream(device: int) -> torch.cuda.Stream:
     """The stream on which all graphs are recorded: the default stream cannot be, and a pool belongs to one stream."""
     return torch.cuda.Stream(device)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage collection within the block: it could free a tensor, which a stream may not do while it captures."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

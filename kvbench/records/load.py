@@ -1,11 +1,9 @@
 """Records of any number of shards and runs as one pandas frame."""
 
-import gc
 import json
 import warnings
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +26,7 @@ from kvbench.records.store import (
     key_in,
     parse,
 )
+from kvbench.utils.collector import collector_off
 from kvbench.utils.console import warn
 from kvbench.utils.files import below
 from kvbench.utils.text import count
@@ -95,7 +94,7 @@ def gather(*folders: str | Path) -> tuple[pd.DataFrame, list[Finding]]:
     missing for some records. duplicate: further copies of a record with the same outcome. outcome: copies with another
     outcome. The frame has the first copy, or the first with a distance from FullKV.
     """
-    with collector_off():
+    with collector_off():  # records have no cycles, and its passes would double the time
         return gathered((path, read_file(path)) for path in files(folders))
 
 
@@ -188,18 +187,6 @@ def manifests_beside(records: Iterable[tuple[dict[str, Any], Path]]) -> tuple[pd
         rows.append({"folder": str(folder), **provenance(manifests[folder].get(run, {}))})
     frame = pd.DataFrame(rows, columns=list({"folder": None} | provenance({})), dtype=object)
     return frame.iloc[[number[place] for place in places]].reset_index(drop=True), findings
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    """Without the garbage collector: records have no cycles, and its passes would double the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _damaged(path: Path, lines: Sequence[bytes], keys: Container[str]) -> Iterator[Finding]:
