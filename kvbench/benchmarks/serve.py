@@ -9,13 +9,14 @@ from kvbench.benchmarks.speed import Speed
 from kvbench.benchmarks.text import Text
 from kvbench.errors import UserError
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
+from kvbench.utils.numbers import is_number
 from kvbench.utils.tokenizer import Tokenizer
 
 WITHOUT_RATES = ("synchronous", "throughput")
 
 
 def _as_list(value: object) -> object:
-    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else value
+    return [value] if is_number(value) else value
 
 
 @checked(prefix="benchmark.")

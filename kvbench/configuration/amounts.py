@@ -7,6 +7,7 @@ from pydantic import PlainValidator
 
 from kvbench.configuration.kinds import LIST, NULL, SINGLE, of_kind
 from kvbench.errors import UserError
+from kvbench.utils.numbers import is_number
 
 DEFAULT_RATIOS = (0.2, 0.4)
 
@@ -34,7 +35,7 @@ def _ratios(value: object) -> list[float]:
     """A single ratio or several, each in (0, 1]."""
     ratios = _as_list(value)
     for ratio in ratios:
-        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
+        if not is_number(ratio) or not 0 < ratio <= 1:
             raise UserError(
                 f"ratio {ratio!r} is outside (0, 1]: it is the share of FullKV to keep, "
                 "for example 0.2 (budget= takes tokens)"

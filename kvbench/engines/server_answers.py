@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvbench.engines.base import ROUNDING, CannotAnswer, Completion, Scored, Top
+from kvbench.utils.numbers import is_number
 from kvbench.utils.text import first_line
 
 AS_ID = "token_id:"  # prefix of a token that a server writes as its id
@@ -145,7 +146,7 @@ def _top(place: dict[str, object]) -> Top:
 
 def _number(value: object) -> float | None:
     """A finite number; None for anything else."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not is_number(value):
         return None
     try:
         number = float(value)

@@ -7,6 +7,7 @@ from typing import Any
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from kvbench.errors import UserError, unknown
+from kvbench.utils.numbers import is_number
 
 STRETCHED = ("linear", "dynamic", "yarn", "llama3")  # types that need a factor
 NAMES = ("rope_parameters", "rope_scaling")  # in configurations
@@ -25,8 +26,7 @@ def check_rope_parameters(config: Mapping[str, Any], where: str) -> None:
             if kind not in types:
                 raise unknown(f"rope_type in {where}", kind, types)
             factor = parameters.get("factor")
-            number = isinstance(factor, int | float) and not isinstance(factor, bool) and 0 < factor < math.inf
-            if kind in STRETCHED and not number:
+            if kind in STRETCHED and not (is_number(factor) and 0 < factor < math.inf):
                 raise UserError(
                     f"{where} has a rotation of rope_type {kind!r} with factor={factor!r}: it must be a number above "
                     "0, by which the trained length is stretched"

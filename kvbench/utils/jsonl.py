@@ -10,6 +10,7 @@ from typing import Any
 
 from kvbench.errors import UserError
 from kvbench.utils.file_forms import other_form
+from kvbench.utils.numbers import is_number
 from kvbench.utils.regular_files import open_regular
 
 # Types of a field: str, int, float, bool, list, dict, list[str] and the like, None, or a tuple of these.
@@ -132,7 +133,7 @@ def _is(value: object, kind: FieldType) -> bool:
         (item,) = kind.__args__
         return isinstance(value, list) and all(_is(part, item) for part in value)
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number(value)
     return type(value) is (NoneType if kind is None else kind)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.errors import UserError, unknown
+from kvbench.utils.numbers import is_number
 from kvbench.utils.regular_files import read_bytes
 
 NUMBERS = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
@@ -17,7 +18,7 @@ def model_shape(shape: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, number in shape.items():
         if name not in (*NUMBERS, *OF_LATENTS):
             raise unknown("key in model.shape", str(name), (*NUMBERS, *OF_LATENTS))
-        if not _is_number(number) or number != int(number) or number < 1:
+        if not is_number(number) or number != int(number) or number < 1:
             raise UserError(f"model.shape.{name}={number!r} must be an integer of at least 1")
     return shape
 
@@ -79,7 +80,7 @@ def shape_of(config: Mapping[str, Any]) -> dict[str, int | None]:
     heads, width = numbers["num_attention_heads"], config.get("hidden_size")
     if numbers["num_key_value_heads"] is None:
         numbers["num_key_value_heads"] = heads
-    if numbers["head_dim"] is None and _is_number(heads) and _is_number(width) and heads > 0:
+    if numbers["head_dim"] is None and is_number(heads) and is_number(width) and heads > 0:
         numbers["head_dim"] = width // heads
     return numbers | {name: config[name] for name in OF_LATENTS if config.get(name) is not None}
 
@@ -94,7 +95,3 @@ def token_numbers(shape: Mapping[str, Any]) -> int:
     if stores_latents(shape):
         return sum(shape[name] for name in OF_LATENTS)
     return int(2 * shape["num_key_value_heads"] * shape["head_dim"])
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -3,12 +3,13 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import Annotated, TypeGuard
+from typing import Annotated
 
 import numpy as np
 from pydantic import BeforeValidator, Field
 
 from kvbench.errors import UserError
+from kvbench.utils.numbers import is_number
 
 _RANGE = re.compile(r"(-?[\d.]+) to (-?[\d.]+) (?:by ([\d.]+)|in (\d+)( sigmoid)?)")
 _MOST = 10_000  # numbers of a range: no grid has more
@@ -24,8 +25,8 @@ def numbers(value: object) -> list[int | float]:
 
     A list or a single number is taken as it is. Raises ValueError with the allowed forms for anything else.
     """
-    items: object = _from_text(value) if isinstance(value, str) else [value] if _is_number(value) else value
-    if not isinstance(items, Sequence) or not items or not all(_is_number(x) and math.isfinite(x) for x in items):
+    items: object = _from_text(value) if isinstance(value, str) else [value] if is_number(value) else value
+    if not isinstance(items, Sequence) or not items or not all(is_number(x) and math.isfinite(x) for x in items):
         raise ValueError(_FORMS)
     return list(dict.fromkeys(int(x) if x == int(x) else x for x in items))
 
@@ -58,10 +59,6 @@ def check_room(lengths: Sequence[int], buffer: int) -> None:
                 f"item {number} of benchmark.lengths={length} must be an integer of at least {least}: "
                 f"benchmark.buffer={buffer}, and 100 tokens of text"
             )
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _from_text(text: str) -> list[float]:

@@ -19,6 +19,7 @@ from kvbench.papers.records import ModelRecords
 from kvbench.records.ratios import means
 from kvbench.records.served_bytes import served_bytes
 from kvbench.report.figures.curve import FULL, MEASURED_COLUMNS, PUBLISHED_COLUMNS
+from kvbench.utils.numbers import is_number
 from kvbench.utils.ratios import RATIOS
 
 AXES = {
@@ -149,12 +150,8 @@ def _place(setting: Setting, records: pd.DataFrame, x: str) -> float:
         return value
     parameters = json.loads(setting.parameters)
     value = parameters.get(x)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        known = [
-            key
-            for key, number in parameters.items()
-            if isinstance(number, int | float) and not isinstance(number, bool)
-        ]
+    if not is_number(value):
+        known = [key for key, number in parameters.items() if is_number(number)]
         raise UserError(
             f"{setting.name} has no number {x!r} for the axis: experiment.x takes {', '.join([*AXES, *known])}"
         )

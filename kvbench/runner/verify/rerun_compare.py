@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from kvbench.records.schema import MethodRecord
+from kvbench.utils.numbers import is_number
 from kvbench.utils.sequences import common_prefix
 
 Record = Mapping[str, Any]
@@ -81,17 +82,13 @@ def of_answer(name: str) -> bool:
 
 def apart(a: object, b: object) -> float:
     """The largest difference of numbers in two values, relative to numbers above 1; infinite for other differences."""
-    if _is_number(a) and _is_number(b):
+    if is_number(a) and is_number(b):
         return abs(a - b) / max(1.0, abs(a), abs(b))
     if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
         return max(map(apart, a, b), default=0.0)
     if isinstance(a, Mapping) and isinstance(b, Mapping) and a.keys() == b.keys():
         return max((apart(a[name], b[name]) for name in a), default=0.0)
     return 0.0 if a == b else math.inf
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _at(tokens: Sequence[int], place: int) -> str:
