@@ -1,6 +1,5 @@
 """The full forward pass in chunks of the prompt: activations take the memory of a chunk, not of the prompt."""
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +14,6 @@ from kvbench.models.rope_growth import growth_of
 from kvbench.ops.column_sums import column_sums
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill.full import CaptureLayer, FullPrefill, PromptLayers, prefill
-from kvbench.prefill.hidden_states import hidden_similarities
 from kvbench.prefill.plan import PrefillPlan
 from kvbench.prefill.state import LayerState, Needs, PrefillState, Release
 
@@ -128,10 +126,7 @@ def chunked_prefill(
     layers = PromptLayers(model, n, needs, partial(ChunkedLayer, n, needs, release))
     totals = [0.0] * len(layers.places)  # of the hidden states' similarity over tokens
     for ids in input_ids[None].to(model.device).split(chunk, dim=1):
-        observing: AbstractContextManager[list[float]] = nullcontext([])
-        if needs.hidden_similarity:
-            observing = hidden_similarities(model, layers.places)
-        with observing as similarities:
+        with layers.observing(model) as similarities:
             logits = layers.read(model, ids)
         for layer, similarity in enumerate(similarities):
             totals[layer] += similarity * ids.shape[1]

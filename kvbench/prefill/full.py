@@ -177,6 +177,10 @@ class PromptLayers:
             for layer, weight in zip(self.captures, output_projections(model, self.places), strict=True):
                 layer.projection = weight
 
+    def observing(self, model: PreTrainedModel) -> AbstractContextManager[list[float]]:
+        """A list that a pass fills with the similarity of each capturing layer; it stays empty if none is needed."""
+        return hidden_similarities(model, self.places) if self.needs.hidden_similarity else nullcontext([])
+
     def read(self, model: PreTrainedModel, ids: Tensor) -> Tensor:
         """The logits [vocab_size] after ids [1, q], which follow the tokens that these layers have read."""
         cache = Cache(layers=self.all)
@@ -241,10 +245,7 @@ def prefill(model: PreTrainedModel, input_ids: Tensor, needs: Needs, release: Re
     """
     forget_lengths(model)
     layers = PromptLayers(model, len(input_ids), needs, partial(CaptureLayer, needs, release))
-    observing: AbstractContextManager[list[float]] = nullcontext([])
-    if needs.hidden_similarity:
-        observing = hidden_similarities(model, layers.places)
-    with observing as similarities:
+    with layers.observing(model) as similarities:
         out = model(
             input_ids=input_ids[None].to(model.device),
             **as_argument(model, Cache(layers=layers.all)),
