@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing
+from kvbench.cache.coded.float8 import scale_of
 from kvbench.cache.coded.sequence import CodedSequence
 from kvbench.ops.formats import BlockFormat
-from kvbench.ops.norms import float32_norm
 from kvbench.ops.rotation import Rotation, rotation
-
-SMALLEST = torch.finfo(torch.float32).tiny
 
 
 class BlockSequence(CodedSequence):
@@ -24,7 +22,7 @@ class BlockSequence(CodedSequence):
         self.dtype, (self.heads, _, self.width), self.form = rows.dtype, rows.shape, form
         self.kind, self.seed = rotated, seed
         rows = self._rotated(rows)
-        self.shared = None if form.largest is None else shared_scale(rows, form.largest)  # [heads, 1, 1]
+        self.shared = None if form.largest is None else scale_of(rows, "head", form.largest)
         self.parts = [Growing(self._coded(rows))]
 
     def encoded(self, rows: Tensor) -> list[Tensor]:
@@ -50,11 +48,3 @@ class BlockSequence(CodedSequence):
 
     def _coded(self, rows: Tensor) -> Tensor:
         return self.form.encode(rows if self.shared is None else rows / self.shared)
-
-
-def shared_scale(rows: Tensor, largest: float) -> Tensor:
-    """The largest absolute value of a head's rows [heads, len, head_dim] over `largest`, above 0: [heads, 1, 1]."""
-    if not rows.shape[1]:
-        return torch.ones(len(rows), 1, 1, device=rows.device)
-    most = float32_norm(rows, float("inf"), dim=(1, 2), keepdim=True)
-    return most.div_(largest).clamp_(min=SMALLEST)
