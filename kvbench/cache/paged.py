@@ -1,13 +1,12 @@
 """Keys and values in pages; attention reads the pages that matter most to the current query."""
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
 from kvbench.cache.base import Growing, LayerCache
 from kvbench.cache.reserve_ratio import Kept
 from kvbench.ops.attention import bent_attention
+from kvbench.ops.multiples import multiples
 from kvbench.ops.sdpa import sdpa
 from kvbench.ops.softmax import Scaling, Softmax
 
@@ -91,12 +90,12 @@ class PagedLayer(LayerCache):
     def _attention(self, query: Tensor, chosen: Tensor, scaling: Scaling) -> Tensor:
         heads, capacity, width = self.rows.shape
         page = self.page
-        number = chosen + _multiples(heads, capacity // page, query.device)[:, None, None]
+        number = chosen + multiples(heads, capacity // page, query.device, torch.int64)[:, None, None]
         rows = self.rows.view(heads * capacity // page, page * width).index_select(0, number.flatten())
         rows = rows.view(query.shape[1], 1, -1, width)
         d = query.shape[-1]
         keys, values = rows[..., :d], rows[..., d:]
-        tokens = (chosen * page)[..., None] + _multiples(page, 1, query.device)
+        tokens = (chosen * page)[..., None] + multiples(page, 1, query.device, torch.int64)
         held = (tokens < self.length).view(query.shape[1], 1, 1, -1)
         if isinstance(scaling, Softmax):
             query_rows, key_rows, values = (x.transpose(0, 1) for x in (query.view(-1, 1, 1, d), keys, values))
@@ -150,8 +149,3 @@ def extend_bounds(bounds: Growing, key: Tensor, length: int, page: int) -> None:
     low, high = bounds.view[:, number].chunk(2, dim=1)
     torch.minimum(low, key[:, 0], out=low)
     torch.maximum(high, key[:, 0], out=high)
-
-
-@lru_cache(maxsize=64)
-def _multiples(count: int, step: int, device: torch.device) -> Tensor:
-    return (torch.arange(count) * step).to(device)

@@ -1,9 +1,9 @@
 """Codes of 4, 5, 6 or 8 bits packed into bytes."""
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
+
+from kvbench.ops.multiples import multiples
 
 
 def code_bytes(count: int, bits: int) -> int:
@@ -24,10 +24,10 @@ def pack(codes: Tensor, bits: int) -> Tensor:
         low, high = codes.chunk(2, dim=-1)
         return (low | high << 4).to(torch.uint8)
     if bits == 5:
-        highest = (codes >> 4).unflatten(-1, (-1, 8)) << _places(8, 1, codes.device)
+        highest = (codes >> 4).unflatten(-1, (-1, 8)) << multiples(8, 1, codes.device)
         return torch.cat([highest.sum(dim=-1).to(torch.uint8), pack(codes & 15, 4)], dim=-1)
-    words = (codes.unflatten(-1, (-1, 4)) << _places(4, 6, codes.device)).sum(dim=-1)
-    return (words[..., None] >> _places(3, 8, codes.device) & 255).flatten(-2).to(torch.uint8)
+    words = (codes.unflatten(-1, (-1, 4)) << multiples(4, 6, codes.device)).sum(dim=-1)
+    return (words[..., None] >> multiples(3, 8, codes.device) & 255).flatten(-2).to(torch.uint8)
 
 
 def unpack(packed: Tensor, bits: int) -> Tensor:
@@ -38,12 +38,7 @@ def unpack(packed: Tensor, bits: int) -> Tensor:
     if bits == 4:
         return torch.cat([packed & 15, packed >> 4], dim=-1)
     if bits == 5:
-        highest = (packed[..., :4, None] >> _places(8, 1, packed.device) & 1).flatten(-2)
+        highest = (packed[..., :4, None] >> multiples(8, 1, packed.device) & 1).flatten(-2)
         return unpack(packed[..., 4:], 4) | highest << 4
-    words = (packed.unflatten(-1, (-1, 3)) << _places(3, 8, packed.device)).sum(dim=-1, dtype=torch.int32)
-    return (words[..., None] >> _places(4, 6, packed.device) & 63).flatten(-2)
-
-
-@lru_cache(maxsize=16)
-def _places(count: int, step: int, device: torch.device) -> Tensor:
-    return (torch.arange(count, dtype=torch.int32) * step).to(device)
+    words = (packed.unflatten(-1, (-1, 3)) << multiples(3, 8, packed.device)).sum(dim=-1, dtype=torch.int32)
+    return (words[..., None] >> multiples(4, 6, packed.device) & 63).flatten(-2)

@@ -6,6 +6,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from kvbench.ops.multiples import multiples
+
 # A row of the table is copied as one number of the same size, which is much faster on a CPU than copying floats.
 _AS_ONE = {1: torch.float32, 2: torch.complex64, 4: torch.complex128}
 PER_WORD = {2: 4, 3: 8, 4: 2}  # codes that fill whole bytes
@@ -24,10 +26,10 @@ def pack_codes(codes: Tensor, bits: int) -> Tensor:
 
     The first code is in the lowest bits of the first byte.
     """
-    shifts = _multiples(PER_WORD[bits], bits, codes.device)
+    shifts = multiples(PER_WORD[bits], bits, codes.device)
     words = (codes.unflatten(-1, (-1, PER_WORD[bits])) << shifts).sum(dim=-1, dtype=torch.int32)
     if bits == 3:
-        words = (words[..., None] >> _multiples(3, 8, codes.device)).flatten(-2)
+        words = (words[..., None] >> multiples(3, 8, codes.device)).flatten(-2)
     return words
 
 
@@ -52,8 +54,3 @@ def codes_together(bits: int, device: torch.device) -> Tensor:
     together = LOOKED_UP[bits]
     words = torch.arange(2 ** (bits * together))[:, None]
     return (words >> bits * torch.arange(together) & (2**bits - 1)).to(device)
-
-
-@lru_cache(maxsize=64)
-def _multiples(count: int, step: int, device: torch.device) -> Tensor:
-    return (torch.arange(count, dtype=torch.int32) * step).to(device)
