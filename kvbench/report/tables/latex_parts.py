@@ -1,7 +1,8 @@
-"""A long table in LaTeX as several floats, since a float that is taller than a page runs off it."""
+"""A table in LaTeX as floats: several for a long one, since a float that is taller than a page runs off it."""
 
 from collections.abc import Iterable, Sequence
 
+NEEDS = "% needs \\usepackage{booktabs,graphicx}"
 LINES = 44  # of \small, rules among them: a page of article has room for them
 FITTING = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"  # what is too wide; needs graphicx
 CONTINUED = "\\addtocounter{table}{-1}\\caption{(continued)}"  # under the number of the first float
@@ -27,6 +28,41 @@ def parts(blocks: Iterable[tuple[str, Sequence[str]]], around: str) -> list[list
             free -= _height([*opening, row])
             above = heading
     return made
+
+
+def floats(
+    made: Sequence[Sequence[str]],
+    environment: str,
+    caption: str,
+    alignment: str,
+    header: str,
+    spacing: str = "",
+    below: Sequence[str] = (),
+) -> list[str]:
+    """The lines of a float for the rows of each of `parts`, below one header.
+
+    caption   of the first float, with what names it
+    spacing   what stands behind the size of its letters
+    below     lines below the table in the last float
+    """
+    lines = []
+    for i, rows in enumerate(made):
+        lines += [
+            f"\\begin{{{environment}}}[tp]",
+            f"\\centering\\small{spacing}",
+            CONTINUED if i else caption,
+            FITTING,
+            f"\\begin{{tabular}}{{{alignment}}}",
+            "\\toprule",
+            header,
+            *rows,
+            "\\bottomrule",
+            "\\end{tabular}}",
+            *(below if i == len(made) - 1 else ()),
+            f"\\end{{{environment}}}",
+            "",
+        ]
+    return lines
 
 
 def _opening(heading: str, above: str) -> list[str]:

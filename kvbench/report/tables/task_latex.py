@@ -8,7 +8,7 @@ import pandas as pd
 from kvbench.configuration.conf import titled
 from kvbench.metrics.aggregate import SCORES
 from kvbench.records.identity import FULL
-from kvbench.report.tables.latex_parts import CONTINUED, FITTING, parts
+from kvbench.report.tables.latex_parts import NEEDS, floats, parts
 from kvbench.report.tables.paper.latex import escape
 from kvbench.report.tables.run_table import FLOORED, FLOORED_MARK, UNEVEN, uneven
 from kvbench.report.tables.text_latex import with_minus
@@ -37,23 +37,9 @@ def task_latex(frame: pd.DataFrame, summary: pd.DataFrame, caption: str, label: 
     notes += [f"{UNEVEN[0].upper()}{UNEVEN[1:]}."] * uneven(summary)
     caption = escape(" ".join([caption + ".", *notes]))
     named = f"\\caption{{{caption}}}\n\\label{{tab:{re.sub('[^A-Za-z0-9.-]', '-', label)}}}"
-    text = ["% needs \\usepackage{booktabs,graphicx}"]
-    for i, lines in enumerate(parts(blocks, caption)):
-        text += [
-            "\\begin{table*}[tp]",
-            "\\centering\\small",
-            CONTINUED if i else named,
-            FITTING,
-            f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
-            "\\toprule",
-            _line([escape(name) for name in header]),
-            *lines,
-            "\\bottomrule",
-            "\\end{tabular}}",
-            "\\end{table*}",
-            "",
-        ]
-    return "\n".join(text)
+    alignment = "l" + "r" * (len(header) - 1)
+    top = _line([escape(name) for name in header])
+    return "\n".join([NEEDS, *floats(parts(blocks, caption), "table*", named, alignment, top)])
 
 
 def _groups(summary: pd.DataFrame) -> list[pd.DataFrame]:

@@ -3,7 +3,7 @@
 import re
 from itertools import groupby
 
-from kvbench.report.tables.latex_parts import CONTINUED, FITTING, parts
+from kvbench.report.tables.latex_parts import NEEDS, floats, parts
 from kvbench.report.tables.paper.latex import escape
 from kvbench.report.tables.text_table import TextTable
 
@@ -17,24 +17,9 @@ def text_latex(table: TextTable) -> str:
         for _, rows in groupby(zip(sections, table.rows, strict=True), key=lambda pair: pair[0])
     ]
     made = parts(blocks, " ".join([table.title, *table.notes])) or [["\\midrule"]]
-    lines = ["% needs \\usepackage{booktabs,graphicx}"]
-    for i, rows in enumerate(made):
-        lines += [
-            "\\begin{table}[tp]",
-            "\\centering\\small",
-            CONTINUED if i else f"\\caption{{{escape(table.title)}}}",
-            FITTING,
-            f"\\begin{{tabular}}{{{alignment}}}",
-            "\\toprule",
-            _row(table.header),
-            *rows,
-            "\\bottomrule",
-            "\\end{tabular}}",
-            *(f"\n{{\\footnotesize {escape(note)}\\par}}" for note in table.notes if i == len(made) - 1),
-            "\\end{table}",
-            "",
-        ]
-    return "\n".join(lines)
+    caption = f"\\caption{{{escape(table.title)}}}"
+    notes = [f"\n{{\\footnotesize {escape(note)}\\par}}" for note in table.notes]
+    return "\n".join([NEEDS, *floats(made, "table", caption, alignment, _row(table.header), below=notes)])
 
 
 def _row(cells: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kvbench.report.tables.latex_parts import CONTINUED, parts
+from kvbench.report.tables.latex_parts import NEEDS, floats, parts
 from kvbench.report.tables.paper.document import Document
 from kvbench.report.tables.paper.layout import Cell, PaperTable
 
@@ -37,7 +37,7 @@ _SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 def latex(document: Document) -> str:
     """A float for each table, several for a long one, and the notes as text after the last one."""
-    lines = ["% needs \\usepackage{booktabs,graphicx}", ""]
+    lines = [NEEDS, ""]
     for i, table in enumerate(document.tables):
         caption = " ".join(map(escape, [f"{document.title}.", table.title.text + "."])) + _marks(table.title.marks)
         if i == 0:
@@ -60,25 +60,14 @@ def escape(text: str) -> str:
 
 def _floats(table: PaperTable, caption: str) -> list[str]:
     """One float, or several of a table that is longer than a page."""
-    width = len(table.header)
-    alignment = "l" * table.labels + "r" * (width - table.labels)
-    lines = []
-    for i, rows in enumerate(parts(_blocks(table), caption)):
-        lines += [
-            "\\begin{table*}[tp]",
-            "\\centering\\small\\setlength{\\belowcaptionskip}{6pt}",
-            CONTINUED if i else f"\\caption{{{caption}}}",
-            "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%",
-            f"\\begin{{tabular}}{{{alignment}}}",
-            "\\toprule",
-            _row(table.header),
-            *rows,
-            "\\bottomrule",
-            "\\end{tabular}}",
-            "\\end{table*}",
-            "",
-        ]
-    return lines
+    return floats(
+        parts(_blocks(table), caption),
+        "table*",
+        f"\\caption{{{caption}}}",
+        "l" * table.labels + "r" * (len(table.header) - table.labels),
+        _row(table.header),
+        spacing="\\setlength{\\belowcaptionskip}{6pt}",
+    )
 
 
 def _blocks(table: PaperTable) -> Iterator[tuple[str, list[str]]]:
