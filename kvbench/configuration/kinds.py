@@ -59,7 +59,6 @@ Text = Annotated[str, PlainValidator(of_kind(TEXT))]
 TextOrNull = Annotated[str | None, PlainValidator(of_kind(TEXT, NULL))]
 NameOrNull = Annotated[str | None, PlainValidator(_text_or_null)]
 CountOrNull = Annotated[int | None, PlainValidator(at_least(1, null=True)), "integer of at least 1 or `null`"]
-Count = Annotated[int, PlainValidator(at_least(1)), "integer of at least 1"]
 MOST_SHARDS = 4096  # of a run: `kvbench status` has a row for each, and each leaves a manifest
 Shards = Annotated[int, PlainValidator(at_least(1, most=MOST_SHARDS)), f"integer from 1 to {MOST_SHARDS}"]
 Single = Annotated[int, PlainValidator(of_kind(SINGLE))]

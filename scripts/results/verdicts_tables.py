@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.metrics.bootstrap import Interval, paired_interval
+from kvbench.metrics.bootstrap import OF_DIFFERENCES, paired_interval
 from kvbench.report.tables.agreement import EQUAL, agreements
 from kvbench.report.tables.text_table import TextTable
 from kvbench.runner.compare_table import compared_with
@@ -16,7 +16,6 @@ from kvbench.runner.verdicts import BROKEN, WITHIN
 
 LLAMA, OURS = "llama_cpp", "kvbench"
 NAMES = {LLAMA: "llama.cpp", OURS: "kvbench"}
-OF_CHANGES = Interval(-1.0, 1.0)  # the difference of two scores of 0 to 1
 
 Records = tuple[pd.DataFrame, str | None]  # records and the name of their score
 Settings = Mapping[str, Mapping[str, str]]  # by type and side; the first type is the baseline
@@ -98,7 +97,7 @@ def between(answers: Mapping[str, pd.DataFrame], kind: str, baseline: str) -> di
         return figures
     lost = {side: (frame.loc[kind, "score"] - frame.loc[baseline, "score"]).dropna() for side, frame in answers.items()}
     theirs, ours = lost[LLAMA].align(lost[OURS], join="inner")
-    low, high = paired_interval(theirs.to_numpy(), ours.to_numpy(), bounds=OF_CHANGES)
+    low, high = paired_interval(theirs.to_numpy(), ours.to_numpy(), bounds=OF_DIFFERENCES)
     return figures | {"change": theirs.mean() - ours.mean(), "change_low": low, "change_high": high}
 
 

@@ -1,7 +1,7 @@
 """The record of one load of one engine: means over repeats, their intervals, and the reports behind them."""
 
 from collections.abc import Mapping, Sequence
-from math import inf, isnan
+from math import isnan
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -12,11 +12,10 @@ from kvbench.engines.record import EngineRun
 from kvbench.engines.serving.figures import FIGURES, Measured
 from kvbench.engines.settings import EngineSetting
 from kvbench.evaluation.record import identity
-from kvbench.metrics.bootstrap import Interval, interval
+from kvbench.metrics.aggregate import POSITIVE
+from kvbench.metrics.bootstrap import interval
 from kvbench.records.schema import build
 from kvbench.utils.hashing import file_hash
-
-AT_LEAST_0 = Interval(0.0, inf)
 
 
 class Repeat(NamedTuple):
@@ -60,7 +59,7 @@ def record(
 
 def over_repeats(values: Sequence[float]) -> list[float] | None:
     """The 95 % interval of the mean over repeats; None for one repeat, and for equal repeats."""
-    bounds = interval(values, AT_LEAST_0)
+    bounds = interval(values, POSITIVE)
     return None if isnan(bounds.low) else [bounds.low, bounds.high]
 
 
