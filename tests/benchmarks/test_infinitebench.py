@@ -226,7 +226,7 @@ def test_a_wrong_value_is_one_line(made, changes, message):
         made(**changes)
 
 
-def test_longest_counts_the_longest_answer_but_not_that_of_math_calc(made, tmp_path):
+def test_longest_counts_the_longest_answer_but_not_that_of_math_calc(made):
     assert made(tasks=["passkey", "kv_retrieval"]).longest == 4000 + 64 + 128
     assert made(tasks=["passkey", "kv_retrieval"], templates="yarn_mistral").longest == 4000 + 64 + 50
     assert made(tasks=["passkey", "math_calc"]).longest is None

@@ -20,7 +20,7 @@ from tests.support.niah import short
     ],
     ids=lambda value: str(value)[:8],
 )
-def test_the_first_number_must_be_the_pass_key(embedded, prediction, score):
+def test_the_first_number_must_be_the_pass_key(prediction, score):
     assert first_number("71432", prediction) == score
 
 

@@ -140,7 +140,7 @@ def test_a_seed_shuffles_within_each_length(made, embedded):
 
 
 @needs_official
-def test_the_official_prompt_is_proven(tmp_path, monkeypatch, made):
+def test_the_official_prompt_is_proven(monkeypatch, made):
     monkeypatch.undo()
     assert made(prompts_file=str(OFFICIAL)).template.count("{haystack}") == 1
 

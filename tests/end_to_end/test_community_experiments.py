@@ -21,7 +21,7 @@ GROUPS = ["method.kivi.storage.group=8", "method.snapkv_kivi4.storage.group=8"] 
 
 
 @pytest.mark.parametrize("name, question", [("community_8b", "visible"), ("community_32k", "hidden")])
-def test_an_experiment_of_the_community_runs_and_is_packed(name, question, tiny_folder, tmp_path, capsys):
+def test_an_experiment_of_the_community_runs_and_is_packed(name, question, tiny_folder, tmp_path):
     given = ["model=smollm2-135m", f"model.path={tiny_folder}", "model.shape=null", "model.max_length=4096"]
     folder = run(f"+experiment={name}", *given, *SMALL, *GROUPS, f"question={question}", f"output_dir={tmp_path}")
     records = load(folder)

@@ -17,7 +17,7 @@ from tests.support.runs import reported, run
 
 
 @pytest.mark.heavy
-def test_refusals_that_every_question_would_meet_end_the_run(tiny_folder, tmp_path, monkeypatch):
+def test_refusals_that_every_question_would_meet_end_the_run(tiny_folder, tmp_path):
     """The third in a row: neither the server's place nor its key changes from question to question."""
     engine = FakeEngine(lambda number, payload: "unauthorised" if number else "well")
     more = ["engine.concurrency=1", "engine.repeat=0"]

@@ -76,7 +76,7 @@ def test_a_command_that_starts_one_server_for_several_flags_is_refused(tiny_fold
         run(*given)
 
 
-def test_what_is_started_ends_where_the_block_fails(tmp_path):
+def test_what_is_started_ends_where_the_block_fails():
     answers = iter([False, True])
     with (
         pytest.raises(ValueError),

@@ -96,7 +96,7 @@ def test_one_second_pass_serves_every_ratio_and_hidden_question_of_a_context(tin
     assert len(visible) == 9 and len(reread) == 4
 
 
-def test_compression_and_peak_count_the_second_pass_for_those_who_read_it(monkeypatch):
+def test_compression_and_peak_count_the_second_pass_for_those_who_read_it():
     model, ids = tiny_model(), prompt(60)
     source = SharedPass(model, ids, FullPrefill(), KVZIP.needs)
     (second,) = source.second.values()

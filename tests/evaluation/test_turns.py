@@ -163,7 +163,7 @@ def test_all_turns_of_a_conversation_share_one_prefill(tmp_path, tiny, monkeypat
     assert len(passes) == 1
 
 
-def test_a_conversation_is_one_shards(tmp_path):
+def test_a_conversation_is_one_shards():
     others = [replace(sample, id=f"other {sample.id}", context_id="other") for sample in conversation()]
     mixed = [sample for pair in zip(conversation(), others, strict=True) for sample in pair]
     assert [len(group) for group in together(mixed, "visible")] == [3, 3]

@@ -61,7 +61,7 @@ def test_the_text_part_of_a_released_checkpoint_gives_the_tokens_of_generate(fam
     assert generate(loaded.model, done.caches, done.logits, STEPS, frozenset()).tokens == own
 
 
-def test_what_is_no_language_model_is_one_line(tmp_path):
+def test_what_is_no_language_model_is_one_line():
     with pytest.raises(UserError, match=r"model 'x' has model_type 'clip', for which transformers .* has no causal"):
         class_for("x", CLIPConfig())
 

@@ -135,7 +135,7 @@ def test_each_kernel_of_a_gpu_takes_the_call_and_returns_that_shape(name, rows, 
 
 
 @pytest.mark.parametrize("plan", [FullPrefill(), ChunkedPrefill(37)])
-def test_column_sums_of_a_prefill_on_a_gpu_take_them(plan, monkeypatch, flash_takes_blocks):
+def test_column_sums_of_a_prefill_on_a_gpu_take_them(plan, flash_takes_blocks):
     given = []
 
     class Watched(FakeDevices):

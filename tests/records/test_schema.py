@@ -154,7 +154,7 @@ def test_a_hidden_file_beside_the_manifests_is_none(tmp_path):
     assert read_manifests(tmp_path) == ({}, {})
 
 
-def test_a_manifest_of_an_earlier_version_has_its_request(tmp_path):
+def test_a_manifest_of_an_earlier_version_has_its_request():
     assert check_manifest({"run": "r", "asked": ["ab"], "wanted": 3}) == {"run": "r", "requested": ["ab"], "wanted": 3}
 
 

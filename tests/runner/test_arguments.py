@@ -110,7 +110,7 @@ def test_commands_find_experiments_of_ones_own(command, mine, tmp_path, capsys):
     assert "my_item" in capsys.readouterr().out
 
 
-def test_a_run_finds_them_too_before_and_after_other_arguments(mine, tmp_path, capsys):
+def test_a_run_finds_them_too_before_and_after_other_arguments(mine, capsys):
     for arguments in (["--config-dir", mine, "method=mine"], ["method=mine", f"--config-dir={mine}"]):
         assert command_line(*arguments, "--cfg", "job") == 0
         assert "a method of my own" in capsys.readouterr().out

@@ -115,7 +115,7 @@ def test_neither_does_the_command_line(text, folder, tiny_folder, monkeypatch, c
     assert not (folder.parent / "runs").exists()
 
 
-def test_a_folder_of_configuration_may_refer_to_its_own_keys(folder, monkeypatch):
+def test_a_folder_of_configuration_may_refer_to_its_own_keys(folder):
     (folder / "benchmark").mkdir()
     (folder / "benchmark" / "mine.yaml").write_text(
         "defaults: [niah, _self_]\nabout: b\nsentence: 'Of ${model.name}, ${oc.select:no.such,nothing}.'\n"

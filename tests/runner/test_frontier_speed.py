@@ -81,7 +81,7 @@ def command(tiny_folder, tmp_path) -> list[str]:
 
 
 @pytest.mark.heavy
-def test_a_run_of_speed_gives_the_figure_its_second_panel(command, tmp_path, monkeypatch):
+def test_a_run_of_speed_gives_the_figure_its_second_panel(command, monkeypatch):
     speed = [*command[:4], "benchmark=speed", "benchmark.lengths=[64]", "benchmark.batches=[1]", "benchmark.repeats=1"]
     speed += ["benchmark.new_tokens=4", "benchmark.largest=false", "method=[full,knorm]", "ratio=[0.5,0.25]"]
     folder = run(*speed)

@@ -168,7 +168,7 @@ def test_a_range_without_samples_is_null(capsys, tmp_path):
     assert "all 1 scores equal result.json" in printed
 
 
-def test_files_may_have_more_in_their_names_and_other_files_are_passed_over(capsys, tmp_path):
+def test_files_may_have_more_in_their_names_and_other_files_are_passed_over(tmp_path):
     names = ["repobench-p-chat", "passage_retrieval_en.part", "multifieldqa_en", "notes", "qasper2"]
     row = ROW | {"answers": ["Paragraph 1"]}
     write(tmp_path, **{name: [row] for name in names})

@@ -83,7 +83,7 @@ def test_a_crash_ends_one_row_and_the_exit_code_says_that_something_failed(tmp_p
 
 
 @pytest.mark.heavy
-def test_a_further_run_continues_where_the_time_was_up(tmp_path, monkeypatch):
+def test_a_further_run_continues_where_the_time_was_up(tmp_path):
     log = tmp_path / "log"
     good = Row("preset/good", f"{WORK}good", (str(log),))
     rows = [good, Row("length/1", f"{WORK}sleeps", most=600), Row("length/2", f"{WORK}good", (str(log),))]
@@ -240,7 +240,7 @@ def test_what_there_is_no_time_for_is_skipped_and_named():
     assert clock.skipped == ["bytes of 1", "bytes of 2"]
 
 
-def test_an_error_is_a_result_and_goals_without_one_are_empty(capsys):
+def test_an_error_is_a_result_and_goals_without_one_are_empty():
     assert attempted(lambda: 1 / 0) == {"error": "ZeroDivisionError: division by zero"}
     found = {name: value for name, _, value in goals([{"n": 8, "error": "no"}])}
     assert set(found.values()) == {""}

@@ -81,6 +81,6 @@ def test_functions_that_are_decorated_nested_or_made_earlier_run_the_fault(tmp_p
     assert module.Box().room == 7 + 7 / 4
 
 
-def test_what_an_import_runs_cannot_be_put_in(tmp_path):
+def test_what_an_import_runs_cannot_be_put_in():
     for place in (fault("4"), fault("LIMIT + 3"), fault("2"), fault("3")):
         assert changed_functions("module.py", SOURCE, with_fault(SOURCE, place)) is None

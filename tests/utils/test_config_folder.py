@@ -112,7 +112,7 @@ def test_a_name_that_kvbench_has_is_refused_since_its_file_would_run(name, folde
         assert capsys.readouterr().err == told
 
 
-def test_kvbenchs_own_folder_is_no_collision(capsys):
+def test_kvbenchs_own_folder_is_no_collision():
     assert command_line("--config-dir", CONF, "--help", "method") == 0
 
 

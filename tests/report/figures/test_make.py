@@ -107,7 +107,7 @@ def test_folders_that_are_none_are_reported(figure5, tmp_path):
         make([FIG5, "model=llama3-8b"], [str(figure5)], str(tmp_path / "file" / "below"))
 
 
-def test_the_command_line_prints_what_it_wrote(figure5, tmp_path, capsys, monkeypatch):
+def test_the_command_line_prints_what_it_wrote(figure5, tmp_path, capsys):
     assert kvbench("figure", FIG5, "model=llama3-8b", f"runs={figure5}", f"out={tmp_path}") == 0
     assert str(tmp_path / "spindlekv_fig5-llama3-8b-curve.pdf") in capsys.readouterr().out
     assert kvbench("figure", "--help") == 0

@@ -47,7 +47,7 @@ def test_a_pack_and_a_run_are_on_one_board_and_each_score_leads_to_its_records(f
     assert "plugins" not in who  # no submission has any
 
 
-def test_bytes_in_16_bits_have_their_name_in_every_table_of_a_board(tmp_path, capsys):
+def test_bytes_in_16_bits_have_their_name_in_every_table_of_a_board(tmp_path):
     """The note below explained r_bytes_16, and the tables called it r_bytes."""
     hand_in(tmp_path / "in", fields={"r_bytes_16": 0.5})
     assert kvbench("leaderboard", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--targets", "0.5") == 0
