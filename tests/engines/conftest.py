@@ -1,7 +1,6 @@
 """What the tests of engines share."""
 
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -24,14 +23,6 @@ winters had become shorter and the storms stronger than before.
 def no_pauses(monkeypatch):
     """Pauses between attempts are as long as a test needs: not at all."""
     monkeypatch.setattr(http, "FIRST", 0.0)
-
-
-@pytest.fixture
-def interruptible():
-    """As in a terminal; a shell's background jobs, and what they start, ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvbench.benchmarks import Sample
 from kvbench.errors import UserError
 from kvbench.evaluation import prefill_passes
 from kvbench.evaluation.context_frame import context_frame
@@ -17,15 +16,8 @@ from kvbench.methods import Eviction, FullKV, KVzip
 from kvbench.models import LoadedModel
 from kvbench.prefill import FullPrefill
 from kvbench.runner.request import check_memory
-from tests.support.given import made
+from tests.support.given import QUESTION, TEXT, made, sample
 from tests.support.tiny import prompt, tiny_model
-
-TEXT = "The ferry leaves at nine. The secret number of Oslo is 7391426. Bread is baked before dawn."
-QUESTION = "\n\nWhat is the secret number of Oslo?"
-
-
-def sample(name: str = "a", question: str = QUESTION, **more) -> Sample:
-    return Sample(name, TEXT + question, ("7391426",), 12, question=question, **more)
 
 
 @pytest.mark.parametrize("begin", ["", "The number is"])

@@ -21,17 +21,10 @@ from kvbench.runner.shards import first_of_each_task
 from kvbench.utils.chat_template import MARKS, mark_beside
 from tests.support.config import method
 from tests.support.every_method import model, shared_pass
-from tests.support.given import SETTINGS, made
+from tests.support.given import QUESTION, SETTINGS, TEXT, made, sample
 from tests.support.representatives import CACHES, every_third
 from tests.support.runs import compose
 from tests.support.tiny import prompt, tiny_model
-
-TEXT = "The ferry leaves at nine. The secret number of Oslo is 7391426. Bread is baked before dawn."
-QUESTION = "\n\nWhat is the secret number of Oslo?"
-
-
-def sample(name: str = "a", question: str = QUESTION, **more) -> Sample:
-    return Sample(name, TEXT + question, ("7391426",), 12, question=question, **more)
 
 
 @pytest.mark.parametrize("chat", [True, False])

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.cache.quantised.sequence import QuantisedKeys, QuantisedValues
-from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.methods import Dense, Eviction, FullKV, Kivi, Pyramid, StreamingLLM, WindowAttention
@@ -15,15 +14,11 @@ from kvbench.ops.quantise import CHANNELS, TOKENS, Quantiser, pack, unpack
 from kvbench.prefill import Needs, prefill
 from tests.support import config as composed
 from tests.support.quantised import check_own_memory
-from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model
+from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, ratio_of, tiny_model
 
 pytestmark = pytest.mark.heavy
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-
-
-def ratio_of(caches, state) -> ReserveRatio:
-    return ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
 
 
 def plain_quantise(x, bits, group, axis):

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.cache.dense import DenseLayer
-from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.cache.sequence import SequenceLayer
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
@@ -17,7 +16,7 @@ from kvbench.methods.selection import Selection
 from kvbench.prefill import LayerState, Needs, PrefillState, prefill
 from tests.support import config as composed
 from tests.support.minicache_layers import DTYPES, compress, pair_of
-from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model
+from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, ratio_of, tiny_model
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,7 @@ def test_bytes_are_the_formulas_with_the_shared_part_counted_once(n, retention, 
 def test_the_ratio_in_bytes_lies_below_the_papers_by_half_the_unmerged_share():
     state = random_state(4, n=2000, head_dim=64, dtype=torch.float16, observed=False)
     caches = compress(state, retention=0.1)
-    ratio = ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
+    ratio = ratio_of(caches, state)
     assert ratio.r == pytest.approx(0.5 + 0.5 * ((64 + 2) / 128 + 0.1))
     index = 1 / 8 / (64 * 2) / 2  # a bit per token and pair
     assert ratio.r_bytes == pytest.approx(0.5 + 0.5 * (0.9 * 66 / 128 + 0.1 + index), rel=1e-3)

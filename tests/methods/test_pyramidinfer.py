@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig
 
 from kvbench.cache.base import storage_bytes
-from kvbench.cache.reserve_ratio import Kept, ReserveRatio
+from kvbench.cache.reserve_ratio import Kept
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.settings import build_settings
@@ -27,7 +27,7 @@ from kvbench.prefill.pruned import PrunedPrefill, pruned_prefill
 from kvbench.utils.targets import DESCRIBING
 from tests.reference.eager_pyramidinfer import Oracle
 from tests.support import config as composed
-from tests.support.tiny import FAMILIES, LAYOUTS, SHAPES, prompt, tiny_model
+from tests.support.tiny import FAMILIES, LAYOUTS, SHAPES, prompt, ratio_of, tiny_model
 
 pytestmark = pytest.mark.heavy
 
@@ -140,7 +140,7 @@ def test_bytes_are_those_of_the_lengths_over_the_whole_prompt(layout):
     per_token = 2 * LAYOUTS[layout][1] * 8 * 4
     assert [cache.nbytes for cache in caches] == [per_token * length for length in lengths]
     assert state.nbytes == 4 * n * per_token and state.n == n
-    ratio = ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
+    ratio = ratio_of(caches, state)
     assert ratio.r == pytest.approx(fmean(lengths) / n)
     assert ratio.r_bytes == pytest.approx(ratio.r)
     assert [cache.get_seq_length() for cache in caches] == [n] * 4

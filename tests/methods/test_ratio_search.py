@@ -8,16 +8,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvbench.benchmarks.haystack import generated
-from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.methods import Codebook, FullKV, LinearPyramid, SpindleKV
 from kvbench.methods.spindlekv.ratio_search import find_budget
 from kvbench.prefill import PrefillState, prefill
-
-
-def ratio_of(caches, state):
-    return ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
+from tests.support.tiny import ratio_of
 
 
 @pytest.mark.heavy

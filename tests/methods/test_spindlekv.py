@@ -34,7 +34,7 @@ from kvbench.prefill import prefill
 from kvbench.utils.targets import build
 from tests.support.codebook_layers import book_sizes, read_keys, read_values
 from tests.support.paths import ROOT
-from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, tiny_model
+from tests.support.tiny import LAYOUTS, prompt, random_layer, random_state, ratio_of, tiny_model
 
 ROPE = Rope.from_model(tiny_model())
 at_eviction_ratio = partial(SpindleKV, control=None)
@@ -102,10 +102,6 @@ def test_tokens_chosen_by_rank_are_those_that_the_eviction_selects(repeat, scori
 
 
 # ------------------------------------------------------------------------------------- whole models
-
-
-def ratio_of(caches, state):
-    return ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
 
 
 def tokens_of(model, state, method, budget, steps=30):

@@ -7,7 +7,6 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.errors import UserError
 from kvbench.evaluation.decode import generate
 from kvbench.methods import (
@@ -30,7 +29,7 @@ from kvbench.methods.squeezeattention import cluster
 from kvbench.prefill import Needs, prefill
 from kvbench.prefill.hidden_states import ROWS, hidden_similarities, mean_cosine
 from tests.support import config as composed
-from tests.support.tiny import LAYOUTS, SHAPES, prompt, random_state, tiny_model
+from tests.support.tiny import LAYOUTS, SHAPES, prompt, random_state, ratio_of, tiny_model
 
 OBSERVE = Needs(hidden_similarity=True)
 POLICIES = [StreamingLLM(), StreamingLLM(decode="evict"), Eviction(scoring=WindowAttention(8)), H2O(decode="update")]
@@ -195,7 +194,7 @@ def test_tokens_beyond_the_prompt_go_back_or_are_lost_and_the_ratio_says_so():
         method = SqueezeAttention(p3=0.1, surplus=surplus)
         asked[surplus] = method.budgets([0.1, 0.9, 0.9, 0.5], 40, 50)
         caches = method.compress(state, 40)
-        ratio = ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
+        ratio = ratio_of(caches, state)
         assert ratio.r == pytest.approx({"return": 0.8, "waste": (2 + 2 * 0.1) / 4}[surplus])
         assert ratio.r_bytes == pytest.approx(ratio.r)
     assert asked == {"return": [50, 30, 30, 50], "waste": [75, 5, 5, 75]}

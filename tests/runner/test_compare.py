@@ -8,10 +8,7 @@ from tests.support import records
 from tests.support.command import kvbench
 from tests.support.report_run import manifest, record, sample_row, write_run
 
-
-@pytest.fixture(autouse=True)
-def wide(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+pytestmark = pytest.mark.usefixtures("wide")
 
 
 def run(folder, snapkv, n=40, **more):

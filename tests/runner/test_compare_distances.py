@@ -8,10 +8,7 @@ from tests.support import records
 from tests.support.command import kvbench
 from tests.support.report_run import manifest, record, write_run
 
-
-@pytest.fixture(autouse=True)
-def wide(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+pytestmark = pytest.mark.usefixtures("wide")
 
 
 def test_distances_are_limited_where_they_are_from_the_baseline(capsys, tmp_path):

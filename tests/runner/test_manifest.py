@@ -9,7 +9,7 @@ from kvbench.methods import Dense, WindowAttention
 from kvbench.metrics import versions
 from kvbench.records import load
 from kvbench.records.provenance import provenance
-from tests.support.runs import arguments, run
+from tests.support.runs import arguments, manifests, run
 
 # Whole runs, some of which leave records of two versions in one folder.
 pytestmark = [pytest.mark.heavy, pytest.mark.filterwarnings("ignore:.*with several rows")]
@@ -21,11 +21,6 @@ def small(tiny_folder, tmp_path, monkeypatch):
     monkeypatch.setitem(versions.VERSIONS, "needle", 1)
     given = arguments(tiny_folder, tmp_path, "method=[full,snapkv]", "ratio=0.2", "benchmark.depths=[50]")
     return lambda: run(*given)
-
-
-def manifests(folder) -> list[dict]:
-    found = [json.loads(path.read_text()) for path in (folder / "manifests").iterdir()]
-    return sorted(found, key=lambda manifest: manifest["number"])
 
 
 def test_a_manifest_names_the_versions_and_keys_without_new_ones_do_not(small):

@@ -1,7 +1,6 @@
 """A method file that is edited between two runs of a folder: one line says so, unless its records get other keys."""
 
 import hashlib
-import json
 import sys
 from types import ModuleType
 
@@ -10,7 +9,7 @@ import pytest
 from kvbench.errors import UserError
 from kvbench.records import load
 from tests.support.command import kvbench
-from tests.support.runs import arguments, run
+from tests.support.runs import arguments, manifests, run
 
 # Whole runs, some of which leave records of two versions in one folder.
 pytestmark = [pytest.mark.heavy, pytest.mark.filterwarnings("ignore:.*with several rows")]
@@ -60,11 +59,6 @@ def edited(tiny_folder, tmp_path, monkeypatch):
         return run(*arguments(tiny_folder, tmp_path / "out", *given))
 
     return run_with
-
-
-def manifests(folder) -> list[dict]:
-    found = [json.loads(path.read_text()) for path in (folder / "manifests").iterdir()]
-    return sorted(found, key=lambda manifest: manifest["number"])
 
 
 def test_a_manifest_has_the_hashes_of_the_users_files_and_verify_takes_it(edited, tmp_path, capsys):

@@ -11,17 +11,9 @@ from kvbench.runner import failures, manifest
 from tests.support.command import command_line
 from tests.support.runs import arguments, comparable
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("interruptible")]
 
 FEW = ("method=[full,snapkv]", "ratio=0.5")
-
-
-@pytest.fixture(autouse=True)
-def interruptible():
-    """As in a terminal; a shell's background jobs, and what they start, ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def interrupt() -> None:

@@ -18,15 +18,7 @@ from tests.support.processes import Process
 from tests.support.runs import arguments, comparable, outcomes, run
 from tests.support.slurm_node import free_ports
 
-pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture(autouse=True)
-def interruptible():
-    """As in a terminal; a shell's background jobs, and what they start, ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("interruptible")]
 
 
 @pytest.mark.parametrize("moment", [1, 9])  # within a sample of 9 records, and after it

@@ -20,13 +20,7 @@ from kvbench.utils import signals
 from kvbench.utils.signals import STOPS, Stopped, stoppable, unbroken
 from tests.support.runs import arguments, comparable, reported, run
 
-
-@pytest.fixture(autouse=True)
-def interruptible():
-    """As in a terminal; a shell's background jobs, and what they start, ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("interruptible")
 
 
 def statuses(folder) -> list[dict]:

@@ -20,9 +20,7 @@ SHARED = os.environ.get("KVBENCH_DATA")
 ROW = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 100}
 
 
-@pytest.fixture(autouse=True)
-def wide(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+pytestmark = pytest.mark.usefixtures("wide")
 
 
 def write(folder: Path, **files: list[dict] | dict | str) -> Path:

@@ -1,5 +1,6 @@
 """Fixtures of all tests: determinism, a tiny random model, the embedded model, a finished run."""
 
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -55,6 +56,20 @@ def errors_in_one_line(monkeypatch):
 @pytest.fixture(autouse=True)
 def seeded():
     torch.default_generator.manual_seed(0)  # the CPU's alone: torch.manual_seed takes 400 times as long
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    """A terminal that breaks no line of a table."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def interruptible():
+    """As in a terminal; a shell's background jobs, and what they start, ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

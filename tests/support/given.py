@@ -2,12 +2,19 @@
 
 from dataclasses import dataclass
 
-from kvbench.benchmarks import Benchmark
+from kvbench.benchmarks import Benchmark, Sample
 from kvbench.evaluation.evaluate import evaluate
 from kvbench.evaluation.record import Run
 from kvbench.evaluation.settings import Setting
 from kvbench.records.store import Store
 from tests.support.config import method
+
+TEXT = "The ferry leaves at nine. The secret number of Oslo is 7391426. Bread is baked before dawn."
+QUESTION = "\n\nWhat is the secret number of Oslo?"
+
+
+def sample(name: str = "a", question: str = QUESTION, **more) -> Sample:
+    return Sample(name, TEXT + question, ("7391426",), 12, question=question, **more)
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Whole runs in this process: composed as the command composes them, on a tiny model."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,6 +66,12 @@ def arguments(tiny_folder: Path, out: Path, *more: str) -> list[str]:
         f"output_dir={out}",
         *more,
     ]
+
+
+def manifests(folder: Path) -> list[dict]:
+    """The manifests of a folder's runs, in their order."""
+    found = [json.loads(path.read_text()) for path in (folder / "manifests").iterdir()]
+    return sorted(found, key=lambda manifest: manifest["number"])
 
 
 def comparable(folder: Path) -> list[dict]:

@@ -14,6 +14,8 @@ from transformers import (
     Qwen3Config,
 )
 
+from kvbench.cache.base import LayerCache
+from kvbench.cache.reserve_ratio import ReserveRatio
 from kvbench.methods.kvcompose import WHOLE
 from kvbench.models.attention_interface import ATTENTION
 from kvbench.ops.column_sums import column_sums
@@ -140,3 +142,8 @@ def random_state(num_layers: int = 4, **layer) -> PrefillState:
     for index, made in enumerate(layers):
         made.index, made.num_layers = index, num_layers
     return PrefillState(layers, torch.zeros(97))
+
+
+def ratio_of(caches: list[LayerCache], state: PrefillState) -> ReserveRatio:
+    """The ratios of caches of a state's layers, all of which are compressed."""
+    return ReserveRatio.from_layers([c.kept for c in caches], sum(c.nbytes for c in caches), state.nbytes)
