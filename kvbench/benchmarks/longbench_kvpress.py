@@ -14,7 +14,7 @@ from kvbench.benchmarks.published_data import DataSet
 from kvbench.errors import UserError
 from kvbench.metrics.aggregate import breakdown
 from kvbench.metrics.backends import check_backend
-from kvbench.metrics.longbench import METRICS, PACKAGES, score
+from kvbench.metrics.longbench import METRICS, PACKAGES, needs_classes, score
 from kvbench.utils.checked import Names, checked
 from kvbench.utils.row_files import read_file
 from kvbench.utils.tokenizer import Tokenizer
@@ -79,8 +79,8 @@ def _samples(task: str, rows: list[dict[str, Any]]) -> Iterator[Sample]:
 
 
 def _fields(task: str) -> dict[str, Any]:
-    return ROWS | ({"all_classes": list[str]} if METRICS[task] == "classification" else {})
+    return ROWS | ({"all_classes": list[str]} if needs_classes(task) else {})
 
 
 def _classes(task: str, row: dict[str, Any]) -> dict[str, Any]:
-    return {"all_classes": row["all_classes"]} if METRICS[task] == "classification" else {}
+    return {"all_classes": row["all_classes"]} if needs_classes(task) else {}

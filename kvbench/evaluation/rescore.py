@@ -14,7 +14,7 @@ from kvbench.benchmarks.longbench.benchmark import BUCKETS, LongBench, LongBench
 from kvbench.benchmarks.longbench.tasks import LONGBENCH_E, TASKS
 from kvbench.errors import UserError, no_folder
 from kvbench.metrics.aggregate import range_score, task_score
-from kvbench.metrics.longbench import METRICS, companions, score
+from kvbench.metrics.longbench import check_answers, companions, needs_classes, score
 from kvbench.records.store import RECORDS, record_files, without_checksum
 from kvbench.utils.jsonl import FieldType, read_rows
 from kvbench.utils.links import held
@@ -107,13 +107,8 @@ def from_files(files: Mapping[str, Path], extended: bool) -> list[Scored]:
 def _rows(task: str, path: Path, extended: bool) -> list[dict[str, Any]]:
     fields: dict[str, FieldType] = {"pred": str, "answers": list[str]}
     fields |= {"length": int} if extended else {}
-    fields |= {"all_classes": list[str]} if METRICS[task] == "classification" else {}
-
-    def check(row: dict[str, Any]) -> None:
-        if METRICS[task].startswith("retrieval"):  # an answer must name its paragraph
-            score(task, "", row["answers"], None)
-
-    return read_rows(path, fields, check=check)
+    fields |= {"all_classes": list[str]} if needs_classes(task) else {}
+    return read_rows(path, fields, check=lambda row: check_answers(task, row["answers"]))
 
 
 def from_records(folder: Path) -> list[Scored]:

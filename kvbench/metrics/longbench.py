@@ -45,6 +45,17 @@ def score(task: str, prediction: str, answers: Sequence[str], all_classes: Seque
     return max((float(metric(prediction, answer, all_classes)) for answer in answers), default=0.0)
 
 
+def needs_classes(task: str) -> bool:
+    """Whether the task's metric needs the names of all classes."""
+    return METRICS[task] == "classification"
+
+
+def check_answers(task: str, answers: Sequence[str]) -> None:
+    """Raise UserError for answers that the task's metric cannot use: those of a retrieval must name a paragraph."""
+    if METRICS[task].startswith("retrieval"):
+        score(task, "", answers, None)
+
+
 def companions(task: str, prediction: str, answers: Sequence[str]) -> dict[str, float]:
     """Scores in addition to the official one: for summaries, ROUGE-L by Google's `rouge-score`.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvbench.benchmarks.longbench.tasks import TASKS
 from kvbench.errors import UserError
-from kvbench.metrics.longbench import METRICS, score
+from kvbench.metrics.longbench import check_answers, needs_classes
 from kvbench.utils.deadline import within
 from kvbench.utils.files import appearing, cache_root
 from kvbench.utils.hashing import file_hash
@@ -52,13 +52,10 @@ def read(folder: Path, tasks: Sequence[str], extended: bool = False) -> dict[str
 def _rows(path: Path, task: str, extended: bool) -> list[dict[str, Any]]:
     """The rows of a task. LongBench-E needs all lengths for its ranges, and a classification needs its classes."""
     fields = FIELDS | ({"length": int} if extended else {})
-    fields |= {"all_classes": list[str]} if METRICS[task] == "classification" else {}
-
-    def check(row: dict[str, Any]) -> None:
-        if METRICS[task].startswith("retrieval"):  # an answer must name its paragraph
-            score(task, "", row["answers"], None)
-
-    return read_rows(path, fields, filled=("context", "answers"), unique="_id", check=check)
+    fields |= {"all_classes": list[str]} if needs_classes(task) else {}
+    return read_rows(
+        path, fields, filled=("context", "answers"), unique="_id", check=lambda row: check_answers(task, row["answers"])
+    )
 
 
 def from_hub(repository: str, revision: str) -> Path:
