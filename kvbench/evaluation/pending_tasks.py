@@ -17,6 +17,7 @@ from kvbench.methods.base.method import Method
 from kvbench.models.attending_layer import AttendingLayer
 from kvbench.prefill import PrefillPlan
 from kvbench.prefill.plan import by_plan
+from kvbench.records.identity import FULL
 from kvbench.records.store import Store
 
 
@@ -134,7 +135,7 @@ def with_full(tasks: Sequence[Task]) -> list[Task]:
     """The tasks of one context, FullKV's first and with every prompt of the others."""
     prompts = list({prompt.sample.id: prompt for task in tasks for prompt in task.prompts}.values())
     full = next((task for task in tasks if is_full(task.setting)), None)
-    setting = Setting("full", FullKV(), "") if full is None else full.setting
+    setting = Setting(FULL, FullKV(), "") if full is None else full.setting
     requested = frozenset() if full is None else frozenset(prompt.sample.id for prompt in full.prompts)
     unrecorded = frozenset(prompt.sample.id for prompt in prompts) - requested
     first = Task(setting, len(prompts[0].context), prompts, tasks[0].num_layers, unrecorded)

@@ -17,7 +17,7 @@ from kvbench.papers.columns import named_class
 from kvbench.papers.runs import Runs, as_run, find_runs, matching_runs, require_one_provenance
 from kvbench.probes import build_probes
 from kvbench.records import Finding, check, gather
-from kvbench.records.identity import method_key
+from kvbench.records.identity import FULL, method_key
 from kvbench.records.load import refuse
 from kvbench.utils.console import warn
 from kvbench.utils.text import count
@@ -130,7 +130,7 @@ def _as_runs(cfg: Configuration, records: pd.DataFrame, runs: Runs) -> Configura
 
 
 def _full_kv() -> Setting:
-    (setting,) = build_settings({"full": configured(["method=[full]"]).method["full"]}, None, None)
+    (setting,) = build_settings({FULL: configured([f"method=[{FULL}]"]).method[FULL]}, None, None)
     return setting
 
 

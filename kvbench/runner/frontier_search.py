@@ -16,6 +16,7 @@ from kvbench.metrics.aggregate import AGREEMENT, DISTANCES, SMALLER_IS_BETTER, b
 from kvbench.metrics.frontier import Frontier, Point, frontier, point, refined
 from kvbench.ops.operator import use_kernels
 from kvbench.papers.captions import caption
+from kvbench.records.identity import FULL
 from kvbench.records.load import load_for_command
 from kvbench.records.served_bytes import name_of, note_of, served_bytes
 from kvbench.report.tables.frontier_table import frontier_table, recommendation, replaced, write_frontier
@@ -48,7 +49,7 @@ def search(
     """Run the methods at ratios that close in on their frontiers. Returns the run's folder and the frontiers."""
     if measure in DISTANCES and cfg.distance == "auto":
         cfg = cfg.changed(distance=True)
-    (baseline,) = build_settings({"full": cfg.method["full"]}, None, None)
+    (baseline,) = build_settings({FULL: cfg.method[FULL]}, None, None)
     if not is_full(baseline):
         raise UserError(f"method.full={baseline.parameters} is not FullKV, with which kvbench frontier compares")
     ratios: dict[str, Sequence[float]] = dict.fromkeys(names, RATIOS)
@@ -59,7 +60,7 @@ def search(
         nodes = {name: at(name, cfg.method[name], values) for name, values in ratios.items()}
         for name, node in nodes.items():
             settings[name] += build_settings({name: node}, None, None, cfg.decode.compress)
-        method = {"_target_": None, "full": cfg.method["full"], **nodes}
+        method = {"_target_": None, FULL: cfg.method[FULL], **nodes}
         folder = run_pass(cfg.changed(method=method), f"pass {number + 1}")
         scored = score(load_for_command(folder), baseline, settings, measure, quality)
         ratios = {name: more for name in names if (more := refined(scored.frontiers[name]))}

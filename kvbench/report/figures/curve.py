@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from kvbench.configuration.conf import titled
+from kvbench.records.identity import FULL
 from kvbench.report.figures.style import (
     ACROSS,
     PUBLISHED,
@@ -20,7 +21,6 @@ from kvbench.report.figures.style import (
     rows_of,
 )
 
-FULL = "full"
 # A row of the frames of `curves` is one point of a line in one column of the experiment.
 MEASURED_COLUMNS = "column line x ratio score low high".split()
 PUBLISHED_COLUMNS = "column line x score".split()

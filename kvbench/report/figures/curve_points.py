@@ -16,9 +16,10 @@ from kvbench.papers.columns import Column, drawn
 from kvbench.papers.columns import scores as task_scores
 from kvbench.papers.published import SCORE_UNITS, agree, errata, footnotes, published
 from kvbench.papers.records import ModelRecords
+from kvbench.records.identity import FULL
 from kvbench.records.ratios import means
 from kvbench.records.served_bytes import served_bytes
-from kvbench.report.figures.curve import FULL, MEASURED_COLUMNS, PUBLISHED_COLUMNS
+from kvbench.report.figures.curve import MEASURED_COLUMNS, PUBLISHED_COLUMNS
 from kvbench.utils.numbers import is_number
 from kvbench.utils.ratios import RATIOS
 

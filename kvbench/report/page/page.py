@@ -14,6 +14,7 @@ from typing import Any
 
 from kvbench.metrics.aggregate import DIVERGENCES, SMALLER_IS_BETTER
 from kvbench.papers.colours import looks
+from kvbench.records.identity import FULL
 from kvbench.report.page.run_data import kind_of, read_run
 from kvbench.report.page.serve_data import read_serve
 from kvbench.report.page.speed_data import read_speed
@@ -34,7 +35,7 @@ def page(folders: Sequence[Path]) -> str:
     answered = [folder for folder in folders if kinds[folder] not in ("speed", "serve")]
     speeds = [read_speed(folder) for folder in folders if kinds[folder] == "speed"]
     serves = [read_serve(folder, answered) for folder in folders if kinds[folder] == "serve"]
-    data, runs, methods = [_block("speeds", speeds), _block("serves", serves)], [], ["full"]
+    data, runs, methods = [_block("speeds", speeds), _block("serves", serves)], [], [FULL]
     for index, folder in enumerate(answered):
         run, chunks = read_run(folder)
         runs.append({name: run[name] for name in ("name", "facts")})
