@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from scripts.compare.kvpress_parity import build_model, versions
+from scripts.compare.kvpress_parity import build_model, read, seen_by_press, versions
 from scripts.frame import script_parser
 
 REMOVED = (0.1, 0.3, 0.5, 0.7, 0.8)  # kvpress's compression_ratio; half of every budget holds the window of 32
@@ -59,22 +59,11 @@ def build_press(adaptive: bool, critical: bool, expected: bool):
 @torch.inference_mode()
 def press(folder: Path) -> None:
     """With kvpress: queries, keys, values and masks of kept tokens of every layer, one file per prompt and dtype."""
-    from kvpress.utils import get_prerope_query_states
-    from transformers import DynamicCache
-    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
-
     for file, case, name, model in cases(folder):
         tensors, n = {}, len(case["ids"])
 
         def observe(module, args, kwargs, output, tensors=tensors, n=n):
-            layer, hidden = module.layer_idx, kwargs["hidden_states"]
-            cached = kwargs["past_key_values"].layers[layer]
-            keys, values = cached.keys, cached.values
-            queries = get_prerope_query_states(module, hidden)
-            queries, _ = apply_rotary_pos_emb(queries, queries, *kwargs["position_embeddings"])
-            for key, x in (("queries", queries), ("keys", keys), ("values", values)):
-                tensors[f"{layer}/{key}"] = x[0].clone()
-            positions = torch.arange(n).float()[None, None, :, None].expand(keys.shape).contiguous()
+            layer, hidden, keys, values, positions = seen_by_press(module, kwargs, tensors)
             for which, (adaptive, critical, expected) in PRESSES.items():
                 for removed in REMOVED:
                     if not fits(n, removed):
@@ -93,10 +82,7 @@ def press(folder: Path) -> None:
                         mask = torch.zeros_like(mask).scatter_(1, kept.long(), True)
                     tensors[f"{layer}/{which}/{removed}"] = mask
 
-        for layer in model.model.layers:
-            layer.self_attn.rotary_emb = model.model.rotary_emb  # where presses look for it
-            layer.self_attn.register_forward_hook(observe, with_kwargs=True)
-        model(input_ids=torch.tensor([case["ids"]]), past_key_values=DynamicCache(config=model.config), use_cache=True)
+        read(model, case["ids"], observe)
         save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, file)
         print(f"{case['model']}, {n} tokens, {name}", flush=True)
     (folder / "versions.json").write_text(json.dumps(versions("kvpress", "transformers", "torch")))

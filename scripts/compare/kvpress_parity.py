@@ -124,22 +124,13 @@ def build_press(kind: str, options: dict):
 def press(folder: Path) -> None:
     """Step 2, with kvpress: queries, keys, kept positions and scores of every layer, one file per prompt."""
     from kvpress import ThinKPress
-    from kvpress.utils import compute_n_kept, get_prerope_query_states
-    from transformers import DynamicCache
-    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+    from kvpress.utils import compute_n_kept
 
     for number, case in enumerate(json.loads((folder / "cases.json").read_text())):
         model, tensors, n = build_model(case), {}, len(case["ids"])
 
         def observe(module, args, kwargs, output, tensors=tensors, n=n):
-            layer, hidden = module.layer_idx, kwargs["hidden_states"]
-            cached = kwargs["past_key_values"].layers[layer]
-            keys, values = cached.keys, cached.values
-            queries = get_prerope_query_states(module, hidden)
-            queries, _ = apply_rotary_pos_emb(queries, queries, *kwargs["position_embeddings"])
-            tensors[f"{layer}/queries"], tensors[f"{layer}/keys"] = queries[0].clone(), keys[0].clone()
-            tensors[f"{layer}/values"] = values[0].clone()
-            positions = torch.arange(n).float()[None, None, :, None].expand(keys.shape).contiguous()
+            layer, hidden, keys, values, positions = seen_by_press(module, kwargs, tensors)
             for name, (kind, options) in PRESSES.items():
                 method = build_press(kind, options)
                 attentions = output[1] if kind == "observed" else None  # the others compute their window's
@@ -158,14 +149,40 @@ def press(folder: Path) -> None:
                 zeroed, _ = press.compress(module, hidden, keys.clone(), values, None, kwargs)
                 tensors[f"{layer}/think/{share}"] = zeroed[0].any(dim=1)
 
-        for layer in model.model.layers:
-            layer.self_attn.rotary_emb = model.model.rotary_emb  # where presses look for it
-            layer.self_attn.register_forward_hook(observe, with_kwargs=True)
-        model(input_ids=torch.tensor([case["ids"]]), past_key_values=DynamicCache(config=model.config), use_cache=True)
+        read(model, case["ids"], observe)
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / f"{number}.safetensors")
         print(f"{case['model']}, {n} tokens: {len(model.model.layers)} layers", flush=True)
     (folder / "allocation.json").write_text(json.dumps(press_allocations()))
     (folder / "versions.json").write_text(json.dumps(versions("kvpress", "transformers", "torch")))
+
+
+def seen_by_press(module, kwargs: dict, tensors: dict[str, torch.Tensor]):
+    """What a press is given in a hooked layer: its number, hidden states, keys, values, and positions as values.
+
+    Its queries, keys and values are saved among `tensors`.
+    """
+    from kvpress.utils import get_prerope_query_states
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+    layer, hidden = module.layer_idx, kwargs["hidden_states"]
+    cached = kwargs["past_key_values"].layers[layer]
+    queries = get_prerope_query_states(module, hidden)
+    queries, _ = apply_rotary_pos_emb(queries, queries, *kwargs["position_embeddings"])
+    for name, x in (("queries", queries), ("keys", cached.keys), ("values", cached.values)):
+        tensors[f"{layer}/{name}"] = x[0].clone()
+    n = cached.keys.shape[2]
+    positions = torch.arange(n).float()[None, None, :, None].expand(cached.keys.shape).contiguous()
+    return layer, hidden, cached.keys, cached.values, positions
+
+
+def read(model, ids: list[int], observe) -> None:
+    """A prompt in one pass, in which `observe` hooks the attention of every layer."""
+    from transformers import DynamicCache
+
+    for layer in model.model.layers:
+        layer.self_attn.rotary_emb = model.model.rotary_emb  # where presses look for it
+        layer.self_attn.register_forward_hook(observe, with_kwargs=True)
+    model(input_ids=torch.tensor([ids]), past_key_values=DynamicCache(config=model.config), use_cache=True)
 
 
 def grid():
