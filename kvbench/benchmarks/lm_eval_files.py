@@ -9,6 +9,7 @@ from kvbench.benchmarks.published_data import installed_folder
 from kvbench.errors import UserError
 
 VERSION = "0.4.13"  # the version whose files were checked against the official prompts
+INSTALL = f"pip install --no-deps lm-eval=={VERSION}"
 
 
 def lm_eval_tasks(name: str) -> Path:
@@ -16,14 +17,13 @@ def lm_eval_tasks(name: str) -> Path:
 
     Raises UserError with the command that installs it.
     """
-    install = f"pip install --no-deps lm-eval=={VERSION}"
     if (package := installed_folder("lm_eval")) is None:
         raise UserError(
-            f"the official prompts of {name} are read from the package lm-eval, which is not installed: {install}"
+            f"the official prompts of {name} are read from the package lm-eval, which is not installed: {INSTALL}"
         )
     folder = package / "tasks" / name
     if not folder.is_dir():
-        raise UserError(f"the installed lm-eval has no folder tasks/{name} with the official prompts: {install}")
+        raise UserError(f"the installed lm-eval has no folder tasks/{name} with the official prompts: {INSTALL}")
     return folder
 
 

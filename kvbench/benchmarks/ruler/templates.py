@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from kvbench.benchmarks.lm_eval_files import VERSION, lm_eval_tasks
+from kvbench.benchmarks.lm_eval_files import INSTALL, lm_eval_tasks
 from kvbench.benchmarks.python_texts import every_text, sha256
 from kvbench.errors import UserError
 
@@ -41,6 +41,6 @@ def official_texts() -> dict[str, str]:
     if missing := sorted(set(SHA256) - set(texts)):
         raise UserError(
             f"the installed lm-eval ({folder}) does not hold the official RULER texts of {', '.join(missing)}: "
-            f"pip install --no-deps lm-eval=={VERSION}"
+            + INSTALL
         )
     return texts
