@@ -56,18 +56,11 @@ class _Choice(NamedTuple):
     number: int
 
 
-def colour(name: str, full: str = "#000000") -> str:
-    """The colour of the method whose name, preset, title or label this is; `full` for FullKV's.
-
-    A method's presets have the method's colour, since their titles begin with its title. If no file states a colour for
-    a name, the colour depends only on the name.
-    """
-    place = _choice(name, _stated()).place
-    return full if place is None else COLOURS[place]
-
-
 def looks(names: Iterable[str], marks: int) -> dict[str, Look]:
     """A look for each name of one picture with `marks` marks or hatches; the order of the names does not matter.
+
+    A name is a method's name, preset, title or label. A method's presets have the method's colour, since their titles
+    begin with its title. If no file states a colour for a name, the colour depends only on the name.
 
     A name has its method's colour, and its method's mark if the mark is free, otherwise the next of the marks that the
     fewest names have. If more than `marks` names have one colour, the others get the next colour of the palette.

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from kvbench.papers.colours import looks
 from kvbench.papers.command_line import configurations
 from kvbench.papers.records import select
 
@@ -18,6 +19,11 @@ BYTES = {"stored_bytes": 2**20, "full_bytes": 2**21, "peak_cache_bytes": 2**22}
 
 
 CAPTION = "Paper Figure 1 · " + 30 * "what the run was like and how it differs "
+
+
+def colour(name: str) -> str | None:
+    """The colour of the method with this name, preset, title or label; None for FullKV's."""
+    return looks([name], 1)[name].colour
 
 
 def somehow(setting, task, i) -> float:

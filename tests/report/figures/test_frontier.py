@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from kvbench.metrics.frontier import Point, frontier
-from kvbench.papers.colours import colour
 from kvbench.report.figures.direct_labels import levels
 from kvbench.report.figures.frontier import frontier_figure
+from tests.support.figure_records import colour
 
 
 def points(name, *differences):

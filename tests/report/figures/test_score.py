@@ -5,11 +5,10 @@ import math
 import pandas as pd
 import pytest
 
-from kvbench.papers.colours import colour
 from kvbench.records import load
 from kvbench.report.figures.score import COLUMNS, MOST_NAMED, score_figure
 from kvbench.runner import run_figures
-from tests.support.figure_records import legend, texts
+from tests.support.figure_records import colour, legend, texts
 from tests.support.page import grid_run
 
 NONE = math.nan
