@@ -9,19 +9,19 @@ from kvbench.errors import UserError
 from kvbench.utils.regular_files import read_text
 
 
-def constants(path: Path, option: str = "benchmark.prompts_file") -> dict[str, object]:
+def constants(path: Path) -> dict[str, object]:
     """The values of a module's variables that are literals, or f-strings of literals.
 
-    Raises UserError, which names `option`, where the file cannot be read or is not Python.
+    Raises UserError, which names benchmark.prompts_file, where the file cannot be read or is not Python.
     """
     try:
         module = ast.parse(read_text(path))
     except UserError:
         raise
     except OSError as error:
-        raise UserError(f"{option}={str(path)!r} cannot be read: {error.strerror}") from error
+        raise UserError(f"benchmark.prompts_file={str(path)!r} cannot be read: {error.strerror}") from error
     except (ValueError, SyntaxError) as error:
-        raise UserError(f"{option}={str(path)!r} is not Python in UTF-8: {error}") from error
+        raise UserError(f"benchmark.prompts_file={str(path)!r} is not Python in UTF-8: {error}") from error
     values: dict[str, object] = {}
     for node in module.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

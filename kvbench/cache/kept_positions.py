@@ -72,7 +72,7 @@ def chosen_positions(chosen: Tensor, marks: Marks = ()) -> KeptPositions:
     return positions_of_layers(chosen[None], marks)[0]
 
 
-def positions_of_layers(chosen: Tensor, marks: Marks = ()) -> list[KeptPositions]:
+def positions_of_layers(chosen: Tensor, marks: Marks) -> list[KeptPositions]:
     """Of each layer, the histogram of the kept positions of chosen, bool [layers, heads, n], averaged over heads."""
     _, heads, n = chosen.shape
     before = F.pad(chosen.sum(dim=1).cumsum(dim=1), (1, 0))  # kept tokens of all heads before each position

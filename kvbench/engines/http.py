@@ -42,7 +42,7 @@ class Refused(Exception):
 class Unavailable(Exception):
     """No answer after all attempts; the message is that of the last attempt, and so is `status`, if it had one."""
 
-    def __init__(self, why: str, status: int | None = None):
+    def __init__(self, why: str, status: int | None):
         super().__init__(why)
         self.status = status
 

@@ -59,7 +59,7 @@ class Abilities(NamedTuple):
     extras: Mapping[str, Any]
 
 
-def find_server(client: Client, names: Sequence[str], ids: Sequence[int], chats: bool = False) -> Server:
+def find_server(client: Client, names: Sequence[str], ids: Sequence[int], chats: bool) -> Server:
     """Ask a server for its models and version, and for one token after WORDS, whose tokens are `ids`; with `chats`
     after a message of these words.
 

@@ -11,7 +11,7 @@ from kvbench.metrics.bootstrap import Division, Interval, equal_pairs_needed
 EXACT = 14  # units up to which every assignment of signs is tried
 FLIPS = 9_999  # random assignments of signs for more units
 _AT_ONCE = 500  # assignments in memory together
-POWER = 0.8
+ALPHA, POWER = 0.05, 0.8  # of a two-sided test whose number of units is asked for
 MOST_ERRORS = 1e9  # standard errors in the size to show: no run has as many units as that takes
 
 
@@ -82,31 +82,29 @@ def standard_error(differences: np.ndarray, strata: np.ndarray, units: np.ndarra
     return float(np.sqrt((residuals**2).sum())) / len(labels)
 
 
-def units_needed(error: float, units: int, size: float, alpha: float = 0.05) -> int | None:
-    """The number of units that show a difference of `size` with probability POWER at level `alpha`, two-sided.
+def units_needed(error: float, units: int, size: float) -> int | None:
+    """The number of units that show a difference of `size` with probability POWER at level ALPHA, two-sided.
 
     By the normal approximation, from the standard error `error` of the difference over `units` units. None where that
     is unknown or 0, and for more units than anybody has.
     """
     if not (error > 0 and size):
         return None
-    quantiles = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(POWER)
+    quantiles = NormalDist().inv_cdf(1 - ALPHA / 2) + NormalDist().inv_cdf(POWER)
     errors = quantiles * error / abs(size)
     return max(2, ceil(units * errors**2)) if errors < MOST_ERRORS else None
 
 
-def units_for_margin(
-    error: float, units: int, margin: float, bounds: Interval, divided: Division, alpha: float = 0.05
-) -> int | None:
+def units_for_margin(error: float, units: int, margin: float, bounds: Interval, divided: Division) -> int | None:
     """The number of units that decide about a margin: `units_needed`, or more if equal pairs alone need more.
 
     `bounds` are of a score; where one is infinite, equal pairs need no number. Further units are `divided` between
     tasks as these are: of the task with the fewest, as many are needed as of one task.
     """
     span = bounds.high - bounds.low
-    of_task = equal_pairs_needed(margin / span, 1 - alpha, divided.shares) if isfinite(span) else None
+    of_task = equal_pairs_needed(margin / span, 1 - ALPHA, divided.shares) if isfinite(span) else None
     least = None if of_task is None else ceil(units * of_task / divided.fewest - 1e-9)
-    numbers = [number for number in (units_needed(error, units, margin, alpha), least) if number is not None]
+    numbers = [number for number in (units_needed(error, units, margin), least) if number is not None]
     return max(numbers, default=None)
 
 

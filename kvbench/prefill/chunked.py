@@ -113,7 +113,7 @@ class ChunkedLayer(CaptureLayer):
 
 @torch.inference_mode()
 def chunked_prefill(
-    model: PreTrainedModel, input_ids: Tensor, needs: Needs, chunk: int, release: Release | None = None
+    model: PreTrainedModel, input_ids: Tensor, needs: Needs, chunk: int, release: Release | None
 ) -> PrefillState:
     """`prefill` over input_ids [n] in chunks. With `release` each layer's state is passed to it in the last chunk.
 

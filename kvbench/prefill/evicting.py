@@ -183,7 +183,7 @@ class EvictingLayer(AttendingLayer):
 
 @torch.inference_mode()
 def evicting_prefill(
-    model: PreTrainedModel, input_ids: Tensor, plan: EvictingPrefill, needs: Needs, release: Release | None = None
+    model: PreTrainedModel, input_ids: Tensor, plan: EvictingPrefill, needs: Needs, release: Release | None
 ) -> PrefillState:
     """Run `model` over input_ids [n] in chunks; after each chunk every layer drops tokens.
 

@@ -153,8 +153,8 @@ def strongest_attention(
     keys: Tensor,
     scaling: float,
     log_sums: Tensor,
-    group: Literal["max", "mean"] = "max",
-    factors: Factors | None = None,
+    group: Literal["max", "mean"],
+    factors: Factors | None,
 ) -> Tensor:
     """`largest_attention` of keys that every query sees, from known log-sum-exps of the logits.
 

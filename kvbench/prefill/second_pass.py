@@ -49,8 +49,8 @@ class RereadLayer(AttendingLayer):
         chunk: slice,
         scores: Tensor,
         group: Literal["max", "mean"],
-        readers: int = 0,
-        weighing: Weighing | None = None,
+        readers: int,
+        weighing: Weighing | None,
     ):
         super().__init__()
         self.layer, self.end, self.prefix, self.chunk, self.scores = layer, end, prefix, chunk, scores

@@ -40,7 +40,7 @@ def shard_name(shard: int, shards: int) -> str:
     return "" if shards == 1 else shard_label(shard, shards)
 
 
-def records_name(shard: str = "") -> str:
+def records_name(shard: str) -> str:
     return f"records.{shard}.jsonl" if shard else RECORDS
 
 
@@ -52,7 +52,7 @@ def shard_of_file(path: Path) -> str:
     return shard
 
 
-def lock_path(folder: Path, shard: str = "") -> Path:
+def lock_path(folder: Path, shard: str) -> Path:
     return folder / f".lock{shard}"
 
 

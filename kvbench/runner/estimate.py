@@ -94,7 +94,7 @@ def _together(sequences: int) -> float:
     return max(1.0, IN_BATCH * sequences)
 
 
-def estimate_of(run: ModelRun, samples: Sequence[Sample], done: Container[str], part: str = "") -> "Estimate":
+def estimate_of(run: ModelRun, samples: Sequence[Sample], done: Container[str], part: str) -> "Estimate":
     """The estimate for the records of `samples` that are not done; `part` names the run if a command has several."""
     missing = {s.id: [setting for setting in run.settings if run.key(s, setting) not in done] for s in samples}
     samples = [sample for sample in samples if missing[sample.id]]

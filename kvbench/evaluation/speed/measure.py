@@ -151,8 +151,8 @@ def attempt(
     setting: Setting,
     batch: int,
     new_tokens: int,
-    beside: Footprint | None = None,
-    engine: str = "auto",
+    beside: Footprint | None,
+    engine: str,
 ) -> Measurement | None:
     """`measure`, or None where a GPU runs out of memory."""
     try:

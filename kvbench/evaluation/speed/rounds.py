@@ -113,7 +113,7 @@ def first_measurement(
     run: MethodRun, limit: MemoryLimit, ids: Tensor, setting: Setting, new_tokens: int
 ) -> FirstMeasurement:
     """Measure one sequence with the prompt ids [n], and search for the largest batch if the benchmark requests it."""
-    measured = attempt(run.loaded.model, ids, setting, 1, new_tokens, engine=run.decode_engine)
+    measured = attempt(run.loaded.model, ids, setting, 1, new_tokens, None, run.decode_engine)
     if measured is None:
         return FirstMeasurement(None, 0)
     benchmark = _speed(run)

@@ -181,7 +181,7 @@ def floor_words(baseline: str, score: float, metric: str, margin: float) -> str:
     return f"{titled(baseline)}'s own {metric} is {score:.3f}: no setting can {lost}, {shows}"
 
 
-def at_floor(score: float, metric: str, margin: float = 0.0) -> bool:
+def at_floor(score: float, metric: str, margin: float) -> bool:
     """Whether a baseline with this mean is so low that no setting can be worse by more than `margin`."""
     return metric not in SMALLER_IS_BETTER and bool(score - bounds(metric).low <= margin + EQUAL)
 
