@@ -4,13 +4,12 @@ from typing import ClassVar
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.layer import BlockwiseLayer
-from kvbench.cache.coded.positions import KeyPositions
 from kvbench.cache.coded.transform import TransformSequence
 from kvbench.methods.facts import Launches, values
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.by_head import by_head
-from kvbench.ops.rope import fixed_rotation
+from kvbench.methods.storage.key_positions import key_positions
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import NonNegative, PositiveNumber, checked
 
@@ -50,11 +49,9 @@ class KVTC(Storage):
 
     @by_head
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
-        rope = fixed_rotation(layer.rope, "KVTC")
+        positions = key_positions(layer, selection, "KVTC")
         how = (self.bits, self.sinks, self.recent)
-        rows, k = selection.of(layer.keys), selection.count(layer)
-        positions = KeyPositions(rope, selection.indices, k, layer.seen, rows.device)
-        keys = TransformSequence(rows, *how, positions)
+        keys = TransformSequence(selection.of(layer.keys), *how, positions)
         values = TransformSequence(selection.of(layer.values), *how, None)
         kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
         return BlockwiseLayer(keys, values, layer.n, kept)

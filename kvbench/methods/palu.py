@@ -11,7 +11,7 @@ from kvbench.methods.facts import Launches
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.methods.storage.by_head import by_head
-from kvbench.ops.rope import fixed_rotation
+from kvbench.methods.storage.key_positions import key_positions
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Positive, Share, checked
 
@@ -41,11 +41,9 @@ class Palu(Storage):
 
     @by_head
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
-        rope = fixed_rotation(layer.rope, "Palu")
-        heads, k = selection.heads(layer), selection.count(layer)
-        group = self._group(heads)
+        positions = key_positions(layer, selection, "Palu")
+        group = self._group(selection.heads(layer))
         rows = selection.of(layer.keys)
-        positions = KeyPositions(rope, selection.indices, k, layer.seen, rows.device)
         keys = self._sequence(positions.undo(rows.float(), 0), group, rows.dtype, positions)
         values = self._sequence(selection.of(layer.values).float(), group, rows.dtype, None)
         kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))

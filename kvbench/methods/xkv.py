@@ -14,7 +14,7 @@ from kvbench.errors import UserError
 from kvbench.methods.facts import Launches
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage, check_same_tokens
-from kvbench.ops.rope import fixed_rotation
+from kvbench.methods.storage.key_positions import key_positions
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Positive, Share, checked
 
@@ -69,10 +69,7 @@ class XKV(Storage):
 
     def _store_group(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
         rows = [selection.of(layer.keys) for layer, selection in zip(layers, selections, strict=True)]
-        positions = [
-            KeyPositions(fixed_rotation(layer.rope, "XKV"), s.indices, s.count(layer), layer.seen, x.device)
-            for layer, s, x in zip(layers, selections, rows, strict=True)
-        ]
+        positions = [key_positions(*each, "XKV") for each in zip(layers, selections, strict=True)]
         before = [position.undo(x.float(), 0) for position, x in zip(positions, rows, strict=True)]
         keys = self._sequences(before, self.key_rank, layers, positions)
         rows = [selection.of(layer.values).float() for layer, selection in zip(layers, selections, strict=True)]

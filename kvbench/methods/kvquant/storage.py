@@ -4,14 +4,13 @@ from typing import Literal
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.coded.layer import BlockwiseLayer
-from kvbench.cache.coded.positions import KeyPositions
 from kvbench.errors import UserError
 from kvbench.methods.facts import Launches
 from kvbench.methods.kvquant.sequence import NonUniformKeys, NonUniformValues
 from kvbench.methods.selection import Selection
 from kvbench.methods.storage.base import KeptLayer, Storage, coded_share
 from kvbench.methods.storage.by_head import by_head
-from kvbench.ops.rope import fixed_rotation
+from kvbench.methods.storage.key_positions import key_positions
 from kvbench.prefill import LayerState
 from kvbench.utils.checked import Fraction, NonNegative, checked
 
@@ -46,12 +45,11 @@ class KVQuant(Storage):
 
     @by_head
     def store(self, layer: LayerState, selection: Selection) -> LayerCache:
-        rope = fixed_rotation(layer.rope, "KVQuant")
+        positions = key_positions(layer, selection, "KVQuant")
         if layer.keys.shape[2] % 8:
             raise UserError(f"KVQuant packs channels in eights, but this model has {layer.keys.shape[2]} per head")
         how = (self.bits, self.outliers, self.sinks)
-        rows, k = selection.of(layer.keys), selection.count(layer)
-        keys = NonUniformKeys(rows, *how, KeyPositions(rope, selection.indices, k, layer.seen, rows.device))
+        keys = NonUniformKeys(selection.of(layer.keys), *how, positions)
         values = NonUniformValues(selection.of(layer.values), *how)
         kept = selection.kept(layer, r3=layer.mean_share(keys.share, values.share))
         return BlockwiseLayer(keys, values, layer.n, kept)
