@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -105,18 +106,18 @@ def _run(cfg: DictConfig) -> None:
 
     chosen = resolved(cfg)
     sys.path.append(os.getcwd())  # where a user's own methods, benchmarks and metrics are found
-    check_machine(chosen)
+    with stoppable(), nullcontext() if GROUP else starting(chosen):
+        check_machine(chosen)
 
-    from kvbench.runner.run import run
+        from kvbench.runner.run import run
 
-    if GROUP is None:
-        with stoppable(), starting(chosen):
+        if GROUP is None:
             run(chosen)
-    else:
-        with stoppable(), GROUP.job():
-            shard = GROUP.shard_of(chosen)
-            with starting(shard):
-                run(shard, GROUP)
+        else:
+            with GROUP.job():
+                shard = GROUP.shard_of(chosen)
+                with starting(shard):
+                    run(shard, GROUP)
 
 
 def check_single_values(arguments: Sequence[str]) -> None:

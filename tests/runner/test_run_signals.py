@@ -14,10 +14,12 @@ from kvbench.evaluation import evaluate as runner
 from kvbench.records.progress import unfinished
 from kvbench.records.store import RECORDS, Store, read_records
 from kvbench.report.page.run_data import read_run
+from kvbench.runner import prerequisites
 from kvbench.runner.failures import one_line_errors
 from kvbench.runner.job_state import ended_by
 from kvbench.utils import signals
 from kvbench.utils.signals import STOPS, Stopped, stoppable, unbroken
+from tests.support.command import command_line
 from tests.support.runs import arguments, comparable, reported, run
 
 pytestmark = pytest.mark.usefixtures("interruptible")
@@ -146,6 +148,22 @@ def test_an_interrupt_is_told_in_one_line(capsys):
         os.kill(os.getpid(), signal.SIGINT)
     assert stop.value.code == 130
     assert capsys.readouterr().err.startswith("kvbench: stopped by SIGINT;")
+
+
+def test_a_signal_before_the_run_has_begun_stops_it_too(tiny_folder, tmp_path, monkeypatch, capsys):
+    """Modules take seconds to load, within which submitit's own handler would raise where an import may wrap it."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(prerequisites, "check_machine", lambda cfg: signal.raise_signal(signal.SIGUSR1))
+    heard = []
+    before = signal.signal(signal.SIGUSR1, lambda *args: heard.append(args[0]))
+    try:
+        assert command_line(*arguments(tiny_folder, tmp_path)) == 128 + signal.SIGUSR1
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert heard == [signal.SIGUSR1]
+    assert "kvbench: stopped by SIGUSR1" in capsys.readouterr().err
+    (note,) = (tmp_path / "starting").glob("*.json")
+    assert json.loads(note.read_text())["status"] == "stopped by SIGUSR1"
 
 
 def test_a_stop_is_no_error_of_the_run():

@@ -11,7 +11,7 @@ from kvbench.records.store import Store
 from kvbench.runner import manifest as run_manifest
 from kvbench.runner import starting_note
 from kvbench.utils.signals import Stopped
-from tests.support.command import kvbench
+from tests.support.command import command_line, kvbench
 from tests.support.runs import arguments, compose, run
 
 pytestmark = pytest.mark.heavy
@@ -151,6 +151,14 @@ def test_under_slurm_a_job_that_fails_before_it_has_a_folder_leaves_word(tiny_fo
         raise ValueError
     assert not list((tmp_path / "starting").iterdir())
     assert folder.exists()
+
+
+def test_under_slurm_a_job_whose_machine_lacks_the_model_leaves_word(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    assert command_line(f"model.path={tmp_path / 'model'}", "model.shape=null", f"output_dir={tmp_path}") == 2
+    code, rows = told(tmp_path, capsys)
+    assert code == 1
+    assert " ".join(rows["0-of-1"]).endswith("must be a folder with a config.json, or a .gguf file")
 
 
 def test_elsewhere_than_under_slurm_nothing_is_left_of_a_run_that_fails_at_once(tmp_path, monkeypatch):
