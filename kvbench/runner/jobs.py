@@ -28,6 +28,8 @@ from kvbench.utils.console import err
 from kvbench.utils.own_code import own_line
 from kvbench.utils.text import in_one_line
 
+LAUNCHER = ("hydra/launcher", "hydra.launcher")  # begin the overrides that choose and set a launcher
+
 Run = Callable[[DictConfig], None]  # of the configuration as Hydra composed it
 
 
@@ -83,7 +85,10 @@ def let_go(error: BaseException | None) -> None:
 
 
 def run_one(overrides: Sequence[str], run: Run) -> None:
-    """Run the configuration of these overrides in this process. Raises what `run` raises."""
+    """Run the configuration of these overrides here. Raises what `run` raises, and UserError for a launcher."""
+    for override in overrides:
+        if override.lstrip("+").startswith(LAUNCHER):
+            raise UserError(f"{override}: a launcher starts the jobs of a sweep, and this is one run: add -m")
     with _hydra() as loader:
         config = _loaded(loader, overrides, RunMode.RUN)
         result = run_job(

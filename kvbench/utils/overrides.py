@@ -27,6 +27,8 @@ def check_overrides(overrides: Sequence[str], experiments: Collection[str] = (),
             if value not in experiments:
                 raise unknown("experiment", value, experiments)
             raise UserError(f"{override}: an experiment is added with a plus: +experiment={value}")
+        if key == "hydra.launcher" and value.isidentifier():
+            raise UserError(f"{override}: a launcher is chosen with a slash: hydra/launcher={value}")
         try:
             parsed = OverridesParser.create().parse_override(override)
         except HydraException as error:

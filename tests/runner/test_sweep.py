@@ -14,6 +14,7 @@ from kvbench.configuration.conf import CONF
 from kvbench.runner import run as run_module
 from kvbench.runner.jobs import let_go
 from kvbench.runner.sweep import jobs
+from tests.support.command import command_line
 from tests.support.runs import arguments
 
 
@@ -89,6 +90,7 @@ def test_jobs_that_share_a_folder_are_told_that_a_list_is_better(sweep, tiny_fol
         ("rato=0.2,0.4", "unknown key 'rato'. Did you mean 'ratio'?"),
         ("ratio=0.2,,0.4", "ratio=0.2,,0.4 cannot be read"),
         ("hydra.sweeper._target_=mine.Sweeper", "hydra.sweeper=Sweeper: -m makes a job for each combination of values"),
+        ("hydra.launcher=slurm", "hydra.launcher=slurm: a launcher is chosen with a slash: hydra/launcher=slurm"),
         ("output_dir=/proc/x", "cannot write to /proc/x: No such file or directory"),
     ],
 )
@@ -185,3 +187,11 @@ def test_slurm_where_there_is_none_is_one_line(sweep, tiny_folder, tmp_path, mon
     code, _, err = sweep("hydra/launcher=slurm", "shards=2", "shard=0,1", *small(tiny_folder))
     assert code == 2
     assert err == ["kvbench: this machine has no sbatch: run where jobs are submitted to Slurm"]
+
+
+@pytest.mark.parametrize("launcher", ["hydra/launcher=slurm", "hydra.launcher.timeout_min=60"])
+def test_a_launcher_without_a_sweep_runs_nothing_here(launcher, tmp_path, capsys):
+    """It was ignored, and the run began where jobs are submitted."""
+    assert command_line(launcher, "shards=8", "shard=0", f"output_dir={tmp_path}") == 2
+    assert capsys.readouterr().err.startswith(f"kvbench: {launcher}: a launcher starts the jobs of a sweep")
+    assert not list(tmp_path.iterdir())
