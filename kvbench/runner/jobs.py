@@ -1,10 +1,11 @@
 """Jobs of Hydra: a run, or the jobs of a sweep (`-m`), which Hydra's launcher makes in this process or on a cluster."""
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from kvbench.configuration.conf import hydra_folder, search_path, with_first_choices
 from kvbench.errors import UserError, on_disk
 from kvbench.runner import sweep
-from kvbench.runner.failures import TRACEBACKS, JobFailed
+from kvbench.runner.failures import TRACEBACKS, JobFailed, fail
 from kvbench.utils.console import err
 from kvbench.utils.own_code import own_line
 from kvbench.utils.text import in_one_line
@@ -119,10 +120,21 @@ def run_sweep(overrides: Sequence[str], run: Run) -> None:
         job = SweepJob(run, len(jobs), frozenset.intersection(*map(frozenset, jobs)) if jobs[1:] else frozenset())
         context = HydraContext(loader, Callback())
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
-        results = launcher.launch(jobs, initial_job_idx=0)
+        with submitting(folder) if sweep.is_slurm(config) else nullcontext():
+            results = launcher.launch(jobs, initial_job_idx=0)
     for result in results:
         if result.return_value is not None:
             raise result.return_value
+
+
+@contextmanager
+def submitting(folder: Path) -> Iterator[None]:
+    """Within the block Slurm's launcher submits jobs and waits for them; Ctrl-C leaves it, and the jobs go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        shown = f"kvbench status {shlex.quote(str(folder))}"
+        fail(f"stopped waiting; jobs that Slurm has taken go on: {shown} shows them, scancel ends them", 130)
 
 
 @contextmanager

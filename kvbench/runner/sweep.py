@@ -32,15 +32,14 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
 
     from kvbench.runner.request import build_request  # imports torch, which takes seconds
 
-    launcher = str(config.hydra.launcher._target_).rpartition(".")[2]
-    if launcher == "SlurmLauncher" and shutil.which("sbatch") is None:
+    if is_slurm(config) and shutil.which("sbatch") is None:
         raise UserError("this machine has no sbatch: run where jobs are submitted to Slurm")
     first: dict[str, int] = {}  # a folder of records -> the first job that writes to it
     for number, cfg in enumerate(configs, start=1):
         build_request(cfg)
         of_file = {key: value for key, value in cfg.plain.items() if key in OF_FILE}
         target = json.dumps(of_file | {"probe": bool(cfg.probe)}, sort_keys=True)
-        if first.setdefault(target, number) != number and launcher != "BasicLauncher":
+        if first.setdefault(target, number) != number and _launcher(config) != "BasicLauncher":
             raise UserError(
                 f"jobs {first[target]} and {number} of the sweep would write to the same records at the same time: "
                 "give methods, ratios and budgets as a list, 'ratio=[0.2,0.4]', which also shares each prefill"
@@ -52,6 +51,15 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def is_slurm(config: DictConfig) -> bool:
+    """Whether the jobs are submitted to Slurm."""
+    return _launcher(config) == "SlurmLauncher"
+
+
+def _launcher(config: DictConfig) -> str:
+    return str(config.hydra.launcher._target_).rpartition(".")[2]
 
 
 def resolved_job(config: DictConfig, overrides: Sequence[str]) -> Configuration:

@@ -1,9 +1,12 @@
 """Sweeps with -m: checked before they start, nothing outside the output folder, a failing job stops no other."""
 
+import os
 import re
 import shutil
+import signal
 import sys
 import weakref
+from collections.abc import Callable, Iterator
 
 import hydra
 import pytest
@@ -195,3 +198,31 @@ def test_a_launcher_without_a_sweep_runs_nothing_here(launcher, tmp_path, capsys
     assert command_line(launcher, "shards=8", "shard=0", f"output_dir={tmp_path}") == 2
     assert capsys.readouterr().err.startswith(f"kvbench: {launcher}: a launcher starts the jobs of a sweep")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
+    """Programs of Slurm in place of a cluster's: lines of bash by name. Ctrl-C interrupts, as in a terminal."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def write(**lines: str) -> None:
+        for name, text in {"srun": "", **lines}.items():
+            (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+            (folder / name).chmod(0o755)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield write
+    signal.signal(signal.SIGINT, before)
+
+
+ON_SLURM = ["hydra/launcher=slurm", "shards=2", "shard=0,1"]
+
+
+def test_leaving_the_launcher_tells_that_its_jobs_go_on(sweep, programs, tiny_folder):
+    """The same command was said to continue: it would have submitted all jobs again, beside the first ones."""
+    programs(sbatch="echo Submitted batch job 7", sacct="kill -INT $PPID")
+    code, _, err = sweep(*ON_SLURM, *small(tiny_folder))
+    assert code == 130
+    assert err[-1].startswith("kvbench: stopped waiting; jobs that Slurm has taken go on: kvbench status runs shows")
