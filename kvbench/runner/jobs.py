@@ -129,12 +129,20 @@ def run_sweep(overrides: Sequence[str], run: Run) -> None:
 
 @contextmanager
 def submitting(folder: Path) -> Iterator[None]:
-    """Within the block Slurm's launcher submits jobs and waits for them; Ctrl-C leaves it, and the jobs go on."""
+    """Within the block Slurm's launcher submits jobs and waits for them; Ctrl-C leaves it, and the jobs go on.
+
+    The variables of a job that this process belongs to are hidden: sbatch and srun would take them for the new jobs'.
+    """
+    inside = "SLURM_JOB_ID" in os.environ
+    hidden = [name for name in os.environ if inside and name.startswith("SLURM_") and name != "SLURM_CONF"]
+    values = {name: os.environ.pop(name) for name in hidden}
     try:
         yield
     except KeyboardInterrupt:
         shown = f"kvbench status {shlex.quote(str(folder))}"
         fail(f"stopped waiting; jobs that Slurm has taken go on: {shown} shows them, scancel ends them", 130)
+    finally:
+        os.environ.update(values)
 
 
 @contextmanager

@@ -226,3 +226,18 @@ def test_leaving_the_launcher_tells_that_its_jobs_go_on(sweep, programs, tiny_fo
     code, _, err = sweep(*ON_SLURM, *small(tiny_folder))
     assert code == 130
     assert err[-1].startswith("kvbench: stopped waiting; jobs that Slurm has taken go on: kvbench status runs shows")
+
+
+def test_what_is_submitted_from_inside_a_job_does_not_take_its_variables_for_its_own(
+    sweep, programs, tiny_folder, tmp_path, monkeypatch
+):
+    programs(sbatch=f"env > {tmp_path}/env; echo Submitted batch job 7", sacct="kill -INT $PPID")
+    inside = {"SLURM_JOB_ID": "5", "SLURM_ARRAY_JOB_ID": "3", "SLURM_MEM_PER_NODE": "600", "SLURM_RESTART_COUNT": "1"}
+    kept = {"SLURM_CONF": "/slurm.conf", "SBATCH_ACCOUNT": "mine"}
+    for name, value in (inside | kept).items():
+        monkeypatch.setenv(name, value)
+    sweep(*ON_SLURM, *small(tiny_folder))
+    given = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines() if line.startswith("S"))
+    assert not inside.keys() & given.keys()
+    assert kept.items() <= given.items()
+    assert inside.items() <= os.environ.items()
