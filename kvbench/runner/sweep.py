@@ -32,8 +32,8 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
 
     from kvbench.runner.request import build_request  # imports torch, which takes seconds
 
-    if is_slurm(config) and shutil.which("sbatch") is None:
-        raise UserError("this machine has no sbatch: run where jobs are submitted to Slurm")
+    if is_slurm(config):
+        check_slurm(config.hydra.launcher)
     first: dict[str, int] = {}  # a folder of records -> the first job that writes to it
     for number, cfg in enumerate(configs, start=1):
         build_request(cfg)
@@ -50,6 +50,18 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
             "as 'ratio=[0.2,0.4]', shares each prefill",
             highlight=False,
             soft_wrap=True,
+        )
+
+
+def check_slurm(launcher: DictConfig) -> None:
+    """Refuse a machine without Slurm, and a warning before the time limit that would come as a task starts."""
+    if shutil.which("sbatch") is None:
+        raise UserError("this machine has no sbatch: run where jobs are submitted to Slurm")
+    minutes, delay = launcher.timeout_min, launcher.signal_delay_s  # no minutes: no limit
+    if minutes and delay >= 60 * minutes:
+        raise UserError(
+            f"hydra.launcher.signal_delay_s={delay} is all of hydra.launcher.timeout_min={minutes}, so that every task "
+            "would be stopped as it starts: give it fewer seconds"
         )
 
 

@@ -241,3 +241,14 @@ def test_what_is_submitted_from_inside_a_job_does_not_take_its_variables_for_its
     assert not inside.keys() & given.keys()
     assert kept.items() <= given.items()
     assert inside.items() <= os.environ.items()
+
+
+def test_a_warning_as_early_as_the_task_itself_is_refused(sweep, programs, tiny_folder, tmp_path):
+    programs(sbatch=f"touch {tmp_path}/submitted; exit 1")
+    code, _, err = sweep(*ON_SLURM, "hydra.launcher.timeout_min=2", *small(tiny_folder))
+    assert (code, len(err)) == (2, 1)
+    assert "hydra.launcher.signal_delay_s=120 is all of hydra.launcher.timeout_min=2" in err[0]
+    assert not (tmp_path / "submitted").exists()
+    unlimited = ["hydra.launcher.timeout_min=0", "hydra.launcher.signal_delay_s=120"]
+    assert sweep(*ON_SLURM, *unlimited, *small(tiny_folder))[0] == 1
+    assert (tmp_path / "submitted").exists()
