@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kvbench.errors import UserError, on_disk
 from kvbench.runner.job_state import ended_by, place, slurm
-from kvbench.utils.locks import open_lock, take
+from kvbench.utils.locks import holder, open_lock, take
 
 if TYPE_CHECKING:
     from kvbench.configuration import Configuration  # brings pydantic, which --help does without
@@ -34,11 +34,16 @@ def starting(cfg: "Configuration") -> Iterator[None]:
     note = {"status": "running", "started": now(), "config": cfg.plain, **place()}
     with on_disk(f"write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_manifest(path, note)
         lock = open_lock(lock_of(path))
     with lock:
         with on_disk(f"lock {lock_of(path)}"):
-            take(lock)
+            try:
+                take(lock)
+            except BlockingIOError:
+                by = f"{holder(lock)} holds {lock.name}"
+                raise UserError(f"another kvbench is starting the same job: wait for it or stop it ({by})") from None
+        with on_disk(f"write {path}"):
+            write_manifest(path, note)
         try:
             yield
         except BaseException as error:

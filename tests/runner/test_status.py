@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from kvbench.errors import UserError
 from kvbench.evaluation import evaluate as runner
 from kvbench.records.store import Store
 from kvbench.runner import manifest as run_manifest
@@ -159,6 +160,20 @@ def test_under_slurm_a_job_whose_machine_lacks_the_model_leaves_word(tmp_path, m
     code, rows = told(tmp_path, capsys)
     assert code == 1
     assert " ".join(rows["0-of-1"]).endswith("must be a folder with a config.json, or a .gguf file")
+
+
+def test_a_job_that_is_started_twice_at_once_says_who_starts_it_and_leaves_its_note(tmp_path, monkeypatch):
+    """The reason was an empty text."""
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    cfg = compose(f"output_dir={tmp_path}")
+    with starting_note.starting(cfg):
+        (note,) = (tmp_path / "starting").glob("*.json")
+        first = note.read_text()
+        monkeypatch.setenv("SLURM_JOB_ID", "9")
+        told = r"^another kvbench is starting the same job: wait .* \(process \d+ on .* holds .*\.lock\)$"
+        with pytest.raises(UserError, match=told), starting_note.starting(cfg):
+            pass
+        assert note.read_text() == first
 
 
 def test_elsewhere_than_under_slurm_nothing_is_left_of_a_run_that_fails_at_once(tmp_path, monkeypatch):
