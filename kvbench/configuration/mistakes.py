@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 import yaml
 from hydra.errors import MissingConfigException
 from omegaconf import DictConfig
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, InterpolationKeyError
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, InterpolationKeyError, ValidationError
 
 from kvbench.configuration.conf import choices, options, stated_keys
 from kvbench.errors import unknown
@@ -37,7 +37,8 @@ def one_line(error: BaseException) -> str:
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and cause.parent_node is not None:
         key = str(cause.key)
         return str(unknown("key", key, map(str, cause.parent_node.keys()), hint_for_key(key, cause.parent_node)))
-    return " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    line = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    return f"{line}: {str(cause).splitlines()[0]}" if isinstance(cause, ValidationError) else line
 
 
 def check_own_keys(overrides: Sequence[str], own: Collection[str]) -> None:

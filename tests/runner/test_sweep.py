@@ -94,6 +94,7 @@ def test_jobs_that_share_a_folder_are_told_that_a_list_is_better(sweep, tiny_fol
         ("ratio=0.2,,0.4", "ratio=0.2,,0.4 cannot be read"),
         ("hydra.sweeper._target_=mine.Sweeper", "hydra.sweeper=Sweeper: -m makes a job for each combination of values"),
         ("hydra.launcher=slurm", "hydra.launcher=slurm: a launcher is chosen with a slash: hydra/launcher=slurm"),
+        ("hydra.sweep.dir=null", "hydra.sweep.dir=null: field 'hydra.sweep.dir' is not Optional"),
         ("output_dir=/proc/x", "cannot write to /proc/x: No such file or directory"),
     ],
 )
