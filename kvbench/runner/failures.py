@@ -4,6 +4,7 @@ import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from subprocess import CalledProcessError
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -45,8 +46,9 @@ def one_line_errors() -> Iterator[None]:
             fail(one_line(error), 2)
         if TRACEBACKS or not type(error).__module__.startswith("submitit."):
             raise
-        # Slurm took no job, or a job died: its output follows the first two lines
-        fail(" ".join(str(error).splitlines()[:2]) + " (kvbench status shows every job)", 1)
+        # a job died, and its output follows the first two lines; or sbatch, whose error is the cause, took none
+        shown = "" if isinstance(error.__cause__, CalledProcessError) else " (kvbench status shows every job)"
+        fail(" ".join(str(error).splitlines()[:2]) + shown, 1)
     except (Stopped, KeyboardInterrupt) as stop:
         name, code = (stop.signal.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
         fail(f"stopped by {name}; all finished records are saved, and the same command continues from here", code)

@@ -253,3 +253,9 @@ def test_a_warning_as_early_as_the_task_itself_is_refused(sweep, programs, tiny_
     unlimited = ["hydra.launcher.timeout_min=0", "hydra.launcher.signal_delay_s=120"]
     assert sweep(*ON_SLURM, *unlimited, *small(tiny_folder))[0] == 1
     assert (tmp_path / "submitted").exists()
+
+
+def test_jobs_that_slurm_does_not_take_are_not_said_to_be_in_the_status(sweep, programs, tiny_folder):
+    programs(sbatch="echo sbatch: error: invalid partition specified: x >&2; exit 1")
+    code, _, err = sweep(*ON_SLURM, *small(tiny_folder))
+    assert (code, err[-1]) == (1, "kvbench: sbatch: error: invalid partition specified: x")
