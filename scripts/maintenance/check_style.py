@@ -82,6 +82,7 @@ SUBJECTS = {
     "evaluation/test_launches.py": "what they launch there",
     "evaluation/test_launches_goals.py": "the goals for that",
     "scripts/test_results.py": "the commands that made results/",
+    "scripts/test_slurm_array.py": "the script of bash for an array of Slurm",
     "methods/test_composition.py": "allocation, scoring, granularity and storage put together",
     "methods/test_composition_parts.py": "every part in every method that takes it",
     "methods/test_composition_returned.py": "what parts of a user's own return",
