@@ -70,6 +70,8 @@ def hint_for_key(key: str, node: DictConfig) -> str:
     if node._get_parent() is None and key in WORDS:
         return f"It is {WORDS[key]}."
     section = str(node._get_full_key("") or "")
+    if section == "hydra.launcher.additional_parameters":
+        return f"Every option of sbatch can be added with a plus sign: +{section}.{key}=…"
     if elsewhere := hint_elsewhere(key, section):
         return elsewhere
     of_class = f"A parameter of the class in method._target_ needs a plus sign: +method.{key}=…"

@@ -221,6 +221,16 @@ def programs(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
 ON_SLURM = ["hydra/launcher=slurm", "shards=2", "shard=0,1"]
 
 
+def test_an_option_of_sbatch_without_a_key_is_added_with_a_plus(sweep, programs, tiny_folder, tmp_path):
+    programs(sbatch=f"cp $1 {tmp_path}/script; exit 1")
+    code, _, err = sweep(*ON_SLURM, "hydra.launcher.additional_parameters.mail-user=me", *small(tiny_folder))
+    assert (code, len(err)) == (2, 1)
+    added = "+hydra.launcher.additional_parameters.mail-user="
+    assert f"Every option of sbatch can be added with a plus sign: {added}…" in err[0]
+    assert sweep(*ON_SLURM, f"{added}me", *small(tiny_folder))[0] == 1
+    assert "#SBATCH --mail-user=me\n" in (tmp_path / "script").read_text()
+
+
 def test_leaving_the_launcher_tells_that_its_jobs_go_on(sweep, programs, tiny_folder):
     """The same command was said to continue: it would have submitted all jobs again, beside the first ones."""
     programs(sbatch="echo Submitted batch job 7", sacct="kill -INT $PPID")
