@@ -21,9 +21,10 @@ from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from kvbench.configuration.conf import hydra_folder, search_path, with_first_choices
+from kvbench.configuration.conf import config_dir, hydra_folder, more_configuration, search_path, with_first_choices
 from kvbench.errors import UserError, on_disk
 from kvbench.runner import sweep
+from kvbench.runner.arguments import without_config_dir
 from kvbench.runner.failures import TRACEBACKS, JobFailed, fail
 from kvbench.utils.console import err
 from kvbench.utils.own_code import own_line
@@ -57,10 +58,12 @@ class SweepJob(Job):
 
     count: int
     common: frozenset[str]  # overrides that all jobs have
+    folder: Path | None  # of --config-dir, which the process of a launcher's job would not know
 
     def __call__(self, cfg: DictConfig) -> Exception | None:
         err.print(self.title, style="bold", highlight=False, soft_wrap=True)
-        return super().__call__(cfg)
+        with more_configuration(self.folder):
+            return super().__call__(cfg)
 
     @property
     def title(self) -> str:
@@ -117,7 +120,8 @@ def run_sweep(overrides: Sequence[str], run: Run) -> None:
         with on_disk(f"write to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
             OmegaConf.save(config, folder / "multirun.yaml")
-        job = SweepJob(run, len(jobs), frozenset.intersection(*map(frozenset, jobs)) if jobs[1:] else frozenset())
+        common = frozenset.intersection(*map(frozenset, jobs)) if jobs[1:] else frozenset()
+        job = SweepJob(run, len(jobs), common, without_config_dir(config_dir())[0])
         context = HydraContext(loader, Callback())
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
         with submitting(folder) if sweep.is_slurm(config) else nullcontext():

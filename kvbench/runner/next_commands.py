@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kvbench.configuration import Configuration
+from kvbench.configuration.conf import config_dir
 from kvbench.runner.arguments import is_word, without_config_dir
 from kvbench.utils.console import print_line
 
@@ -17,8 +18,9 @@ def next_commands(cfg: Configuration, folder: Path, commands: Sequence[str], pro
     `program` is the command line of the run, whose overrides are repeated.
     """
     kvbench = ["kvbench"] if Path(program[0]).name == "kvbench" else ["python", "-m", "kvbench"]
-    config_dir, rest = without_config_dir(program[1:])
-    own = ["--config-dir", str(config_dir)] if config_dir else []  # has the titles and colours of the user's methods
+    typed_dir, rest = without_config_dir(program[1:])
+    # it has the titles and colours of the user's methods; the program of a launcher's job is not ours
+    own = ["--config-dir", str(typed_dir)] if typed_dir else config_dir()
     typed = _overrides(rest)
     lines = []
     if cfg.experiment is not None and typed is not None:

@@ -18,6 +18,7 @@ from kvbench.runner import run as run_module
 from kvbench.runner.jobs import let_go
 from kvbench.runner.sweep import jobs
 from tests.support.command import command_line
+from tests.support.paths import ROOT
 from tests.support.runs import arguments
 
 
@@ -263,6 +264,24 @@ def test_a_warning_as_early_as_the_task_itself_is_refused(sweep, programs, tiny_
     unlimited = ["hydra.launcher.timeout_min=0", "hydra.launcher.signal_delay_s=120"]
     assert sweep(*ON_SLURM, *unlimited, *small(tiny_folder))[0] == 1
     assert (tmp_path / "submitted").exists()
+
+
+@pytest.mark.heavy
+def test_a_job_in_a_process_of_a_launcher_knows_the_folder_of_config_dir(sweep, tiny_folder, tmp_path, monkeypatch):
+    """Its tables called the user's methods by other names, and what it told to paste lacked the folder."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    (tmp_path / "mine" / "method").mkdir(parents=True)
+    text = (CONF / "method" / "streaming_llm.yaml").read_text().replace("method.streaming_llm", "method.mine")
+    mine = text.replace('title: "StreamingLLM"', "title: My own")
+    (tmp_path / "mine" / "method" / "mine.yaml").write_text(mine)
+    code, _, err = sweep(
+        "--config-dir", "mine", "hydra/launcher=submitit_local", *small(tiny_folder, "method=[full,mine]")
+    )
+    assert code == 0, err
+    (table,) = tmp_path.glob("runs/*/table.md")
+    assert "| My own |" in table.read_text()
+    (log,) = tmp_path.rglob("*_log.out")
+    assert f"--config-dir {tmp_path / 'mine'}" in log.read_text()
 
 
 def test_jobs_that_slurm_does_not_take_are_not_said_to_be_in_the_status(sweep, programs, tiny_folder):
