@@ -72,7 +72,7 @@ def computed_by(model: PreTrainedModel) -> dict[str, str]:
         )
     if device.type == "cpu" and model.dtype == torch.bfloat16 and not multiplies_bfloat16():
         warn(
-            "this CPU has neither avx512_bf16 nor AMX: products with weights take 2 to 5 times as long in bfloat16 as "
+            "this CPU has neither avx512_bf16 nor AMX: products with weights take 3 to 8 times as long in bfloat16 as "
             "in float32 (model.dtype=auto)"
         )
     decoding = decoding_backend(*decoding_heads_of(model.config), model.dtype, device)
