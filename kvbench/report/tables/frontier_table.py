@@ -14,7 +14,7 @@ from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
 
 NOTES = {
-    "end": "≤ the last ratio tried still holds: the frontier may lie lower",
+    "end": "≤ the smallest ratio tried: fewer bytes may do, too",
     "gap": "§ quality does not fall steadily with the bytes: a setting with fewer bytes holds again",
     "floor": "no method can go below {floor}: the windows and states of the other layers, to which ratios do not apply",
     "none": f"{MISSING} not even the setting with the most bytes holds",
@@ -49,7 +49,7 @@ def frontier_table(
     notes += [about] if about else []
     if floor is not None:
         notes.append(NOTES["floor"].format(floor=number(floor)))
-    notes += [NOTES["end"]] * any(frontier.end and _takes_ratio(frontier) for frontier in frontiers.values())
+    notes += [NOTES["end"]] * any("≤" in cell for row in rows for cell in row[1:3])
     notes += [NOTES["gap"]] * any(frontier.gap for frontier in frontiers.values())
     notes += [NOTES["none"]] * any(frontier.sure is None for frontier in frontiers.values())
     return TextTable(["method", "held", "possible", "ratio", "score there", "settings"], rows, title, notes)

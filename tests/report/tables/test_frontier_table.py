@@ -41,6 +41,9 @@ def test_each_mark_in_the_table_has_its_note_and_no_other():
     assert len(frontier_table({"snapkv": FALLING}, 0.8, "").notes) == 1
     notes = frontier_table({"knorm": FLAT, "h2o": GAP, "streaming_llm": FAILING}, 0.8, "").notes
     assert [note[0] for note in notes[1:]] == ["≤", "§", "–"]
+    unsure = {"snapkv": method("snapkv", 0, -0.05, -0.05, spread=0.03)}  # held at the first ratio, possible at the last
+    assert cells(**unsure)["SnapKV"][:2] == ["0.500", "≤ 0.125"]
+    assert [note[0] for note in frontier_table(unsure, 0.8, "").notes[1:]] == ["≤"]
 
 
 def test_where_layers_have_a_sliding_window_the_table_says_below_what_no_method_comes():
