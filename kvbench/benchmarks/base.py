@@ -199,8 +199,8 @@ class Benchmark(Planned, Versioned, ABC):
 
     guide: ClassVar[str] = "docs/adding-a-benchmark.md"
     name: str
-    # Names of the scores in every record; tables rank by the first. A class has the names of all its configurations, so
-    # that a misspelt one is reported before torch is imported; an object may have fewer.
+    # Names of the scores in every record; intervals and differences in tables are of the first. A class has the names
+    # of all its configurations, so that a misspelt one is reported before torch is imported; an object may have fewer.
     metrics: tuple[str, ...]
     scored_by: tuple[str, ...] = ()  # the files of kvbench.metrics that `score` uses, for their versions
     packages: tuple[str, ...] = ()  # modules of extras (kvbench.utils.extras) that `score` needs
@@ -225,7 +225,7 @@ class Benchmark(Planned, Versioned, ABC):
         """`score`, whose numbers may be NumPy's, torch's or truth values, as a record has it.
 
         Raises UserError for anything but a number from 0 to 1, outside of which no interval would hold, for scores
-        without the one that tables rank by, and for a name that is none of the metrics: tables would not show it. What
+        without the first of its metrics, and for a name that is none of the metrics: tables would not show it. What
         is not finite is left to the run, which reports it and goes on.
         """
         given: object = self.score(sample, prediction)
