@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         "--parquet",
         metavar="FILE",
         type=Path,
-        help="write all records as one table that keeps texts, lists and mappings as they are",
+        help="write all records as one table with lists and mappings; a column of several types is text of JSON",
     )
     parser.add_argument(
         "--set-aside-copies",
