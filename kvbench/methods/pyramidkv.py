@@ -25,10 +25,11 @@ class Pyramid(Allocation):
     two in the wrong order and a divisor m instead of m - 1; these readings exist:
 
     alloc="exact"     the rule that the text intends, rounded by largest remainders: it spends exactly m·c.
-    alloc="official"  the released code: a floored step overspends (up to 27 % at 80 layers and a budget of 128), and
-                      prompts under 2c tokens get no pyramid. Published tables used this code.
+    alloc="official"  the released code since 2024-09-30: a floored step overspends (up to 27 % at 80 layers and a
+                      budget of 128), and prompts under 2c tokens get no pyramid.
     alloc="official_2024_06"  the code released between 2024-06-25 and 2024-09-30, whose step divides by m: the same
-                      for most small budgets, more tokens for high layers otherwise.
+                      for most small budgets, more tokens for high layers otherwise. No release says which of the two
+                      made the paper's tables.
     alloc="adakv"     AdaKV's released code: official, but short prompts get a pyramid, too.
     alloc="kvpress"   kvpress: each layer's share includes the window. Uniform if the top layer's share would be smaller
                       than the window or larger than the bottom layer's share (a budget above n - window). Compared with

@@ -164,6 +164,11 @@ def names_todays_script_and_that_of_june_2024(experiment: Experiment) -> None:
     assert all(experiment.rows(preset) == experiment.rows(preset[: -len("_2024_06")]) for preset in early)
 
 
+def test_no_preset_is_said_to_be_the_one_of_pyramidkvs_tables():
+    """No release says which scripts made them: `chosen` of the experiments."""
+    assert [name for name, about in options("method").items() if "PyramidKV's tables" in about] == []
+
+
 def has_a_chat_template_for_llama_2_alone(name: str, experiment: Experiment) -> None:
     for model in experiment.models:
         template = "auto" if model == "llama2-7b-chat" else "none"

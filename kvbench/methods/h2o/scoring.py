@@ -20,7 +20,7 @@ class ColumnSums(Scoring):
     score="sum"   as in the released code; it favours early tokens, which more queries see.
     score="mean"  divided by the n - j queries that can see key j.
     recent        last tokens that are always kept; null: half of the budget, the paper's equal split. PyramidKV's
-                  tables were made with 8.
+                  LongBench script has 8 since 2024-07-10 and had 32 before.
     causal=false  only the last `recent` queries are masked; all other queries attend to later keys, too, as in the code
                   of KVCache-Factory between 2024-10-13 (98e8228) and 2026-06-22 (9f9aa2e).
     """
