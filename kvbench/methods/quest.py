@@ -17,8 +17,8 @@ from kvbench.utils.checked import NonNegative, Positive, checked
 class Quest(Method):
     """Selection without eviction (arXiv 2406.10774): the budget is the tokens that a query head reads at each step.
 
-    The cache is FullKV's plus the bounds of each page's keys, so r_bytes is 1 + 1 / page. r is 1, because every token
-    stays: a budget saves only bytes that attention reads, r_read.
+    The cache is FullKV's plus the bounds of each page's keys: r_bytes is 1 + 1 / page in the layers that read pages,
+    1 in the first ones. r is 1, because every token stays: a budget saves only bytes that attention reads, r_read.
 
     page          consecutive tokens that are read together.
     dense_layers  first layers, which read everything.

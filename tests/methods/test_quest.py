@@ -118,8 +118,11 @@ def test_a_budget_of_the_prompt_is_fullkv_bit_for_bit_and_a_smaller_one_is_not(l
 
 
 def test_the_first_layers_read_everything_and_the_others_the_budget():
-    caches = Quest(page=4).compress(random_state(4, n=100), 30)
+    state = random_state(4, n=100)
+    caches = Quest(page=4).compress(state, 30)
     assert [type(cache) for cache in caches] == [DenseLayer] * 2 + [PagedLayer] * 2
+    shares = [cache.filled_bytes / layer.nbytes for cache, layer in zip(caches, state.layers, strict=True)]
+    assert shares == pytest.approx([1, 1, 1.25, 1.25], abs=1e-3)  # 8 bytes count pages
     assert caches[2].pages == 7 and Quest(page=4).minimum_budget == 12
     assert all(cache.kept.r1 == 1 for cache in caches)
 
