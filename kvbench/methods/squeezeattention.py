@@ -29,13 +29,15 @@ class SqueezeAttention(Method):
     ini is the requested share of FullKV. Largest remainders round the budgets, so they sum to m times the requested
     budget.
 
-    p3        fraction of the prompt, as in the code (0.25 with ini 0.4, 0.08 with ini 0.21); at most ini, and at least
-              the tokens that the policy always keeps. null: `squeeze` times ini.
+    p3        fraction of the prompt, as in the code for Llama-2 (0.25 with ini 0.4); at most ini, and at least the
+              tokens that the policy always keeps. null: `squeeze` times ini. The code for Mistral has 0.08 with ini
+              0.21, of 8,000 tokens whatever the prompt.
     squeeze   p3 / ini, for any ratio; 0.625 is the code's setting for Llama-2.
     surplus   what happens to tokens of the other layers beyond the prompt's length. return: the squeezed layers get
               them. waste: they are lost, as in the code, so that r stays below the requested ratio.
-    policy    compresses each layer to its budget: StreamingLLM as in the code (there with decode=evict), or any other
-              method that gives all layers the same budget.
+    policy    compresses each layer to its budget: StreamingLLM as in the code for Llama-2 (there with decode=evict and
+              rope=rolling; for Mistral without sinks and rolling), or any other method that gives all layers the same
+              budget.
     """
 
     p3: Share | None = None

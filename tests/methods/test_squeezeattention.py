@@ -29,6 +29,7 @@ from kvbench.methods.squeezeattention import cluster
 from kvbench.prefill import Needs, prefill
 from kvbench.prefill.hidden_states import ROWS, hidden_similarities, mean_cosine
 from tests.support import config as composed
+from tests.support.experiments import config
 from tests.support.tiny import LAYOUTS, SHAPES, prompt, random_state, ratio_of, tiny_model
 
 OBSERVE = Needs(hidden_similarity=True)
@@ -289,3 +290,8 @@ def test_wrong_values_and_combinations_without_meaning_are_named(wrong, said):
 def test_the_configurations_build_what_they_are_named_after(name, policy):
     method = composed.method(name)
     assert method == SqueezeAttention(policy=policy)
+
+
+def test_table_10_has_the_token_policy_of_the_released_code_for_llama_2():
+    policy = config("simlayerkv_table10").methods["squeeze"]["policy"]
+    assert (policy["sinks"], policy["decode"], policy["rope"]) == (4, "evict", "rolling")
