@@ -37,7 +37,8 @@ class PoolingMerge(Method):
                m, with which L_l ends above L_0/beta.
     l0         L_0 in tokens, the paper's parameter; the method then takes no ratio or budget. null: the ratio or
                budget is the mean of L_l over layers and L_0 follows from beta. Where L_0 would exceed the prompt or
-               the highest layer's limit its minimum, that end is clipped and the slope reduced so that the mean stays.
+               the highest layer's limit fall below its minimum, that end is clipped and the slope reduced so that the
+               mean stays.
     recent     last tokens that are never merged; null: half of L_l. Reduced if it leaves no room for a group.
     weighted   pooling=mean only: an entry's weight is the number of tokens merged into it. The paper's text averages
                averages.

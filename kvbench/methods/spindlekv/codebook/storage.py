@@ -39,8 +39,8 @@ class Codebook(Storage):
                        coded, too. The paper does not say.
     ratio_over         the vectors that r1 and r2 count if query heads select separately. kv_heads: tokens that any head
                        of a group keeps, once per KV head, over the model's cache. query_heads: tokens of each head,
-                       over the unfolded cache, as the paper defines it; copies merge, so r cannot exceed r3 / g, which
-                       is less than the paper prints. r_bytes is the same.
+                       over the unfolded cache, as the paper defines it; copies merge unless scope=head, so r cannot
+                       exceed r3 / g, which is less than the paper prints. r_bytes is the same.
 
     If query heads of a group select separately, degrees count every head's copy, as if unfolded. But a token's copies
     share one reference and one magnitude, stored once per KV head with a bit per query head (scope=head stores them
