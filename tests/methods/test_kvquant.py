@@ -13,6 +13,7 @@ from kvbench.methods.kvquant.sequence import NonUniformKeys, NonUniformValues, o
 from kvbench.methods.selection import Selection
 from tests.reference import plain_kvquant
 from tests.support.every_method import rope
+from tests.support.paths import ROOT
 from tests.support.quantised import TOLERANCE, check_attention, check_heads_alone, check_own_memory
 from tests.support.tiny import random_layer, random_state
 
@@ -138,6 +139,15 @@ def test_the_shortest_prompts(n):
     for _ in range(2):
         cache.update(torch.randn(1, 2, 1, DIM), torch.randn(1, 2, 1, DIM))
         assert cache.attend(torch.randn(1, 6, 1, DIM), 0.2).isfinite().all()
+
+
+@pytest.mark.parametrize(("n", "tokens"), [(201, 200), (202, 1)])
+def test_nan_in_a_key_reaches_its_channel_in_prompts_of_the_length_that_the_documentation_names(n, tokens):
+    assert "a key's channel, in prompts of up to 201 kept tokens" in (ROOT / "docs" / "methods.md").read_text()
+    layer = layer_of(n)
+    layer.keys[0, 50, 3] = float("nan")
+    read = KVQuant().store(layer, Selection.everything(layer)).k.read()
+    assert read[0].isnan().any(dim=1).sum() == tokens  # the sink stays as it is
 
 
 def test_a_model_without_rotation_and_a_head_of_twelve_channels_are_refused():
