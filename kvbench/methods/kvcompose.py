@@ -51,8 +51,9 @@ class CompositeHeads(HeadBudgets):
     layer keeps more than the lowest. The best composite tokens of the whole model stay. Source: KVComposePress in
     kvpress (structured).
 
-    Equal scores go to the smaller place, then to the lower layer. As in the press, a layer may have none of the best
-    composite tokens: it keeps only what always stays, if anything does.
+    Equal scores go to the smaller place, then to the lower layer. A layer may have none of the best composite tokens:
+    it keeps only what always stays, if anything does, as in the press up to kvpress 0.5.4. Since 0.5.5 the press keeps
+    one token in such a layer, on top of the budget.
     """
 
     version: ClassVar[int] = 2  # 1 kept one token in such a layer, on top of the budget
