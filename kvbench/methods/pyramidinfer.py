@@ -40,9 +40,10 @@ class PyramidInfer(Method):
     would leave at most `min_ctx` tokens is not made. The cache of layer l holds the tokens that entered the layer.
 
     schedule   cosine: rho_l falls from 1 in the lowest layer to `decay` in the highest, as in the official
-               configurations (decay 0.9 and recent_ratio 0.2, which keeps r above about 0.5). constant: rho_l = decay
-               in every layer, which reaches the small ratios of SpindleKV's tables, whose settings are not published.
-               (The released "linear" schedule computes the same.)
+               configurations (decay 0.9 and recent_ratio 0.2: r is about 0.77). The smallest r of any decay is about
+               0.47 with that recent_ratio, and about 0.37 with 0.05. constant: rho_l = decay in every layer, which
+               reaches the small ratios of SpindleKV's tables, whose settings are not published. (The released "linear"
+               schedule computes the same.)
     decay      null: bisection over the closed form of the lengths finds the decay whose mean length meets the ratio or
                budget. If the smallest reachable length is larger, it is taken and the record is `floored`. With a
                number the method takes no ratio or budget.

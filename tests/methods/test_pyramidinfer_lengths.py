@@ -65,6 +65,12 @@ def test_bisection_meets_the_budget_from_below(n, share, layers):
     assert budget - 0.01 * n - 1 <= fmean(lengths) <= budget
 
 
+@pytest.mark.parametrize(("recent", "least"), [(0.05, "0.37"), (0.2, "0.47")])
+def test_the_least_ratio_of_the_cosine_is_the_one_that_the_docstring_gives(recent, least):
+    assert f"{PyramidInfer(schedule='cosine', recent_ratio=recent).floor(8000, 32) / 8000:.2f}" == least
+    assert PyramidInfer.__doc__ and least in PyramidInfer.__doc__
+
+
 @pytest.mark.parametrize(
     "schedule, recent, min_ctx", [("cosine", 0.2, 64), ("constant", 0.05, 64), ("constant", 0.5, 0)]
 )
