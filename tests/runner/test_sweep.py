@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import hydra
 import pytest
+import submitit  # noqa: F401 - it sets up logging, for which absl's handler closes a standard error that was replaced since
 from hydra import initialize_config_dir
 
 from kvbench import __main__ as command
