@@ -60,9 +60,15 @@ def more_configuration(folder: Path | None) -> Iterator[None]:
         _more[:] = before
 
 
+def config_folder() -> Path | None:
+    """The folder of this command's --config-dir; None where it has none."""
+    return next(iter(_more), None)
+
+
 def config_dir() -> list[str]:
     """The option --config-dir of this command, for another command to paste; empty where it has none."""
-    return [argument for folder in _more for argument in ("--config-dir", str(folder))]
+    folder = config_folder()
+    return [] if folder is None else ["--config-dir", str(folder)]
 
 
 def _check_names(folder: Path) -> None:

@@ -21,10 +21,9 @@ from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from kvbench.configuration.conf import config_dir, hydra_folder, more_configuration, search_path, with_first_choices
+from kvbench.configuration.conf import config_folder, hydra_folder, more_configuration, search_path, with_first_choices
 from kvbench.errors import UserError, on_disk
 from kvbench.runner import sweep
-from kvbench.runner.arguments import without_config_dir
 from kvbench.runner.failures import TRACEBACKS, JobFailed, fail
 from kvbench.utils.console import err
 from kvbench.utils.own_code import own_line
@@ -121,7 +120,7 @@ def run_sweep(overrides: Sequence[str], run: Run) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             OmegaConf.save(config, folder / "multirun.yaml")
         common = frozenset.intersection(*map(frozenset, jobs)) if jobs[1:] else frozenset()
-        job = SweepJob(run, len(jobs), common, without_config_dir(config_dir())[0])
+        job = SweepJob(run, len(jobs), common, config_folder())
         context = HydraContext(loader, Callback())
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
         with submitting(folder) if sweep.is_slurm(config) else nullcontext():
