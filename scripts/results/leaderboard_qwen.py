@@ -8,9 +8,10 @@ report  writes tables, figures and what made them to results/leaderboard; of --p
 
 Each needle lies in a text of its own, so that all samples are independent. RULER's tasks, the same at both sizes, are
 those that FullKV solves at 0.5 or better in ten samples at 0.5B: the part ruler_full finds them out, and has to be
-complete before ruler_4k, whose long answers are given under fewer settings. The models compute in bfloat16, so that
-shares of bytes are those of a 16-bit cache, and install from PyPI (docs/models.md). All methods that observe a window
-of the last queries have the same window and the same pooling.
+complete before ruler_4k, whose long answers are given under fewer settings. The models compute in bfloat16, but for
+parts whose name ends in float32: a CPU without bfloat16's instructions makes those in a fraction of the time, and
+shares of bytes are those of a 16-bit cache in both. The models install from PyPI (docs/models.md). All methods that
+observe a window of the last queries have the same window and the same pooling.
 """
 
 import os
@@ -55,7 +56,10 @@ FEWER = """
     expected_attention kvzip spindle snapkv_kivi4
 """.split()
 FEWER_TARGETS = (0.05, 0.1, 0.2)
-OF_MODEL = ["model.dtype=bfloat16", "decode.batch=all"]
+# SpindleKV meets its ratio in the run's dtype: ratios in float32 of which the shares of a 16-bit cache are the targets.
+IN_FLOAT32 = {"spindle": [0.049, 0.0975, 0.194]}
+BATCHED = "decode.batch=all"
+OF_MODEL = ["model.dtype=bfloat16", BATCHED]
 OF_METHODS = [
     *one_window(WINDOW),
     *("method.cake.scoring.kernel=7", "method.cake.scoring.pooling=max"),
@@ -73,14 +77,14 @@ class Part(NamedTuple):
     limit: int  # samples, of each task where there are several
     measure: str = "digits"
     fewer: bool = False  # under the settings of FEWER alone
+    dtype: str = "bfloat16"
 
 
-def needles(length: int, question: str, texts: int, *, fewer: bool = False) -> Part:
+def needles(length: int, question: str, texts: int, *, fewer: bool = False, dtype: str = "bfloat16") -> Part:
     """One number in a text of its own, at each of five depths."""
     grid = ["benchmark=niah", "benchmark.depths=[10,30,50,70,90]", f"benchmark.lengths=[{length}]"]
-    return Part(
-        [*grid, "benchmark.seeds=40", "benchmark.max_new_tokens=16", f"question={question}"], texts, fewer=fewer
-    )
+    grid += ["benchmark.seeds=40", "benchmark.max_new_tokens=16"]
+    return Part([*grid, f"question={question}"], texts, fewer=fewer, dtype=dtype)
 
 
 RULER = ["benchmark=ruler", "benchmark.lengths=[4096]", "benchmark.num_samples=100", "question=visible"]
@@ -94,6 +98,7 @@ PARTS = {
     "qwen2.5-coder-0.5b": {
         "visible_4k": needles(4096, "visible", 100),
         "hidden_4k": needles(4096, "hidden", 100),
+        "hidden_4k_float32": needles(4096, "hidden", 100, fewer=True, dtype="float32"),
         DECIDING: FULL_ALONE,
         "ruler_4k": Part(RULER, 40, "score", fewer=True),
     },
@@ -116,7 +121,8 @@ def configuration(
 ) -> Configuration:
     """The configuration of a part, each method at ratios of its own; of these methods alone, where some are chosen."""
     part, limit = PARTS[model][name], min(limit or PARTS[model][name].limit, PARTS[model][name].limit)
-    overrides = [f"model={model}", *OF_MODEL, *part.overrides, f"limit={limit}", f"output_dir={runs / model / name}"]
+    of_model = [f"model={model}", f"model.dtype={part.dtype}", BATCHED]
+    overrides = [*of_model, *part.overrides, f"limit={limit}", f"output_dir={runs / model / name}"]
     if name == DECIDING:
         return at_own_ratios(["full"], {}, overrides)
     if part.overrides == RULER:
@@ -124,6 +130,8 @@ def configuration(
     methods = FEWER if part.fewer else [*FIXED, *EVICTION, *OTHER]
     methods = [method for method in methods if chosen is None or method in chosen]
     ratios = {method: list(FEWER_TARGETS if part.fewer else TARGETS) for method in EVICTION} | OTHER
+    if part.dtype == "float32":
+        ratios |= IN_FLOAT32
     return at_own_ratios(methods, ratios, [*overrides, *of_methods(methods)])
 
 
@@ -148,9 +156,9 @@ def solved(runs: Path) -> list[str]:
 
 def board(model: str, chosen: Collection[str] | None = None) -> Board:
     """The parts of a model that are compared, or those of them that are chosen."""
-    measures = {name: part.measure for name, part in PARTS[model].items() if name in (chosen or PARTS[model])}
-    measures.pop(DECIDING, None)
-    return Board(f"{model}, bfloat16, window {WINDOW}", measures)
+    parts = {name: part for name, part in PARTS[model].items() if name in (chosen or PARTS[model]) and name != DECIDING}
+    dtypes = dict.fromkeys(part.dtype for part in parts.values())
+    return Board(f"{model}, {' and '.join(dtypes)}, window {WINDOW}", {n: part.measure for n, part in parts.items()})
 
 
 def main() -> None:
