@@ -14,8 +14,9 @@ from kvbench.utils.locks import holder, open_lock, take
 if TYPE_CHECKING:
     from kvbench.configuration import Configuration  # brings pydantic, which --help does without
 
-# In the output folder: notes of jobs under Slurm that do not have a folder of records yet.
-STARTING = "starting"
+# In the output folder: notes of jobs under Slurm that do not have a folder of records yet. Hidden, so that the shell's
+# runs/* names runs alone.
+STARTING = ".starting"
 
 
 @contextmanager

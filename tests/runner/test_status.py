@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+from glob import glob
 
 import pytest
 
@@ -143,15 +144,15 @@ def test_under_slurm_a_job_that_fails_before_it_has_a_folder_leaves_word(tiny_fo
     assert {"failed", "7_1", "restart", "2"} <= set(rows["1-of-2"])
     with starting_note.starting(cfg):
         folder = run(*arguments(tiny_folder, tmp_path, "shards=2", "shard=1"))
-        assert not list((tmp_path / "starting").iterdir())
+        assert not list((tmp_path / starting_note.STARTING).iterdir())
     manifest = json.loads(manifests(tmp_path)[0].read_text())
     assert manifest["slurm"] == {"job": "8", "array": "7", "task": "1", "restarts": 2}
     assert list(told(tmp_path, capsys)[1]) == ["0-of-2", "1-of-2"]
     with pytest.raises(ValueError), starting_note.starting(cfg):
         starting_note.begun(cfg)  # from here on the run's manifest tells
         raise ValueError
-    assert not list((tmp_path / "starting").iterdir())
-    assert folder.exists()
+    assert not list((tmp_path / starting_note.STARTING).iterdir())
+    assert glob(f"{tmp_path}/*") == [str(folder)]  # as the shell's: `kvbench report runs/*`
 
 
 def test_under_slurm_a_job_whose_machine_lacks_the_model_leaves_word(tmp_path, monkeypatch, capsys):
@@ -167,7 +168,7 @@ def test_a_job_that_is_started_twice_at_once_says_who_starts_it_and_leaves_its_n
     monkeypatch.setenv("SLURM_JOB_ID", "8")
     cfg = compose(f"output_dir={tmp_path}")
     with starting_note.starting(cfg):
-        (note,) = (tmp_path / "starting").glob("*.json")
+        (note,) = (tmp_path / starting_note.STARTING).glob("*.json")
         first = note.read_text()
         monkeypatch.setenv("SLURM_JOB_ID", "9")
         told = r"^another kvbench is starting the same job: wait .* \(process \d+ on .* holds .*\.lock\)$"

@@ -148,14 +148,15 @@ def difference_table(
 def notes(compared: pd.DataFrame, metric: str, margin: float = 0.0) -> list[str]:
     """Notes on the columns, the number of units, and a baseline whose score is at the floor."""
     fewest, most = compared["units"].min(), compared["units"].max()
-    drawn = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    number = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    drawn = "one text or problem" if most == 1 else f"{number} texts or problems drawn independently"
     samples = count(compared["samples"].max(), "sample")
     samples = samples if compared["samples"].nunique() == 1 else f"at most {samples}"
     how = "all sign flips" if fewest <= EXACT else "random sign flips"
     how += f" up to {EXACT} units and random ones for more" * bool(fewest <= EXACT < most)
     lines = [
-        f"on {samples} that both have; interval by bootstrap and p by {how}, over {drawn} texts or problems "
-        f"drawn independently; Holm's correction is for {count(len(compared), 'comparison')}"
+        f"on {samples} that both have; interval by bootstrap and p by {how}, over {drawn}; Holm's "
+        f"correction is for {count(len(compared), 'comparison')}"
     ]
     unknown = compared["low"].isna()
     if (unknown & compared["error"].isna()).any():

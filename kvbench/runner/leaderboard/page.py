@@ -11,8 +11,9 @@ from kvbench.runner.leaderboard.tables import Cell, Table, anchor
 TITLE = "Leaderboard"
 MARKUP = re.compile(r"[\\`*\[\]]|(?<!\w)_(?=\w)|~(?=~)")  # once the marks of HTML are escaped
 RULES = (
-    "A board has the records of one model and benchmark whose weights, chat template, dtype, samples, and versions of "
-    "benchmark and metrics agree; settings whose parameters or method versions differ have rows of their own.",
+    "A board has the records of one model and benchmark whose weights, chat template, question, source of the first "
+    "token, dtype, samples, and versions of benchmark and metrics agree; settings whose parameters or method versions "
+    "differ have rows of their own.",
     "Ranks are one more than the number of entries whose 95 % interval, over what was drawn independently, lies wholly "
     "above: overlapping intervals tie. Only settings with all samples of their board are ranked, FullKV among them.",
     "Within a target of bytes an entry is a method's setting with the most bytes, at most 5 % over the target.",
