@@ -64,7 +64,7 @@ class Part(NamedTuple):
 
     @property
     def length(self) -> str:
-        return self.name.partition("_")[2]
+        return self.name.split("_")[1]
 
     @property
     def title(self) -> str:
@@ -78,7 +78,7 @@ def parts(runs: Path, boards: Path) -> list[Part]:
 
 
 def parts_of(model: str, runs: Path, folder: Path) -> Iterator[Part]:
-    of_model = board(model)
+    of_model = board(model, PARTS[model])
     published = pd.concat([pd.DataFrame({"part": []}), *map(pd.read_csv, sorted(folder.rglob("leaderboard.csv")))])
     there = begun(runs / model, of_model)
     for name in of_model.measures:
@@ -188,7 +188,7 @@ def pairs(parts_in_order: list[Part]) -> Iterator[tuple[Part, Part]]:
     first = {(part.model, part.question): part.length for part in reversed(parts_in_order)}
     for a, b in combinations(parts_in_order, 2):
         if a.model == b.model:
-            alike = a.question == b.question or a.length == b.length
+            alike = (a.question == b.question) != (a.length == b.length)
         else:
             alike = a.question == b.question and all(part.length == first[part.model, part.question] for part in (a, b))
         if alike:
@@ -220,7 +220,7 @@ def table(made: list[dict[str, Any]]) -> TextTable:
 
 def difference(row: dict[str, Any]) -> str:
     """Of DIFFERENCES, the first that the two parts of a row have."""
-    (model, question, _), (other_model, other_question, _) = (row[part].split() for part in ("of", "with"))
+    (model, question, *_), (other_model, other_question, *_) = (row[part].split() for part in ("of", "with"))
     differs = [model != other_model, question == other_question, "ruler" not in (question, other_question), True]
     return DIFFERENCES[differs.index(True)]
 

@@ -58,8 +58,8 @@ FEWER = """
 FEWER_TARGETS = (0.05, 0.1, 0.2)
 # SpindleKV meets its ratio in the run's dtype: ratios in float32 of which the shares of a 16-bit cache are the targets.
 IN_FLOAT32 = {"spindle": [0.049, 0.0975, 0.194]}
-BATCHED = "decode.batch=all"
-OF_MODEL = ["model.dtype=bfloat16", BATCHED]
+DTYPE, BATCHED = "bfloat16", "decode.batch=all"
+OF_MODEL = [f"model.dtype={DTYPE}", BATCHED]
 OF_METHODS = [
     *one_window(WINDOW),
     *("method.cake.scoring.kernel=7", "method.cake.scoring.pooling=max"),
@@ -77,10 +77,10 @@ class Part(NamedTuple):
     limit: int  # samples, of each task where there are several
     measure: str = "digits"
     fewer: bool = False  # under the settings of FEWER alone
-    dtype: str = "bfloat16"
+    dtype: str = DTYPE
 
 
-def needles(length: int, question: str, texts: int, *, fewer: bool = False, dtype: str = "bfloat16") -> Part:
+def needles(length: int, question: str, texts: int, *, fewer: bool = False, dtype: str = DTYPE) -> Part:
     """One number in a text of its own, at each of five depths."""
     grid = ["benchmark=niah", "benchmark.depths=[10,30,50,70,90]", f"benchmark.lengths=[{length}]"]
     grid += ["benchmark.seeds=40", "benchmark.max_new_tokens=16"]
@@ -98,9 +98,9 @@ PARTS = {
     "qwen2.5-coder-0.5b": {
         "visible_4k": needles(4096, "visible", 100),
         "hidden_4k": needles(4096, "hidden", 100),
-        "hidden_4k_float32": needles(4096, "hidden", 100, fewer=True, dtype="float32"),
         DECIDING: FULL_ALONE,
         "ruler_4k": Part(RULER, 40, "score", fewer=True),
+        "hidden_4k_float32": needles(4096, "hidden", 100, fewer=True, dtype="float32"),
     },
     "qwen2.5-coder-1.5b": {
         "visible_4k": needles(4096, "visible", 40),
@@ -155,8 +155,9 @@ def solved(runs: Path) -> list[str]:
 
 
 def board(model: str, chosen: Collection[str] | None = None) -> Board:
-    """The parts of a model that are compared, or those of them that are chosen."""
-    parts = {name: part for name, part in PARTS[model].items() if name in (chosen or PARTS[model]) and name != DECIDING}
+    """Of the parts of a model that are compared, those that are chosen, or else those in bfloat16."""
+    chosen = chosen or [name for name, part in PARTS[model].items() if part.dtype == DTYPE]
+    parts = {name: part for name, part in PARTS[model].items() if name in chosen and name != DECIDING}
     dtypes = dict.fromkeys(part.dtype for part in parts.values())
     return Board(f"{model}, {' and '.join(dtypes)}, window {WINDOW}", {n: part.measure for n, part in parts.items()})
 
