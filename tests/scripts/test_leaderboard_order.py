@@ -63,7 +63,7 @@ def test_the_interval_of_few_samples_contains_the_correlation_of_the_true_means(
 
 def test_parts_are_compared_that_differ_in_model_question_or_length_alone():
     means = np.linspace(0.1, 0.9, FEWEST)
-    of_models = {"a": ["visible_2k"], "b": ["visible_4k", "hidden_4k", "hidden_8k", "ruler_4k"]}
+    of_models = {"a": ["visible_2k"], "b": ["visible_4k", "hidden_4k", "hidden_8k", "ruler_4k", "hidden_4k_float32"]}
     parts = [part(model, means, name=name) for model, names in of_models.items() for name in names]
     assert {(row["of"], row["with"]) for row in rows(parts)} == {
         ("a visible 2k", "b visible 4k"),
@@ -71,11 +71,15 @@ def test_parts_are_compared_that_differ_in_model_question_or_length_alone():
         ("b visible 4k", "b ruler 4k"),
         ("b hidden 4k", "b hidden 8k"),
         ("b hidden 4k", "b ruler 4k"),
+        ("b visible 4k", "b hidden 4k float32"),
+        ("b hidden 8k", "b hidden 4k float32"),
+        ("b ruler 4k", "b hidden 4k float32"),
     }
     differences = {row["of"] + ", " + row["with"]: difference(row) for row in rows(parts)}
     assert differences["a visible 2k, b visible 4k"] == "model"
     assert differences["b hidden 4k, b hidden 8k"] == "length"
     assert differences["b visible 4k, b hidden 4k"] == "question"
+    assert differences["b visible 4k, b hidden 4k float32"] == "question"
     assert differences["b visible 4k, b ruler 4k"] == "needles, RULER"
 
 

@@ -6,7 +6,17 @@ import pytest
 from kvbench.errors import UserError
 from kvbench.evaluation.settings import settings_of
 from scripts.results import leaderboard_qwen
-from scripts.results.leaderboard_qwen import DECIDING, DECIDING_MODEL, PARTS, RULER, TARGETS, WINDOW, configuration
+from scripts.results.leaderboard_qwen import (
+    DECIDING,
+    DECIDING_MODEL,
+    FEWER_TARGETS,
+    PARTS,
+    RULER,
+    TARGETS,
+    WINDOW,
+    board,
+    configuration,
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +42,17 @@ def test_methods_that_observe_a_window_of_queries_have_the_same_window_and_pooli
 def test_a_part_has_no_more_samples_than_are_asked_for_and_every_target(cfg):
     assert cfg.limit == 3 and cfg.method["snapkv"]["ratio"] == list(TARGETS)
     assert configuration("qwen2.5-coder-0.5b", "visible_4k", 1000, leaderboard_qwen.ROOT).limit == 100
+
+
+def test_a_part_in_float32_has_ratios_whose_shares_of_a_16_bit_cache_are_the_targets(cfg, tmp_path):
+    model = "qwen2.5-coder-0.5b"
+    wide = configuration(model, "hidden_4k_float32", 3, tmp_path)
+    assert wide.model.dtype == "float32" and cfg.model.dtype == "bfloat16"
+    assert wide.method["snapkv"]["ratio"] == list(FEWER_TARGETS)
+    shares = zip(wide.method["spindle"]["ratio"], FEWER_TARGETS, strict=True)
+    assert all(0.95 < ratio / target < 1 for ratio, target in shares)
+    assert "hidden_4k_float32" not in board(model).measures
+    assert board(model, ["hidden_4k_float32"]).heading.split(", ")[1] == "float32"
 
 
 def test_the_tasks_of_ruler_are_those_that_full_kv_solves_once_all_are_decided(monkeypatch, tmp_path):
