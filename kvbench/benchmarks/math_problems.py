@@ -49,9 +49,10 @@ class MathProblems(Benchmark):
     rows: dict[str, list[dict[str, Any]]] = field(init=False, repr=False)
 
     longest = None  # prompts are as long as their problems
-    metrics = ("correct", "boxed")
+    metrics = ("correct", "boxed", "undecided")
 
     def __post_init__(self) -> None:
+        self.metrics = ("correct", "boxed")  # tasks.md alone has the share of comparisons that were undecided
         self.sets = select(self.sets, {name: (name,) for name in SETS}, "set in benchmark.sets")
         self.scored_by = tuple(dict.fromkeys(file for name in self.sets for file in SETS[name].scored_by))
         if self.temperature == 0 and self.repeats > 1:

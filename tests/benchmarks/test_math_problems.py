@@ -5,7 +5,7 @@ import pytest
 
 from kvbench.benchmarks import math_problems
 from kvbench.errors import UserError
-from kvbench.metrics import math_equality
+from kvbench.metrics import math_answers, math_equality
 from kvbench.utils.hashing import file_hash
 from tests.support import math_problems as made
 from tests.support.needs import official
@@ -107,7 +107,18 @@ def test_the_published_files_are_proven(monkeypatch):
 
 def test_scores_are_those_of_the_set(bench):
     sample = bench().samples(None)[0]
-    assert bench().score(sample, "so \\boxed{20}") == {"correct": 1, "boxed": 1}
+    assert bench().scores(sample, "so \\boxed{20}") == {"correct": 1, "boxed": 1}
+
+
+@pytest.mark.parametrize("decided, correct, undecided", [(True, 1, 0), (None, 0, 1)])
+def test_a_record_of_math_says_whether_the_comparison_was_decided(bench, monkeypatch, decided, correct, undecided):
+    """No record could be made: the score `undecided` was none of the benchmark's metrics."""
+    monkeypatch.setattr(math_equality, "find_spec", lambda name: True)
+    monkeypatch.setattr(math_answers, "equal", lambda expression, text: decided)
+    benchmark = bench(sets="math500", repeats=1)
+    scores = benchmark.scores(benchmark.samples(None)[1], "so \\boxed{3}")
+    assert scores == {"correct": correct, "boxed": 1, "undecided": undecided}
+    assert benchmark.metrics == ("correct", "boxed")  # what tables show of each setting
 
 
 def test_tables_have_means_over_problems_of_means_over_repeats(bench, monkeypatch):
