@@ -4,7 +4,7 @@ WORDS = {
     "compression_ratio": "kvpress's share to remove; ratio= is the share to keep: compression_ratio=0.8 is ratio=0.2",
     "press_name": "method=NAME here, or press=NAME for kvpress's own code",
     "dataset": "benchmark=NAME here",
-    "data_dir": "benchmark.lengths=[4096] of benchmark=ruler here, or benchmark.data_dir=FOLDER",
+    "data_dir": "benchmark.length=4096 of benchmark=ruler_kvpress here, or benchmark.data_dir=FOLDER",
     "query_aware": "question=visible here; query_aware=false is question=hidden",
     "fraction": "limit=SAMPLES here",
     "kv_budget": "budget=TOKENS here, the tokens of each layer and head",

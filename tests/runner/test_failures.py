@@ -31,7 +31,7 @@ PLUS = "'granularity'. A parameter of the class in method._target_ needs a plus 
         (["method=SnapKV"], "unknown method 'SnapKV'. Did you mean 'snapkv'?"),
         (["--compression_ratio", "0.8"], "unknown option '--compression_ratio'. It is kvpress's share to remove"),
         (["query_aware=true"], "It is question=visible here"),
-        (["data_dir=4096"], "It is benchmark.lengths=[4096] of benchmark=ruler here"),
+        (["data_dir=4096"], "It is benchmark.length=4096 of benchmark=ruler_kvpress here"),
         (["tests"], "tests is a folder: kvbench report tests writes a page of its runs"),
         (["my tests"], "my tests is a folder: kvbench report 'my tests' writes a page of its runs"),
     ],
