@@ -1,4 +1,4 @@
-"""InfiniteBench: 12 tasks beyond 100k tokens, with the official prompts, truncation and metrics."""
+"""InfiniteBench: 12 tasks of 44k to 2M tokens on average, with the official prompts, truncation and metrics."""
 
 from kvbench.benchmarks.infinitebench.benchmark import InfiniteBench
 
