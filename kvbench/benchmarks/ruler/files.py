@@ -109,8 +109,9 @@ def unit_of(name: str, asked: str, answers: Sequence[str]) -> str:
     """The `unit` of a sample from its question and answers, which are all that a row of a file has.
 
     With needles it is what the generator drew: the keys in the question and the values. The generator begins each task
-    and length with the same random numbers, so that most needles are drawn again, at the same depths, at other lengths
-    and by other tasks. Of a question on documents it is the question. Other tasks draw each sample anew: "".
+    and length with the same random numbers, so that most needles are drawn again, often at nearly the same depths, at
+    other lengths and by other tasks. Of a question on documents it is the question. Other tasks draw each sample anew:
+    "".
     """
     kind = TASKS[name].kind
     if kind == "niah":
