@@ -54,7 +54,7 @@ def _by_score(row: pd.Series, metric: str, margin: float) -> Judged:
         return Judged(decided)
     if row["low"] != row["low"]:
         return Judged(decided, f"whose difference over {units} has no interval")
-    if row["needed"] > row["units"]:
+    if row["needed"] is not None and row["needed"] > row["units"]:  # no number of units shows a margin of 0
         return Judged(decided, f"over {units}: a margin of {margin:g} takes about {row['needed']:,.0f}")
     difference = f"{row['difference']:+.3f}"
     return Judged(decided, f"whose difference of {difference} cannot be distinguished from -{margin:g}")

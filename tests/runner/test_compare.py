@@ -111,6 +111,8 @@ def test_what_is_undecided_for_another_reason_than_few_units_is_told(capsys, tmp
     one = run(tmp_path / "one", lambda i: 1.0, n=8, unit="a")
     assert kvbench("compare", one, "--margin", 0.02) == 3
     assert "snapkv 0.2, whose difference over 1 unit has no interval" in capsys.readouterr().out
+    assert kvbench("compare", run(tmp_path / "equal", lambda i: 1.0), "--margin", 0) == 3
+    assert "snapkv 0.2, whose difference of +0.000 cannot be distinguished from -0" in capsys.readouterr().out
 
 
 def test_a_baseline_that_finds_nothing_is_a_warning(capsys, tmp_path):
