@@ -45,7 +45,10 @@ def main(arguments: Sequence[str]) -> int:
     baseline = named(options.baseline or "full", list(records["setting"].unique()))
     agreed = agreements(records, baseline)
     compared = compared_with(baseline, records, metric, agreed, options.margin)
-    gate = Gate(compared["setting"].tolist(), asked(options, compared, metric, agreed), agreed)
+    settings = [name for name in records["setting"].unique() if name != baseline]
+    gate = Gate(settings, asked(options, compared, metric, agreed), agreed)
+    if apart := [name for name in settings if name not in {*compared["setting"]}]:
+        warn(f"not compared, as no sample has {metric or 'an answer'} under both: {', '.join(apart)}")
     out.print(table(compared, metric, baseline, agreed, gate.words, options.margin).rich())
     if not gate.conditions and metric and (note := floor_note(compared, metric)):
         warn(note)

@@ -1,4 +1,4 @@
-"""Commands that compare answers, on runs that have none."""
+"""Commands that compare answers, on runs and settings that have none to compare."""
 
 import pytest
 
@@ -37,3 +37,14 @@ def test_a_run_without_any_record_in_a_folder_of_runs_is_refused(capsys, tmp_pat
     write_run(tmp_path / "answers", [records.record(sample="s")])
     write_run(tmp_path / "begun", [])
     assert kvbench("compare", tmp_path) == 2 and "begun holds no record yet" in capsys.readouterr().err
+
+
+def test_a_setting_without_a_sample_of_the_baseline_is_no_pass(capsys, tmp_path):
+    """A gate passed with a setting of which nothing was compared: it was in neither the table nor the verdicts."""
+    made = [records.record(sample=f"s{i}", setting=name, method=name) for i in range(40) for name in ("full", "h2o")]
+    folder = write_run(tmp_path / "run", [*made, records.record(sample="other", setting="knorm", method="knorm")])
+    assert kvbench("compare", folder, "--margin", 0.1) == 3
+    printed = capsys.readouterr()
+    assert "undecided, which is not passed: knorm, which has no record that the margin of 0.1 is about" in printed.out
+    assert kvbench("compare", folder) == 0
+    assert "not compared, as no sample has score under both: knorm" in capsys.readouterr().err
