@@ -78,7 +78,7 @@ def frontier(points: Sequence[Point], margin: float) -> Frontier:
     """The frontier of one method's points at a margin in units of the score."""
     ordered = _distinct(sorted(points, key=lambda point: (-point.bytes, -point.ratio)))
     passing = [point.low > -margin for point in ordered]
-    maybe = [point.high >= -margin for point in ordered]
+    maybe = [not point.high < -margin for point in ordered]  # nan, an end that is not known, rules nothing out
     sure, possible = _last_of_run(ordered, passing), _last_of_run(ordered, maybe)
     rest = passing[passing.index(False) :] if False in passing else []
     return Frontier(ordered, margin, sure, possible, any(rest), sure is not None and sure is ordered[-1])

@@ -36,10 +36,10 @@ def test_uncertainty_opens_a_bracket():
     assert (found.sure.ratio, found.possible.ratio) == (1 / 2, 1 / 8)
 
 
-def test_intervals_that_are_not_known_are_not_sure():
+def test_intervals_that_are_not_known_make_nothing_sure_and_rule_nothing_out():
     nan = float("nan")
     found = frontier([Point("m", 0.5, 0.5, 0.0, nan, nan)], margin=0.1)
-    assert found.sure is None and found.possible is None
+    assert found.sure is None and found.possible is found.points[0]
 
 
 def test_the_next_ratios_lie_between_the_last_that_holds_and_the_first_that_does_not():
