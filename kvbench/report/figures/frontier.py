@@ -62,7 +62,7 @@ def frontier_figure(
             bars.plot([possible.bytes, sure.bytes], [place, place], color=style["color"], linewidth=3)
             bars.plot(sure.bytes, place, color=style["color"], marker=style["marker"], markersize=5)
         else:
-            why = "no setting certainly loses as little" if possible else "every setting loses more"
+            why = "no setting certainly loses as little" if possible else "the setting with the most bytes loses more"
             bars.text(0.99, place, why, transform=bars.get_yaxis_transform(), **_WHY)
     _ring(axis, [points[i] for i in pareto(points)])
     if labels:

@@ -32,7 +32,7 @@ def test_curves_margin_and_front_are_drawn():
     assert [tick.get_text() for tick in bars.get_yticklabels()] == ["a", "b"]
     held = [line for line in bars.lines if len(line.get_xdata()) == 1]
     assert [line.get_xdata()[0] for line in held] == [0.25]  # b holds nowhere
-    assert [text.get_text() for text in bars.texts] == ["every setting loses more"]
+    assert [text.get_text() for text in bars.texts] == ["the setting with the most bytes loses more"]
     assert {text.get_text(): text.get_color() for text in axis.texts} == {name: colour(name) for name in "ab"}
     assert all(text.get_bbox_patch().get_facecolor() == (1, 1, 1, 1) for text in axis.texts)  # legible on a line
 
