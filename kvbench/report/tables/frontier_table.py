@@ -34,7 +34,7 @@ def frontier_table(
     rows = [
         [
             titled(name),
-            _bytes(frontier, frontier.sure),
+            _bytes(frontier, frontier.sure) + "§" * frontier.gap,
             _bytes(frontier, frontier.possible),
             MISSING if frontier.sure is None or not _takes_ratio(frontier) else f"{frontier.sure.ratio:g}",
             MISSING if frontier.sure is None else f"{full + frontier.sure.difference:.3f}",
@@ -98,8 +98,9 @@ def _same(point: Point, other: Point) -> bool:
 
 
 def _missing(frontiers: Mapping[str, Frontier], margin: float) -> str:
-    """The possible loss of the best setting, and the number of units that would decide."""
-    lost = [-point.low for frontier in frontiers.values() for point in frontier.points if not isnan(point.low)]
+    """The possible loss of the best of the methods' settings with the most bytes, of which none holds, and the number
+    of units that would decide."""
+    lost = [-frontier.points[0].low for frontier in frontiers.values() if not isnan(frontier.points[0].low)]
     if not lost:
         texts = "a task with a single text (give each at least two, or leave task out)"
         return f", as there is no interval: {texts}, or scores outside of 0 to 1 that do not vary."
@@ -109,7 +110,9 @@ def _missing(frontiers: Mapping[str, Frontier], margin: float) -> str:
         if needed
         else ""
     )
-    return f": the best setting may lose {min(lost):.3f}, the margin is {margin:.3f}. {least}".rstrip()
+    return (
+        f": the best setting with the most bytes may lose {min(lost):.3f}, the margin is {margin:.3f}. {least}".rstrip()
+    )
 
 
 def replaced(folder: Path, title: str, names: Iterable[str]) -> str:
@@ -158,4 +161,4 @@ def _bytes(frontier: Frontier, point: Point | None) -> str:
     if point is None:
         return MISSING
     last = "≤ " if point is frontier.points[-1] and _takes_ratio(frontier) else ""
-    return f"{last}{point.bytes:.3f}" + "§" * (frontier.gap and point is frontier.sure)
+    return f"{last}{point.bytes:.3f}"

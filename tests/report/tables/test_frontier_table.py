@@ -91,10 +91,20 @@ def test_methods_with_as_few_bytes_are_named_and_fewer_is_said_of_others_alone()
 
 def test_where_nothing_is_certain_the_sentence_says_how_much_is_missing():
     text = recommendation({"streaming_llm": FAILING}, 0.8, 0.95, "score", "5 samples")
-    assert "no method certainly keeps 95 % of FullKV's score: the best setting may lose 0.120," in text
+    assert (
+        "no method certainly keeps 95 % of FullKV's score: the best setting with the most bytes may lose 0.120," in text
+    )
     assert text.endswith(
         "the margin is 0.040. It takes at least 59 texts or problems to show that no more is lost, even where none is."
     )
+
+
+def test_a_setting_that_holds_below_one_that_does_not_is_marked_and_not_what_is_missing():
+    """The sentence said that 0.000 may be lost, of a margin of 0.040."""
+    frontiers = {"h2o": method("h2o", -0.1, 0, 0)}
+    assert cells(**frontiers)["H2O"][0] == "–§"
+    text = recommendation(frontiers, 0.8, 0.95, "score", "64 samples")
+    assert "the best setting with the most bytes may lose 0.100, the margin is 0.040" in text
 
 
 def test_nothing_is_certain_of_a_baseline_that_fails_itself_or_without_intervals():
