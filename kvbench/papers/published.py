@@ -1,6 +1,6 @@
 """The values that the four papers print, and the known errors in them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -51,6 +51,11 @@ def errata(item: str | None, folder: Path = PUBLISHED) -> pd.DataFrame:
     every = _read(folder / f"{ERRATA}.csv", ERRATA_COLUMNS)
     sources = published(item, folder)[["paper", "item"]].drop_duplicates()
     return every.merge(sources, on=["paper", "item"])[ERRATA_COLUMNS]
+
+
+def of_items(read: Callable[[str | None], pd.DataFrame], items: Iterable[str | None]) -> pd.DataFrame:
+    """What `published` or `errata` reads of several items, each once: some experiments have an item for each model."""
+    return pd.concat([read(item) for item in dict.fromkeys(items)], ignore_index=True)
 
 
 def concerns(erratum: pd.Series, values: pd.DataFrame) -> pd.Series:

@@ -14,7 +14,7 @@ from kvbench.papers.command_line import configurations
 from kvbench.papers.cost import cost_text
 from kvbench.papers.deviations import as_published
 from kvbench.papers.experiment import named_by
-from kvbench.papers.published import published
+from kvbench.papers.published import errata, of_items, published
 from kvbench.papers.records import ModelRecords, select
 from kvbench.papers.runs import no_records, searched_folders
 from kvbench.report.tables.paper.cells import compare
@@ -51,9 +51,10 @@ def make(overrides: Sequence[str], runs: Sequence[str] = (), folder: str | None 
     file = as_published(experiment.name, models[0].model) or models[0].cfg
     recorded = list(dict.fromkeys(task for of_model in models for task in of_model.tasks))
     shown = columns(experiment.columns, models[0].cfg.benchmark, file.benchmark, recorded)
-    values = published(experiment.published)
+    items = [named_by(cfg).published for cfg in cfgs]
+    values = of_items(published, items)
     cells = pd.concat([compare(of_model, shown, experiment, values) for of_model in models], ignore_index=True)
-    marks = errata_marks(cells, values, experiment.published)
+    marks = errata_marks(cells, values, of_items(errata, items))
     paper = document(
         experiment, models, missing, shown, cells, tables(cells, shown, marks, experiment.ratios), marks.texts
     )
@@ -75,7 +76,8 @@ def show_published(overrides: Sequence[str]) -> None:
         said = f"{experiment.name}: {experiment.paper} prints no numbers in {experiment.item}"
         raise UserError(f"{said}. {sentence}" if sentence else said)
     chosen = any(override.startswith("model=") for override in overrides)
-    for table in published_tables(experiment, [cfg.model.name for cfg in cfgs] if chosen else ()):
+    models = [cfg.model.name for cfg in cfgs] if chosen else ()
+    for table in published_tables(list(map(named_by, cfgs)), models):
         out.print(replace(table, notes=()).rich(), "")
         for note in table.notes:
             print_line(note)
@@ -94,8 +96,8 @@ def _csv(cells: pd.DataFrame, marks: ErrataMarks, experiment: Experiment, models
     """A row per cell with every digit; `errata` has the known errors in its published value."""
     about = {"experiment": experiment.name, "paper": experiment.paper, "item": experiment.item}
     about["question"] = models[0].cfg.question
-    errata = [marks.text_of(cell) for _, cell in cells.iterrows()]
-    cells = cells.drop(columns=["row", "block", "value_index", "served_bytes"]).assign(errata=errata)
+    texts = [marks.text_of(cell) for _, cell in cells.iterrows()]
+    cells = cells.drop(columns=["row", "block", "value_index", "served_bytes"]).assign(errata=texts)
     return csv_text(pd.DataFrame([about] * len(cells)).join(cells))
 
 

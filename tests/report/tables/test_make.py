@@ -134,6 +134,17 @@ def test_tables_do_not_depend_on_the_order_of_records_or_on_shards(tmp_path):
     assert len(made["whole"]) == 3
 
 
+def test_every_model_is_beside_its_own_published_values_where_each_has_a_file_of_them(tmp_path):
+    overrides = ["+experiment=pyramidkv_fig4", "budget=[64,128]"]
+    make_runs(tmp_path / "runs", *overrides, score=drawn, samples=1)
+    make(overrides, [str(tmp_path / "runs")], str(tmp_path))
+    cells = pd.read_csv(tmp_path / "pyramidkv_fig4.csv").set_index(["model", "method", "budget"])
+    ours = cells["published"].xs(("pyramidkv_paper", 128), level=("method", "budget"))
+    assert ours.to_dict() == {"llama3-8b": 37.25, "mistral-7b-v0.2": 35.72, "llama3-70b": 44.37}
+    text = (tmp_path / "pyramidkv_fig4.md").read_text()
+    assert "80 layers hold 163 tokens" in text and "32 layers hold 133.5 tokens" in text
+
+
 def test_no_model_is_loaded_and_no_benchmark_built(small, monkeypatch):
     def never(*_, **__):
         raise AssertionError("a table is made from records alone")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.papers.published import errata, footnotes
+from kvbench.papers.published import footnotes
 
 Numbers = tuple[str, ...]
 
@@ -41,13 +41,13 @@ class ErrataMarks:
         return " ".join(self.texts[int(number) - 1] for number in sorted(numbers, key=int)) if cell["printed"] else ""
 
 
-def errata_marks(cells: pd.DataFrame, values: pd.DataFrame, item: str | None) -> ErrataMarks:
-    """The footnotes that concern the published `values` of `item` with which `cells` are compared."""
+def errata_marks(cells: pd.DataFrame, values: pd.DataFrame, errata: pd.DataFrame) -> ErrataMarks:
+    """The footnotes that concern the published `values` with which `cells` are compared."""
     shown = cells[cells["value_index"].notna()]
     if shown.empty:
         return ErrataMarks()
     indices = sorted(set(shown["value_index"]))
-    texts, numbers = footnotes(values.loc[indices], errata(item))
+    texts, numbers = footnotes(values.loc[indices], errata)
     concerned = defaultdict(set)  # number of a footnote -> indices of values
     for index, of_value in zip(indices, numbers, strict=True):
         for number in of_value:
