@@ -14,6 +14,7 @@ from kvbench.metrics.aggregate import tasks_of, units
 from kvbench.metrics.bootstrap import clustered, paired_interval
 from kvbench.records import load, manifests
 from kvbench.records.identity import FULL
+from kvbench.records.served_bytes import served_bytes
 from kvbench.report.figures.needle_heatmap import ink
 from kvbench.report.figures.style import SCALE, new_figure, save, scale
 from kvbench.report.tables.text_table import MISSING, TextTable, number
@@ -31,7 +32,7 @@ class Board:
 
     heading: str
     measures: Mapping[str, str]
-    size: str = "r_bytes"
+    size: str | None = None  # None: r_bytes as models are served, in 16 bits
 
 
 def begun(runs: Path, board: Board) -> list[str]:
@@ -47,8 +48,8 @@ def complete(records: pd.DataFrame, measure: str) -> pd.DataFrame:
     return records.assign(value=[scores[measure] for scores in records["scores"]])
 
 
-def settings_of(records: pd.DataFrame, measure: str, size: str = "r_bytes") -> pd.DataFrame:
-    """A row per setting over the samples that every setting has: method, r_bytes (of `size`), score (the mean over
+def settings_of(records: pd.DataFrame, measure: str, size: str | None = None) -> pd.DataFrame:
+    """A row per setting over the samples that every setting has: method, r_bytes (`Board.size`), score (the mean over
     tasks, where there are several), low and high (95 %), and `loss`, the largest difference from FullKV on the same
     samples that its interval contains."""
     records = complete(records, measure)
@@ -66,7 +67,7 @@ def settings_of(records: pd.DataFrame, measure: str, size: str = "r_bytes") -> p
                 "method": method,
                 "setting": setting,
                 "samples": len(group),
-                "r_bytes": group[size].mean(),
+                "r_bytes": (group[size] if size else served_bytes(group)).mean(),
                 "score": float(np.mean([of_task.mean() for of_task in tasks])),
                 "low": low,
                 "high": high,
