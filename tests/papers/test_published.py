@@ -9,7 +9,9 @@ import pytest
 
 from kvbench.configuration.conf import options
 from kvbench.errors import UserError
-from kvbench.papers.published import COLUMNS, PUBLISHED, concerns, errata, footnotes, items, published
+from kvbench.evaluation.settings import settings_of
+from kvbench.papers.experiment import load
+from kvbench.papers.published import COLUMNS, PUBLISHED, agree, concerns, errata, footnotes, items, published
 
 LONGBENCH = (
     "narrativeqa qasper multifieldqa_en multifieldqa_zh hotpotqa 2wikimqa musique dureader gov_report qmsum multi_news "
@@ -88,6 +90,15 @@ def test_names_are_kvbenchs(figures):
     assert set(figures["method"]) | set(figures["preset"]) <= {"", *options("method")}
     assert set(figures["model"]) <= {"", *options("model")}
     assert set(figures["column"]) <= {*LONGBENCH, *RULER, *QUANTITIES}
+
+
+@pytest.mark.parametrize("name", ["simlayerkv_table1", "simlayerkv_table2", "simlayerkv_table7", "simlayerkv_table9"])
+def test_a_preset_is_the_method_that_the_items_experiment_runs_for_the_row(name):
+    cfg = load(name)
+    for method in {setting.name for setting in settings_of(cfg)}:
+        rows = published(name)
+        rows = rows[agree(rows, cfg.experiment.rows(method))]
+        assert len(rows) and set(rows["preset"]) == {method}
 
 
 def test_budget_and_ratio_are_the_printed_setting(figures):
