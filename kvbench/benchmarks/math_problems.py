@@ -49,7 +49,7 @@ class MathProblems(Benchmark):
     rows: dict[str, list[dict[str, Any]]] = field(init=False, repr=False)
 
     longest = None  # prompts are as long as their problems
-    metrics = ("correct", "boxed", "undecided")
+    metrics = tuple("correct boxed undecided".split())
 
     def __post_init__(self) -> None:
         self.metrics = ("correct", "boxed")  # tasks.md alone has the share of comparisons that were undecided

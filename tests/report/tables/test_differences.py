@@ -105,7 +105,9 @@ def test_a_task_with_one_text_has_no_interval_and_the_note_says_what_gives_it_on
         "or leave task out"
     )
     alike = records(context_id=["x"] * 6)
-    assert "over one text or problem; Holm" in difference_table(against(pairs(alike, "score"), "full"), "score").notes[0]
+    assert (
+        "over one text or problem; Holm" in difference_table(against(pairs(alike, "score"), "full"), "score").notes[0]
+    )
 
 
 def test_a_distance_from_fullkv_is_bounded_by_what_fullkv_has_by_definition():
