@@ -13,6 +13,7 @@ import pytest
 
 from kvbench.records.store import read_records, record_files
 from kvbench.runner import status
+from kvbench.runner.starting_note import STARTING
 from tests.support.needs import needs
 from tests.support.paths import ROOT
 from tests.support.runs import TIMES, reported, run
@@ -174,8 +175,8 @@ def test_an_array_with_a_killed_a_warned_and_a_failing_task_gives_the_records_of
     arrays = {each["slurm"]["array"] for shard in range(3) for each in attempts(tmp_path, shard)}
     assert arrays == {array}
     assert status.main([str(tmp_path)]) == 0
-    assert not list((tmp_path / "starting").iterdir())
-    assert {path.name for path in tmp_path.iterdir()} == {"multirun.yaml", "slurm", "starting", folder.name}
+    assert not list((tmp_path / STARTING).iterdir())
+    assert {path.name for path in tmp_path.iterdir()} == {"multirun.yaml", "slurm", STARTING, folder.name}
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from kvbench.records.samples import SAMPLES
 from kvbench.records.store import RECORDS, Store, parse, records_name, to_line
 from kvbench.runner import manifest as run_manifest
 from kvbench.runner import run as main
+from kvbench.runner.starting_note import STARTING
 from kvbench.utils.hashing import file_hash
 from tests.support.disks import files_up_to, read_only, resize, small_disk
 from tests.support.paths import ROOT
@@ -142,7 +143,7 @@ def test_a_read_only_folder_is_told_before_any_work(command, whole, tmp_path):
 def test_a_read_only_output_folder_is_told_under_slurm_too(command, tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with read_only(tmp_path):
-        stopped(command(tmp_path), f"cannot write {tmp_path / 'starting'}")
+        stopped(command(tmp_path), f"cannot write {tmp_path / STARTING}")
 
 
 @pytest.mark.heavy

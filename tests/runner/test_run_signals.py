@@ -17,6 +17,7 @@ from kvbench.report.page.run_data import read_run
 from kvbench.runner import prerequisites
 from kvbench.runner.failures import one_line_errors
 from kvbench.runner.job_state import ended_by
+from kvbench.runner.starting_note import STARTING
 from kvbench.utils import signals
 from kvbench.utils.signals import STOPS, Stopped, stoppable, unbroken
 from tests.support.command import command_line
@@ -162,7 +163,7 @@ def test_a_signal_before_the_run_has_begun_stops_it_too(tiny_folder, tmp_path, m
         signal.signal(signal.SIGUSR1, before)
     assert heard == [signal.SIGUSR1]
     assert "kvbench: stopped by SIGUSR1" in capsys.readouterr().err
-    (note,) = (tmp_path / "starting").glob("*.json")
+    (note,) = (tmp_path / STARTING).glob("*.json")
     assert json.loads(note.read_text())["status"] == "stopped by SIGUSR1"
 
 
