@@ -71,7 +71,7 @@ def hidden_run(folder):
 
 
 def frontier_files(folder):
-    """What `kvbench frontier` would have left: snapkv holds at 0.4, h2o nowhere."""
+    """What `kvbench frontier` would have left: snapkv holds at 0.4; h2o has no interval."""
     scores = {"snapkv": {0.4: (-0.01, -0.02, 0.0), 0.2: (-0.5, -0.6, -0.4)}, "h2o": {0.2: (-0.3, math.nan, math.nan)}}
     found = {
         name: frontier([Point(f"{name} {ratio}", ratio, ratio, *bounds) for ratio, bounds in tried.items()], 0.05)
