@@ -13,8 +13,8 @@ def test_the_table_is_that_of_the_command_and_the_sentence_stands_above_it(page)
     assert page.texts(TABLE.format(2)) == ["H2O", "–", "≤ 0.200", "–", "–", "1"]  # without an interval
     assert page.texts("#frontier p:not(.note):not(.tip)") == [
         "On 120 samples SnapKV certainly keeps 95 % of FullKV's score in 0.400 of FullKV's bytes (SnapKV 0.4), "
-        "possibly in 0.400: fewer than any other method. It is the best of 2 methods by these samples, which favours a "
-        "lucky one: confirm it on others."
+        "possibly in 0.400: fewer than any other method. By these samples H2O may need as few. It is the best of 2 "
+        "methods by these samples, which favours a lucky one: confirm it on others."
     ]
     assert page.texts("#frontier .note")[0] == "grid · tiny"
 
