@@ -10,9 +10,9 @@ def test_table_sentence_and_points_are_those_that_were_written(tmp_path):
     frontier_files(tmp_path)
     made = read_frontier(tmp_path)
     assert made["header"] == ["method", "held", "possible", "ratio", "score there", "settings"]
-    assert made["rows"] == [["SnapKV", "0.400", "0.400", "0.4", "0.890", "2"], ["H2O", "–", "–", "–", "–", "1"]]
+    assert made["rows"] == [["SnapKV", "0.400", "0.400", "0.4", "0.890", "2"], ["H2O", "–", "≤ 0.200", "–", "–", "1"]]
     assert made["sentence"].startswith("On 120 samples SnapKV certainly keeps") and made["caption"] == "grid · tiny"
-    assert [note[:5] for note in made["notes"]] == ["held:", "– not"]
+    assert [note[:5] for note in made["notes"]] == ["held:", "≤ the", "– not"]
     assert (made["full"], made["least"]) == (0.9, 0.85)
     first, _, last = made["points"]
     assert first == {
