@@ -28,7 +28,7 @@ from kvbench.runner.leaderboard.ranks import within
 from kvbench.utils.files import write_atomically
 from scripts.frame import script_parser
 from scripts.results.kept_files import keep
-from scripts.results.leaderboard_qwen import OF_MODEL, PARTS, TARGETS, board
+from scripts.results.leaderboard_qwen import PARTS, TARGETS, board, of_model
 from scripts.results.leaderboard_tables import begun, complete, settings_of
 
 ROOT = Path(__file__).parents[2]
@@ -51,15 +51,15 @@ CLAIMS = [
 
 def layers(options: argparse.Namespace) -> None:
     what = ["benchmark=niah", "benchmark.haystack_dir=published", "benchmark.lengths=[4096]", "limit=5"]
-    what += ["benchmark.depths=[10,30,50,70,90]", f"probe=[{PROBES}]", f"model={options.model}", *OF_MODEL[:1]]
+    what += ["benchmark.depths=[10,30,50,70,90]", f"probe=[{PROBES}]", *of_model(options.model)]
     folder = command.run(configured([*what, f"output_dir={options.probes}"]))
     keep(folder, options.out, ["layers.png", "layers.csv"], "layers.json")
 
 
 def claims(options: argparse.Namespace) -> None:
-    rows, of_model = [], board(options.model)
-    for part in begun(options.runs / options.model, of_model):
-        rows += compared(part, load(options.runs / options.model / part), of_model.measures[part])
+    rows, compared_parts = [], board(options.model)
+    for part in begun(options.runs / options.model, compared_parts):
+        rows += compared(part, load(options.runs / options.model / part), compared_parts.measures[part])
     if not rows:
         raise SystemExit(f"{options.runs / options.model} has no records: scripts.results.leaderboard_qwen makes them")
     options.out.mkdir(parents=True, exist_ok=True)

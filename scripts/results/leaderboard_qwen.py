@@ -58,8 +58,7 @@ FEWER = """
 FEWER_TARGETS = (0.05, 0.1, 0.2)
 # SpindleKV meets its ratio in the run's dtype: ratios in float32 of which the shares of a 16-bit cache are the targets.
 IN_FLOAT32 = {"spindle": [0.049, 0.0975, 0.194]}
-DTYPE, BATCHED = "bfloat16", "decode.batch=all"
-OF_MODEL = [f"model.dtype={DTYPE}", BATCHED]
+DTYPE = "bfloat16"
 OF_METHODS = [
     *one_window(WINDOW),
     *("method.cake.scoring.kernel=7", "method.cake.scoring.pooling=max"),
@@ -121,8 +120,8 @@ def configuration(
 ) -> Configuration:
     """The configuration of a part, each method at ratios of its own; of these methods alone, where some are chosen."""
     part, limit = PARTS[model][name], min(limit or PARTS[model][name].limit, PARTS[model][name].limit)
-    of_model = [f"model={model}", f"model.dtype={part.dtype}", BATCHED]
-    overrides = [*of_model, *part.overrides, f"limit={limit}", f"output_dir={runs / model / name}"]
+    overrides = [*of_model(model, part.dtype), *part.overrides]
+    overrides += ["decode.batch=all", f"limit={limit}", f"output_dir={runs / model / name}"]
     if name == DECIDING:
         return at_own_ratios(["full"], {}, overrides)
     if part.overrides == RULER:
@@ -133,6 +132,10 @@ def configuration(
     if part.dtype == "float32":
         ratios |= IN_FLOAT32
     return at_own_ratios(methods, ratios, [*overrides, *of_methods(methods)])
+
+
+def of_model(model: str, dtype: str = DTYPE) -> list[str]:
+    return [f"model={model}", f"model.dtype={dtype}"]
 
 
 def of_methods(methods: Collection[str]) -> list[str]:

@@ -23,7 +23,7 @@ from kvbench.runner import run as command
 from scripts.frame import script_parser, until_stopped
 from scripts.results.kept_files import keep
 from scripts.results.leaderboard import at_own_ratios
-from scripts.results.leaderboard_qwen import EVICTION, FIXED, OF_MODEL, OTHER, of_methods
+from scripts.results.leaderboard_qwen import EVICTION, FIXED, OTHER, of_methods, of_model
 
 ROOT = Path(__file__).parents[2]
 RATIOS = (0.05, 0.2)  # of FullKV's bytes
@@ -62,7 +62,7 @@ def longbench(options: argparse.Namespace) -> Configuration:
 
 
 def common(options: argparse.Namespace, methods: list[str]) -> list[str]:
-    model = [f"model={options.model}", *OF_MODEL]
+    model = [*of_model(options.model), "decode.batch=all"]
     return [*model, *of_methods(methods), f"output_dir={options.runs / options.model / options.what}"]
 
 
