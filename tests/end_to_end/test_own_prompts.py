@@ -6,7 +6,6 @@ import pytest
 
 from kvbench.metrics.answers import contains
 from kvbench.metrics.bootstrap import equal_pairs_needed
-from kvbench.metrics.frontier import TWO_SIDED
 from kvbench.records import load
 from kvbench.report.page.run_data import read_run
 from tests.support.paths import ROOT
@@ -24,9 +23,9 @@ def test_the_example_has_texts_enough_for_a_verdict_and_pages_say_how_many_it_ta
     readme, frontier, own = (
         (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/frontier.md", "docs/own-prompts.md")
     )
-    needed = equal_pairs_needed(0.05, TWO_SIDED)
+    needed = equal_pairs_needed(0.05)
     assert f"[{needed} texts](docs/frontier.md#what-holds)" in readme and f"The example has {len(rows)}." in readme
-    assert f"It takes {needed} texts" in frontier and f"{equal_pairs_needed(0.1, TWO_SIDED)} for 10 %" in frontier
+    assert f"It takes {needed} texts" in frontier and f"{equal_pairs_needed(0.1)} for 10 %" in frontier
     assert f"has {len(rows)},\neach about a text of its own" in own
 
 

@@ -26,7 +26,7 @@ def frontier_figure(
     speeds: pd.DataFrame | None = None,
     size: str = "r_bytes",
 ) -> Figure:
-    """Scores (0 to 1) against bytes on a logarithmic axis, with their one-sided bounds of 95 %.
+    """Scores (0 to 1) against bytes on a logarithmic axis, with the 95 % interval of their difference from FullKV's.
 
     A line per method, with its name at its fewest bytes; the dashed line is the least score that keeps the share of
     FullKV's (solid). A ring marks the settings of the Pareto front, a bar below the curves reaches from `possible` to
@@ -39,7 +39,7 @@ def frontier_figure(
     styles = line_styles(list(frontiers))
     panels = 1 if speeds is None else 2
     axes: Any  # an array of Axes, whose entries numpy does not type
-    caption += " · bars: bounds of the difference from FullKV, 95 % each; dotted: the least that keeps the share"
+    caption += " · bars: 95 % interval of the difference from FullKV; dotted: the least that keeps the share"
     figure, body = new_figure(7.2 * panels, 4.6 + 0.12 * len(frontiers), caption)
     heights = (4, 0.25 * len(frontiers) + 0.2)
     axes = body.subplots(2, panels, height_ratios=heights, sharex="col", squeeze=False)

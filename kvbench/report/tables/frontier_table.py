@@ -8,7 +8,7 @@ import pandas as pd
 
 from kvbench.configuration.conf import titled
 from kvbench.metrics.bootstrap import EQUAL, equal_pairs_needed
-from kvbench.metrics.frontier import TWO_SIDED, Frontier, Point
+from kvbench.metrics.frontier import Frontier, Point
 from kvbench.report.tables.text_table import MISSING, TextTable, as_text, number
 from kvbench.utils.csv_files import write_csv
 from kvbench.utils.files import write_atomically
@@ -104,7 +104,7 @@ def _missing(frontiers: Mapping[str, Frontier], margin: float) -> str:
     if not lost:
         texts = "a task with a single text (give each at least two, or leave task out)"
         return f", as there is no interval: {texts}, or scores outside of 0 to 1 that do not vary."
-    needed = equal_pairs_needed(margin, TWO_SIDED)
+    needed = equal_pairs_needed(margin)
     least = (
         f"It takes at least {needed:,} texts or problems to show that no more is lost, even where none is."
         if needed
