@@ -26,7 +26,7 @@ from kvbench.runner.out_of_memory import out_of_memory
 from kvbench.runner.own_classes import warn_of_changes
 from kvbench.runner.progress import with_progress
 from kvbench.runner.request import Request, build_request, check_longest
-from kvbench.runner.shards import first_of_each_task, requested_keys
+from kvbench.runner.shards import first_of_each_task, requested_keys, warn_of_lengths
 from kvbench.runner.starting_note import begun
 from kvbench.runner.torchrun import Group, HandedOver, Outcome
 from kvbench.runner.tracking import Tracker
@@ -79,6 +79,7 @@ def make_records(
     check_templates(loaded, run.benchmark.name, samples, bool(cfg.benchmark.get("thinking")))
     request.kind.check(samples, run.settings, run.distance)
     check_windows(run, samples, folder, kind.timed)
+    warn_of_lengths(getattr(request.benchmark, "lengths", []), every_sample, request.limit)
     own_samples = request.shard.samples(every_sample, run.question, request.limit)
 
     with Store(folder, request.shard.name) as store:

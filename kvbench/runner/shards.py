@@ -8,6 +8,7 @@ from kvbench.benchmarks import Sample
 from kvbench.evaluation.prompts import together
 from kvbench.evaluation.record import AnyRun
 from kvbench.records.store import shard_name
+from kvbench.utils.console import warn
 
 
 def first_of_each_task(samples: Sequence[Sample], limit: int | None) -> list[Sample]:
@@ -19,6 +20,18 @@ def first_of_each_task(samples: Sequence[Sample], limit: int | None) -> list[Sam
         if limit is None or counts[task] <= limit:
             chosen.append(sample)
     return chosen
+
+
+def warn_of_lengths(lengths: Sequence[object], samples: Sequence[Sample], limit: int | None) -> None:
+    """Warn of the requested `lengths` of which the first `limit` samples of every task have none."""
+    every, chosen = (
+        {sample.meta.get("length") for sample in of} for of in (samples, first_of_each_task(samples, limit))
+    )
+    if lost := [f"{length}" for length in lengths if length in every - chosen]:
+        warn(
+            f"limit={limit} takes the first samples of every task, and none of these has the length {' or '.join(lost)}: "
+            f"run it alone (benchmark.lengths={lost[0]}), or raise the limit"
+        )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvbench.errors import UserError
 from kvbench.metrics.needle import first_number
 from tests.support.niah import short
 
@@ -39,3 +40,11 @@ def test_pass_keys_in_one_file_are_one_unit_of_intervals(embedded, tmp_path):
         (tmp_path / f"{name}.txt").write_text(f"This is text {name}. " * 500)
     samples = short("passkey", "seeds=3", f"haystack_dir={tmp_path}").samples(embedded.tokenizer)
     assert {(sample.meta["seed"], sample.unit) for sample in samples} == {(0, "text 0"), (1, "text 1"), (2, "text 0")}
+
+
+def test_a_pass_key_that_an_answer_has_no_room_for_is_an_error(embedded):
+    """SmolLM2 takes a token for each digit, and one for the blank before them."""
+    assert short("passkey", "digits=15").samples(embedded.tokenizer)
+    with pytest.raises(UserError, match=r"max_new_tokens=16 cuts a pass key of 30 digits, which takes 31 tokens"):
+        short("passkey", "digits=30").samples(embedded.tokenizer)
+    assert short("passkey", "digits=30", "max_new_tokens=31").samples(embedded.tokenizer)

@@ -11,7 +11,7 @@ from kvbench.errors import UserError
 from kvbench.evaluation.settings import build_settings
 from kvbench.records import load
 from kvbench.records.store import Store, read_records, record_files, records_name
-from kvbench.runner.shards import Shard, first_of_each_task
+from kvbench.runner.shards import Shard, first_of_each_task, warn_of_lengths
 from tests.support.config import method_configs
 from tests.support.runs import arguments, compose, outcomes, reported, run
 
@@ -47,6 +47,24 @@ def test_a_sample_is_in_one_shard_whatever_the_limit_and_shards_are_about_equal(
         for chosen in (every, [sample for sample in every if sample.id.startswith("a")]):
             sizes = [sum(sample.id in part for sample in chosen) for part in limited]
             assert max(sizes) - min(sizes) <= (1 if len(tasks) == 1 or chosen is not every else 2)
+
+
+def test_lengths_of_which_a_limit_takes_no_sample_are_named(capsys):
+    every = [
+        Sample(f"{task}{length}-{i}", "p", (), 1, meta={"task": task, "length": length})
+        for length in (1024, 2048, 4096)
+        for task in "ab"
+        for i in range(2)
+    ]
+    warn_of_lengths([1024, 2048, 4096, 8192], every, 3)  # no sample of 8,192 was made anyway
+    assert "limit=3 takes the first samples of every task, and none of these has the length 4096: " in (
+        capsys.readouterr().err
+    )
+    warn_of_lengths([1024, 2048, 4096], every, 2)
+    assert "the length 2048 or 4096: run it alone (benchmark.lengths=2048)" in capsys.readouterr().err
+    for lengths, limit in (([1024, 2048, 4096], 5), ([1024, 2048, 4096], None), ([], 1)):
+        warn_of_lengths(lengths, every, limit)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.heavy

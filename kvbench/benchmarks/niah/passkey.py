@@ -11,6 +11,7 @@ from kvbench.benchmarks.base import Sample
 from kvbench.benchmarks.niah.grid import NeedleGrid
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
 from kvbench.benchmarks.niah.published_texts import ruler_noise
+from kvbench.errors import UserError
 from kvbench.metrics.needle import first_number, leading_digits
 from kvbench.utils.checked import Positive, checked
 from kvbench.utils.tokenizer import Tokenizer
@@ -59,6 +60,11 @@ class PassKey(NeedleGrid):
             for depth in self.depths:
                 rng = random.Random(f"{seed}-{length}-{depth:g}")
                 key = str(rng.randrange(10 ** (self.digits - 1), 10**self.digits))
+                if (needed := len(encode(f" {key}", tokenizer))) > self.max_new_tokens:
+                    raise UserError(
+                        f"benchmark.max_new_tokens={self.max_new_tokens} cuts a pass key of {self.digits} digits, which "
+                        f"takes {needed} tokens of this model"
+                    )
                 needle = f"The pass key is {key}. Do not forget that {key} is the pass key."
                 room = cut(text, length - self.buffer, len(encode(" " + needle, tokenizer)))
                 context = at_sentence_ends(room, [(depth, needle)], tokenizer)
