@@ -29,8 +29,8 @@ def warn_of_lengths(lengths: Sequence[object], samples: Sequence[Sample], limit:
     )
     if lost := [f"{length}" for length in lengths if length in every - chosen]:
         warn(
-            f"limit={limit} takes the first samples of every task, and none of these has the length {' or '.join(lost)}: "
-            f"run it alone (benchmark.lengths={lost[0]}), or raise the limit"
+            f"limit={limit} takes the first samples of every task, and none of these has the length "
+            f"{' or '.join(lost)}: run it alone (benchmark.lengths={lost[0]}), or raise the limit"
         )
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from scripts.compare.kvpress_parity import build_model, tally
+from scripts.compare.kvpress_parity import tally
+from scripts.compare.presses.cases import build_model
 from scripts.frame import script_parser
 
 DECODED, EVERY = 48, 16

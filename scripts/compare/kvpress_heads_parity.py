@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from scripts.compare.kvpress_parity import build_model, read, seen_by_press, versions
+from scripts.compare.presses.cases import build_model, versions
+from scripts.compare.presses.recording import read, seen_by_press
 from scripts.frame import script_parser
 
 REMOVED = (0.1, 0.3, 0.5, 0.7, 0.8)  # kvpress's compression_ratio; half of every budget holds the window of 32

@@ -160,10 +160,10 @@ def faults(path: Path, source: str) -> Iterator[str]:
     if path.is_relative_to(PACKAGE) and UNPACKED not in path.parts:
         for function in set(unnamed_results(source)) - INTERFACES:
             yield f"{function} returns several values without names: give them a NamedTuple"
+    if (lines := source.count("\n")) > MOST_LINES:
+        yield f"{lines} lines: {MOST_LINES} are as many as one reads"
     if path.is_relative_to(TESTS):
         name = path.relative_to(TESTS).as_posix()
-        if (lines := source.count("\n")) > MOST_LINES:
-            yield f"{lines} lines: {MOST_LINES} are as many as one reads"
         for line in timed_assertions(source):
             yield f"line {line} asserts about time: a busy machine fails it"
         if path.name.startswith("test_") and not mirrors_a_module(name):

@@ -62,8 +62,8 @@ class PassKey(NeedleGrid):
                 key = str(rng.randrange(10 ** (self.digits - 1), 10**self.digits))
                 if (needed := len(encode(f" {key}", tokenizer))) > self.max_new_tokens:
                     raise UserError(
-                        f"benchmark.max_new_tokens={self.max_new_tokens} cuts a pass key of {self.digits} digits, which "
-                        f"takes {needed} tokens of this model"
+                        f"benchmark.max_new_tokens={self.max_new_tokens} cuts a pass key of {self.digits} digits, "
+                        f"which takes {needed} tokens of this model"
                     )
                 needle = f"The pass key is {key}. Do not forget that {key} is the pass key."
                 room = cut(text, length - self.buffer, len(encode(" " + needle, tokenizer)))

@@ -1,0 +1,1 @@
+"""kvpress's side of the comparisons of kept tokens. See scripts/README.md."""
