@@ -10,6 +10,7 @@ from kvbench.evaluation.settings import Setting
 from kvbench.evaluation.shared_work import shared_work
 from kvbench.models.flops import forward_flops, token_bytes
 from kvbench.papers.gpu import GPU, H100
+from kvbench.utils.versions import parts
 
 ITEMSIZE = 2  # bytes of a number in bfloat16
 
@@ -72,24 +73,33 @@ def estimate(
         for work in shared_work(settings, size.tokens, shape.num_hidden_layers, batch, one_by_one):
             alone, together = (
                 [
-                    _kept(setting, size.tokens, size.new_tokens, shape) * shape.token_bytes * size.batch
+                    _stored(setting, size.tokens, size.new_tokens, shape) * shape.token_bytes * size.batch
                     for setting in group
                 ]
                 for group in (work.alone, work.together)
             )
+            cut = (_kept(setting, size.tokens, size.new_tokens, shape) < size.tokens for setting in work.together)
             read = len(work.passes) * shape.weight_bytes + sum(alone + together) + len(work.settings) * answers / 2
             prefills = len(work.settings) if size.repeats > 1 else 1
             flops = prefills * shape.flops(size.tokens)
             seconds += samples * size.repeats * gpu.seconds(flops, size.new_tokens * read)
             moments = [prompt + max(alone, default=0) + (answers if alone else 0)]
-            moments.append(prompt + sum(kept for kept in together if kept < prompt))
+            moments.append(prompt + sum(stored for stored, own in zip(together, cut, strict=True) if own))
             moments.append(sum(together) + work.at_once * answers)
             most = max(most, shape.weight_bytes + max(moments))
     return Estimate(seconds, most)
 
 
+def _stored(setting: Setting, n: int, new_tokens: int, shape: Shape) -> float:
+    """`_kept` in tokens per layer and KV head: query heads that select for themselves may each store a copy."""
+    kept, method = _kept(setting, n, new_tokens, shape), setting.method
+    if kept < n and method.unfolds and any(getattr(part, "granularity", "") == "query_head" for part in parts(method)):
+        return kept * shape.num_attention_heads / shape.num_key_value_heads
+    return kept
+
+
 def _kept(setting: Setting, n: int, new_tokens: int, shape: Shape) -> float:
-    """Upper bound of a prompt's n tokens in the cache per layer and head; n for a method without ratio and budget."""
+    """The budget for a prompt of n tokens per layer and head, at most n; n for a method without ratio and budget."""
     if not setting.method.takes_budget:
         return n
     return min(n, setting.budget_at(n, shape.num_hidden_layers, new_tokens))

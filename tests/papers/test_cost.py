@@ -100,6 +100,19 @@ def test_settings_share_a_prefill_and_the_weights_of_a_batch(batch, passes, at_o
     assert found == (pytest.approx((FLOPS + read) / 1000), 2000 + held)
 
 
+@pytest.mark.parametrize("n", [100, 200])
+def test_query_heads_that_select_for_themselves_hold_a_copy_each(n):
+    """With 50 of 200 tokens, the copies of four query heads are as many as the prompt's tokens."""
+    cut, whole = (
+        estimate(SHAPE, settings("snapkv", "snapkv_paper", budget=budget), [PromptSize(n, 10)], "auto", SLOW)
+        for budget in (50, n)
+    )
+    stored = (50 + 4 * 50) * 64
+    assert cut.most_bytes == 2000 + max(n * 64 + stored, stored + 2 * 10 * 64)
+    assert whole.most_bytes == 2000 + 2 * (n + 10) * 64  # where all tokens stay, nothing is copied
+    assert cut.seconds - whole.seconds == pytest.approx(10 * (stored - 2 * n * 64) / 1000)
+
+
 def test_settings_that_decode_alone_have_a_pass_each_beside_the_prompt():
     some = settings("kivi", "snapkv", "spindle", budget=50)
     found, one = (estimate(SHAPE, some, [PromptSize(100, 10)], batch, SLOW) for batch in ("auto", "all"))
