@@ -40,8 +40,8 @@ class PagedLayer(LayerCache):
         self.length = keys.shape[1]
         self.rows = torch.cat([keys, values], dim=2)  # one operation reads a page; growth adds whole pages
         self.bounds = Growing(page_bounds(keys, page), block=ROOM)
-        self.shared = torch.zeros((), dtype=torch.int64, device=keys.device)  # pages read so far, once per KV head
-        self.unshared = 0  # pages read so far, as `read_bytes` counts them
+        self.shared = torch.zeros((), dtype=torch.int64, device=keys.device)  # tokens read so far, once per KV head
+        self.unshared = 0  # tokens read so far, as `read_bytes` counts them
 
     @property
     def held(self) -> int:
@@ -58,12 +58,12 @@ class PagedLayer(LayerCache):
     @property
     def read_bytes(self) -> int:
         """All bounds, and pages as if the query heads of a KV head chose different pages: see `unread_bytes`."""
-        return self.bounds.filled_bytes + self._most * self.page * self._token_bytes
+        return self.bounds.filled_bytes + self._most * self._token_bytes
 
     @property
     def unread_bytes(self) -> int:
         skipped = self.unshared - int(self.shared)
-        return skipped * self.page * self._token_bytes // len(self.rows)
+        return skipped * self._token_bytes // len(self.rows)
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         """Append one token, [1, num_key_value_heads, 1, head_dim]."""
@@ -81,13 +81,15 @@ class PagedLayer(LayerCache):
     def attend(self, query: Tensor, scaling: Scaling) -> Tensor:
         """Attention of one query per head."""
         chosen = self.choose(query)  # [heads, g, pages]
-        self._count(chosen)
-        return self._attention(query, chosen, scaling)
+        tokens = self._tokens(chosen)
+        self._count(tokens)
+        return self._attention(query, chosen, tokens, scaling)
 
     def reread(self, query: Tensor, scaling: Scaling) -> Tensor:
-        return self._attention(query, self.choose(query), scaling)
+        chosen = self.choose(query)
+        return self._attention(query, chosen, self._tokens(chosen), scaling)
 
-    def _attention(self, query: Tensor, chosen: Tensor, scaling: Scaling) -> Tensor:
+    def _attention(self, query: Tensor, chosen: Tensor, tokens: Tensor, scaling: Scaling) -> Tensor:
         heads, capacity, width = self.rows.shape
         page = self.page
         number = chosen + multiples(heads, capacity // page, query.device, torch.int64)[:, None, None]
@@ -95,7 +97,6 @@ class PagedLayer(LayerCache):
         rows = rows.view(query.shape[1], 1, -1, width)
         d = query.shape[-1]
         keys, values = rows[..., :d], rows[..., d:]
-        tokens = (chosen * page)[..., None] + multiples(page, 1, query.device, torch.int64)
         held = (tokens < self.length).view(query.shape[1], 1, 1, -1)
         if isinstance(scaling, Softmax):
             query_rows, key_rows, values = (x.transpose(0, 1) for x in (query.view(-1, 1, 1, d), keys, values))
@@ -119,13 +120,17 @@ class PagedLayer(LayerCache):
 
     @property
     def _most(self) -> int:
-        """Upper bound of the pages of a KV head that its query heads read."""
-        return min(self.group * self.pages, self.held)
+        """Upper bound of the tokens of a KV head that its query heads read."""
+        return min(self.group * self.pages * self.page, self.length)
 
-    def _count(self, chosen: Tensor) -> None:
-        union = torch.zeros(len(chosen), self.held, dtype=torch.bool, device=chosen.device)
-        self.shared += union.scatter_(1, chosen.flatten(1), True).sum()
-        self.unshared += len(chosen) * self._most
+    def _tokens(self, chosen: Tensor) -> Tensor:
+        """The places in the chosen pages, also those of no token yet, [heads, g, pages, page]."""
+        return (chosen * self.page)[..., None] + multiples(self.page, 1, chosen.device, torch.int64)
+
+    def _count(self, tokens: Tensor) -> None:
+        read = torch.zeros(len(tokens), self.held * self.page, dtype=torch.bool, device=tokens.device)
+        self.shared += read.scatter_(1, tokens.flatten(1), True)[:, : self.length].sum()
+        self.unshared += len(tokens) * self._most
 
 
 def page_bounds(keys: Tensor, page: int) -> Tensor:

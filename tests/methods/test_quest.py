@@ -122,7 +122,7 @@ def test_the_first_layers_read_everything_and_the_others_the_budget():
     caches = Quest(page=4).compress(state, 30)
     assert [type(cache) for cache in caches] == [DenseLayer] * 2 + [PagedLayer] * 2
     shares = [cache.filled_bytes / layer.nbytes for cache, layer in zip(caches, state.layers, strict=True)]
-    assert shares == pytest.approx([1, 1, 1.25, 1.25], abs=1e-3)  # 8 bytes count pages
+    assert shares == pytest.approx([1, 1, 1.25, 1.25], abs=1e-3)  # 8 bytes count tokens
     assert caches[2].pages == 7 and Quest(page=4).minimum_budget == 12
     assert all(cache.kept.r1 == 1 for cache in caches)
 
@@ -154,10 +154,24 @@ def test_a_record_counts_a_page_once_for_the_heads_that_share_it():
     full = output.decode_bytes.figures(0, 0, state.nbytes, 100)
     figures = output.decode_bytes.figures(0, 0, state.nbytes, 100, unread)
     token = state.nbytes // 100
-    pages = sum(int(cache.shared) for cache in caches)  # of 2 KV heads in 3 layers
+    tokens = sum(int(cache.shared) for cache in caches)  # of 2 KV heads in 3 layers
     bounds = sum(-(-(100 + t) // 4) for t in range(1, 20)) * token
-    assert output.decode_bytes.read - unread == bounds + pages * 4 * token // 6
+    assert output.decode_bytes.read - unread == bounds + tokens * token // 6
     assert figures.r_read < full.r_read < 1 < figures.r_mean
+
+
+@pytest.mark.parametrize("name", ["always", "competes"])
+def test_the_room_behind_the_newest_token_is_not_read(name):
+    """Of 97 to 102 tokens in 7 pages of 16, all are read, and no more than is stored."""
+    model = tiny_model(layout="mqa")
+    state = prefill(model, prompt(96), Needs())
+    caches = Quest(page=16, dense_layers=0, last_page=name).compress(state, 95)
+    output = generate(model, caches, state.logits, 7, frozenset())
+    unread, counters = (
+        sum(values) for values in zip(*((c.unread_bytes, c.shared.nbytes) for c in caches), strict=True)
+    )
+    read = output.decode_bytes.read - unread
+    assert read <= output.decode_bytes.held - 6 * counters
 
 
 def test_a_thousand_tokens_are_63_pages_the_last_of_them_half_full():
