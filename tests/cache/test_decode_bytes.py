@@ -8,6 +8,7 @@ from kvbench.evaluation.decode import batched, decode, generate, read
 from kvbench.methods import H2O, TOVA, ColumnSums, Eviction, FullKV, Kivi, StreamingLLM, WindowAttention
 from kvbench.methods.storage.dense import Dense
 from kvbench.prefill import Needs, prefill
+from tests.support.paths import ROOT
 from tests.support.tiny import prompt, tiny_model
 
 LAYERS, HEADS, KV_HEADS, HEAD_DIM = 3, 6, 2, 8
@@ -101,6 +102,23 @@ def test_a_batch_counts_each_sequence_as_alone(state):
     cache = batched([method.compress(state, B) for method in methods])
     outputs = decode(tiny_model(), cache, state.logits.expand(4, -1), T + 1, frozenset())
     assert [output.decode_bytes for output in outputs] == alone
+
+
+@pytest.mark.parametrize(
+    ("n", "kept", "passes", "budget", "said"),
+    [(200, 20, 4_000, 10**6, "the mean over the answer is 0.92 of"), (150, 150, 15_536, 1_536, "`r_mean` is 19.4 %")],
+)
+def test_the_guides_examples_of_long_answers_are_what_a_record_has(n, kept, passes, budget, said):
+    """Tokens count as a byte each; beyond the budget a cache is cut to it after every 128 passes."""
+    counts = DecodeBytes(start=kept)
+    held = kept
+    for step in range(1, passes + 1):
+        held += 1
+        counts.add(1, held, held)
+        held = min(held, budget) if step % 128 == 0 else held
+    share = counts.figures(held, 0, n, n).r_mean
+    assert f"{share:.2f}" in said or f"{share:.1%}".replace("%", " %") in said
+    assert said in " ".join((ROOT / "docs/reserve-ratio.md").read_text(encoding="utf-8").split())
 
 
 def test_a_sequence_that_ended_counts_no_further(state):
