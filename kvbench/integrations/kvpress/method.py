@@ -76,11 +76,12 @@ class KVPress(Method):
     def compress_layer(self, layer: LayerState, index: int, num_layers: int, budget: float) -> LayerCache:
         assert isinstance(layer, PressedLayer), "`plan` asks for a pressed prefill"
         heads = layer.num_key_value_heads
-        held = heads * layer.n if layer.masked is None else int((~layer.masked).sum())
-        kept = Kept(int(min(budget, layer.seen)), 2 * held, 2 * heads * layer.seen)
+        per_head = None if layer.masked is None else tuple((~layer.masked).sum(dim=1).tolist())
+        held = heads * layer.n if per_head is None else sum(per_head)
+        kept = Kept(int(min(budget, layer.seen)), 2 * held, 2 * heads * layer.seen, per_head=per_head)
         if layer.masked is None:
             cache = DenseLayer(layer.keys, layer.values, layer.next_position, kept)
         else:
-            cache = RaggedLayer(layer.keys, layer.values, ~layer.masked, layer.next_position, kept)
+            cache = RaggedLayer(layer.keys, layer.values, ~layer.masked, layer.next_position, kept, per_head)
         cache.batches = layer.next_position == layer.prompt  # a batch's sequences share one position
         return cache
