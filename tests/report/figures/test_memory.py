@@ -23,3 +23,13 @@ def test_memory_shows_bytes_and_where_r_promises_fewer():
     assert "MiB per prompt, mean over samples" in texts(figure)
     streamed = cache_sizes(method_records(memory="stream"))
     assert streamed["peak"].tolist() == [4, 4, 4]
+
+
+def test_bytes_and_both_ratios_are_of_the_runs_own_dtype():
+    """Codes that take 0.28 of FullKV's bytes in float32 take 0.56 in 16 bits, where r would be as much, too."""
+    figure = memory_figure(method_records(["codes 0.28"], r_bytes=0.28, r_bytes_16=0.56), CAPTION)
+    bars, scatter = panels(figure)
+    assert [text.get_text() for text in bars.texts] == ["0.280"]
+    (_, codes) = scatter.lines
+    assert list(codes.get_xdata()) == list(codes.get_ydata()) == pytest.approx([0.28])
+    assert "r_bytes_16" not in texts(figure)
