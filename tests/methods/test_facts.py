@@ -6,12 +6,31 @@ import pytest
 
 from kvbench.evaluation.cache_checks import RuleBroken
 from kvbench.evaluation.settings import Setting
-from kvbench.methods import AdaKV, Eviction, FullKV, HeadKV, Kivi, Pyramid, SimLayerKV, SpindleKV
+from kvbench.methods import (
+    AdaKV,
+    Codebook,
+    Eviction,
+    FullKV,
+    HeadKV,
+    Kivi,
+    Pyramid,
+    SimLayerKV,
+    SpindleKV,
+    WindowAttention,
+)
 from kvbench.methods.facts import Launches, allowed, forget, launches, most_share, never_full, overspends
 from kvbench.methods.gear.storage import GEAR
 from kvbench.methods.palu import Palu
 from kvbench.methods.scoring.around_context import AroundContext
-from kvbench.runner.method_rules import FULL, RULES, Trial, exceptions, rules_of
+from kvbench.runner.method_rules import (
+    FULL,
+    RULES,
+    Trial,
+    exceptions,
+    keeps_the_budget,
+    rules_of,
+    takes_every_length,
+)
 
 
 def test_a_part_speaks_for_the_method_that_has_it():
@@ -21,6 +40,16 @@ def test_a_part_speaks_for_the_method_that_has_it():
     rounded = Eviction(Pyramid(alloc="official"), heads=AdaKV())
     assert overspends(rounded) == "the released allocation rounds its step down"
     assert overspends(Eviction(Pyramid(), heads=AdaKV(rounding="official"))).startswith("the released code rounds")
+
+
+@pytest.mark.parametrize("over", ["kv_heads", "query_heads"])
+def test_a_codebook_of_what_query_heads_select_breaks_no_rule(over):
+    """Over KV heads it counts what any head of a group keeps, which is more than the budget of one."""
+    method = Eviction(scoring=WindowAttention(8), granularity="query_head", storage=Codebook(ratio_over=over))
+    trial = Trial(Setting("composed", method, "{}", ratio=0.5))
+    assert bool(overspends(method)) == method.counts_groups == (over == "kv_heads")
+    for rule in (keeps_the_budget, takes_every_length):
+        rule(trial)
 
 
 def test_numbers_are_the_most_of_all_parts():

@@ -72,6 +72,11 @@ class Storage(Stated, ABC):
         """Whether each query head stores a copy of its tokens if query heads select tokens separately."""
         return True
 
+    @property
+    def counts_groups(self) -> bool:
+        """Whether `kept` counts a token once for all query heads of its group, of which each selects by itself."""
+        return False
+
     def store_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[LayerCache]:
         """The caches of all layers, lowest first."""
         return [self.store(layer, selection) for layer, selection in zip(layers, selections, strict=True)]

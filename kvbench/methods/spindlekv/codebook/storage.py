@@ -79,6 +79,10 @@ class Codebook(Storage):
     def unfolds(self) -> bool:
         return self.scope == "head"
 
+    @property
+    def counts_groups(self) -> bool:
+        return self.ratio_over == "kv_heads"
+
     def cover_all(self, layers: Sequence[LayerState], selections: Sequence[Selection]) -> list[CoveredLayer]:
         """The contents and sizes of the caches of all layers, not packed yet, a group of layers at a time.
 
