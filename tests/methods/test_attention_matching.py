@@ -174,8 +174,11 @@ def test_a_few_references_and_keys_of_large_products_leave_finite_numbers(dtype,
 
 
 def test_refused():
-    with pytest.raises(UserError, match=r"least_bias=1.0 is above most_bias=0.0"):
-        Matched(least_bias=1.0, most_bias=0.0)
+    for part in (Matched, MatchingPursuit):
+        with pytest.raises(UserError, match=r"least_bias=1.0 is above most_bias=0.0"):
+            part(least_bias=1.0, most_bias=0.0)
+        with pytest.raises(UserError, match=r"most_bias=1000.0 must be a number .* -80"):
+            part(most_bias=1000.0)
     with pytest.raises(UserError, match="Matched holds the same number of tokens in every head"):
         Eviction(storage=Matched(), heads=AdaKV())
     with pytest.raises(UserError, match="ReferenceAttention"):

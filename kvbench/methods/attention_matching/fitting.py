@@ -1,9 +1,22 @@
 """Biases and values with which fewer keys give reference queries the attention of all keys, by least squares."""
 
+from typing import Annotated
+
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from kvbench.errors import UserError
+
+# A weight is exp(bias), and a bias is stored beside keys in float32 or 16 bits.
+Bias = Annotated[float, Field(ge=-80, le=80)]
 ITERATIONS = 3  # of the power method, from a vector of ones: masses are positive
+
+
+def check_bounds(least_bias: float, most_bias: float) -> None:
+    """Raise UserError for bounds of a bias that no bias is between."""
+    if least_bias > most_bias:
+        raise UserError(f"least_bias={least_bias} is above most_bias={most_bias}")
 
 
 def masses(logits: Tensor) -> Tensor:

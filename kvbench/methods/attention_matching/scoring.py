@@ -5,12 +5,12 @@ import math
 import torch
 from torch import Tensor
 
-from kvbench.methods.attention_matching.fitting import masses, matching_pursuit
+from kvbench.methods.attention_matching.fitting import Bias, check_bounds, masses, matching_pursuit
 from kvbench.methods.facts import Launches, values
 from kvbench.methods.scoring.base import Scoring
 from kvbench.ops.attention import grouped_logits
 from kvbench.prefill import LayerState, Needs
-from kvbench.utils.checked import NonNegative, Number, Positive, PositiveNumber, checked
+from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 
 
 @checked
@@ -69,12 +69,15 @@ class MatchingPursuit(ReferenceAttention):
     launches = Launches(compress_waits=32)  # one head after the other, in steps of the pursuit
 
     step: Positive = 4
-    least_bias: Number = -7.0
-    most_bias: Number = 7.0
+    least_bias: Bias = -7.0
+    most_bias: Bias = 7.0
     ridge: PositiveNumber = 1e-6
 
     orders_by_scores = False
     reads_dropped = True
+
+    def __post_init__(self) -> None:
+        check_bounds(self.least_bias, self.most_bias)
 
     def order(
         self, order: Tensor, scores: Tensor, counts: int | Tensor, window: int, sure: int, layer: LayerState

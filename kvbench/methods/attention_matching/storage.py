@@ -7,8 +7,7 @@ from torch import Tensor
 
 from kvbench.cache.base import LayerCache
 from kvbench.cache.dense import DenseLayer
-from kvbench.errors import UserError
-from kvbench.methods.attention_matching.fitting import mass_weights, masses, matched_values
+from kvbench.methods.attention_matching.fitting import Bias, check_bounds, mass_weights, masses, matched_values
 from kvbench.methods.attention_matching.layer_cache import BiasedLayer
 from kvbench.methods.facts import Launches, values
 from kvbench.methods.selection import Selection
@@ -16,7 +15,7 @@ from kvbench.methods.storage.base import KeptLayer, Storage
 from kvbench.ops.attention import grouped_logits
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState, Needs
-from kvbench.utils.checked import NonNegative, Number, Positive, PositiveNumber, checked
+from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
 
 
 class Fit(NamedTuple):
@@ -49,8 +48,8 @@ class Matched(Storage):
     references: Positive = 1024
     sinks: NonNegative = 4
     recent: NonNegative = 32
-    least_bias: Number = -3.0
-    most_bias: Number = 3.0
+    least_bias: Bias = -3.0
+    most_bias: Bias = 3.0
     steps: NonNegative = 2
     ridge: PositiveNumber = 1e-6
 
@@ -58,8 +57,7 @@ class Matched(Storage):
     reads_dropped = True  # kept tokens stand for all others
 
     def __post_init__(self) -> None:
-        if self.least_bias > self.most_bias:
-            raise UserError(f"least_bias={self.least_bias} is above most_bias={self.most_bias}")
+        check_bounds(self.least_bias, self.most_bias)
 
     @property
     def needs(self) -> Needs:
