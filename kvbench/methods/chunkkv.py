@@ -40,5 +40,6 @@ class Chunks(OverScoring):
     def smooth(self, votes: Tensor) -> Tensor:
         scores = self.base.smoothed(votes)
         n = scores.shape[1]
-        means = F.avg_pool1d(scores[None], self.length, stride=self.length, ceil_mode=True)[0]
-        return means.repeat_interleave(self.length, dim=1)[:, :n]
+        length = min(self.length, n)  # of a longer one all would be held
+        means = F.avg_pool1d(scores[None], length, stride=length, ceil_mode=True)[0]
+        return means.repeat_interleave(length, dim=1)[:, :n]

@@ -41,6 +41,11 @@ def test_each_head_keeps_its_best_chunks_and_the_beginning_of_the_last_that_fits
     assert kept(chunks, 3) == [[0, 9, 10], [3, 4, 5]]  # the shorter last chunk counts by its mean
 
 
+def test_a_chunk_longer_than_the_prompt_is_the_prompt_and_takes_no_more_memory():
+    scores = [Chunks(KNorm(), length).smoothed(-torch.arange(11.0).expand(2, -1)) for length in (11, 10**15)]
+    assert torch.equal(*scores) and kept(Chunks(KNorm(), 10**15), 3) == kept(Chunks(KNorm(), 11), 3)
+
+
 def test_a_layer_keeps_one_set_by_the_mean_over_its_heads():
     assert kept(Chunks(Given(SCORES), 3), 5, granularity="layer") == [[0, 1, 2, 9, 10]]
     assert kept(Chunks(Given(SCORES), 3), 8, granularity="layer") == [[0, 1, 2, 3, 4, 5, 9, 10]]
