@@ -134,4 +134,5 @@ class Budgets:
                 f"a budget of {budget} leaves {min(tokens)} tokens to a layer, but {type(self.scoring).__name__} "
                 f"always keeps the last {window}: the smallest budget is {self.scoring.minimum_budget}"
             )
-        return with_at_least(least, tokens, n)
+        # an allocation that keeps to the budget has no layers that are whole whatever the others need
+        return with_at_least(least, tokens, n if self.allocation.overspends else None)

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from kvbench.errors import UserError
-from kvbench.methods.allocation.base import largest_remainder, water_filled
+from kvbench.methods.allocation.base import largest_remainder, water_filled, with_at_least
 from kvbench.methods.heads.base import HeadBudgets, HeadCounts, LayerBudget
 from kvbench.methods.heads.head_scores import read_head_scores
 from kvbench.prefill import LayerState
@@ -54,20 +54,22 @@ class HeadKV(HeadBudgets):
         return torch.tensor(self._row(len(ranked), tokens, window, layer), device=ranked.device)
 
     def share(self, ranked: Tensor, budget: LayerBudget, layer: LayerState) -> HeadCounts:
-        row = self._row(len(ranked), budget.tokens, budget.window, layer)
+        row = self._row(len(ranked), budget.tokens, budget.window, layer, budget.least)
         return HeadCounts.known(row, budget.window, ranked.device)
 
-    def _row(self, heads: int, tokens: int, window: int, layer: LayerState) -> tuple[int, ...]:
-        """How many tokens before the window each head of the layer selects."""
+    def _row(self, heads: int, tokens: int, window: int, layer: LayerState, least: int = 0) -> tuple[int, ...]:
+        """How many tokens before the window each head of the layer selects, `least` of them whatever its score."""
         if self._scores is None:
             raise UserError(
                 "HeadKV needs scores_file=FILE, which `kvbench calibrate FILE model=…` writes for any model"
             )
         scores = self._scores.of_heads(heads, layer)
-        return self._table(tokens - window, layer.n - window, tuple(map(tuple, scores)))[layer.index]
+        return self._table(tokens - window, layer.n - window, tuple(map(tuple, scores)), least)[layer.index]
 
-    def _tokens(self, c: int, most: int, scores: tuple[tuple[float, ...], ...]) -> list[tuple[int, ...]]:
-        """How many of `most` tokens each head of each layer selects."""
+    def _tokens(
+        self, c: int, most: int, scores: tuple[tuple[float, ...], ...], least: int = 0
+    ) -> list[tuple[int, ...]]:
+        """How many of `most` tokens each head of each layer selects: at least `least`, which the largest give."""
         all_scores = [score for row in scores for score in row]
         q = c // self.beta
         shares = [score / sum(all_scores) * q * len(all_scores) + (c - q) for score in all_scores]
@@ -75,5 +77,5 @@ class HeadKV(HeadBudgets):
             counts = [min(round(share), most) for share in shares]
         else:
             counts = largest_remainder(water_filled(shares, most), c * len(all_scores))
-        heads = len(scores[0])
+        counts, heads = with_at_least(least, counts), len(scores[0])
         return [tuple(counts[start : start + heads]) for start in range(0, len(counts), heads)]

@@ -9,14 +9,18 @@ from kvbench.methods import (
     AdaKV,
     Eviction,
     HeadBudgets,
+    HeadKV,
     KNorm,
     LinearPyramid,
     PooledHeads,
     Preference,
     Pyramid,
+    Random,
     SkipLayers,
+    WholeHeads,
     WindowAttention,
 )
+from tests.support.config import SCORES
 from tests.support.tiny import random_layer, random_state
 
 SCORING = WindowAttention(8, 5)
@@ -70,6 +74,34 @@ def test_what_always_stays_in_a_layer_comes_from_the_others(budget):
     caches = Eviction(Pyramid(), Around()).compress(random_state(5, n=100), budget)
     kept = [cache.k.length for cache in caches]
     assert sum(kept) == 5 * budget and min(kept) == 32 and kept == sorted(kept, reverse=True)
+
+
+PARTS = [
+    {"allocation": Pyramid()},
+    {"allocation": LinearPyramid()},
+    {"heads": HeadKV(SCORES)},
+    {"heads": WholeHeads(SCORES)},
+]
+
+
+@pytest.mark.parametrize("budget", [6, 30])
+@pytest.mark.parametrize("parts", PARTS, ids=lambda parts: type(*parts.values()).__name__)
+def test_sinks_stay_in_every_head_of_every_layer(parts, budget):
+    eviction, layers = Eviction(scoring=Random(sinks=4), **parts), random_state(4, n=64).layers
+    masks = [eviction.select(layer, index, 4, budget).mask(layer) for index, layer in enumerate(layers)]
+    assert all(mask[..., :4].all() for mask in masks)
+    assert sum(int(mask.sum()) for mask in masks) <= 2 * 4 * budget
+
+
+def test_a_layer_of_the_whole_prompt_gives_what_sinks_need_in_the_others():
+    caches = Eviction(Pyramid(), Random(sinks=4)).compress(random_state(4, n=10), 5)
+    assert [cache.k.length for cache in caches] == [6, 6, 4, 4]
+
+
+@pytest.mark.parametrize("allocation", [Pyramid(), LinearPyramid()])
+def test_sinks_stay_while_decoding(allocation):
+    eviction, (layer,) = Eviction(allocation, Random(sinks=4)), random_state(1, n=64).layers
+    assert set(range(4)) <= {*eviction.keep(layer, 3, 4, 6, 64, "position")[0].tolist()}
 
 
 def test_layers_that_are_to_stay_whole_give_nothing():

@@ -67,14 +67,14 @@ def largest_remainder(shares: Sequence[float], total: int) -> list[int]:
     return floors
 
 
-def with_at_least(least: int, tokens: Sequence[int], n: int) -> list[int]:
+def with_at_least(least: int, tokens: Sequence[int], whole: int | None = None) -> list[int]:
     """`tokens` with at least `least` in each layer; the largest layers give them while they have more.
 
-    Layers with all n tokens give nothing: they are to stay whole. Of equals the last one gives first, so that a
+    Layers with `whole` tokens give nothing: they are to stay so. Of equals the last one gives first, so that a
     non-increasing sequence stays one.
     """
     result = [max(layer, least) for layer in tokens]
-    givers = [i for i, layer in enumerate(tokens) if least < layer < n]
+    givers = [i for i, layer in enumerate(tokens) if layer > least and layer != whole]
     if min(tokens) >= least or not givers:
         return result
     for _ in range(sum(result) - sum(tokens)):

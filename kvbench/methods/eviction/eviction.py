@@ -194,9 +194,10 @@ class Eviction(Method):
         `state` has the stored tokens of a text of `seen` tokens. `slots`: see `DecodeCompression`.
         """
         target = max(target, self.minimum_budget)
-        if target >= seen or (tokens := self.budgets.of_layers(target, seen, num_layers)[index]) >= state.n:
-            return None
         window = self.scoring.window_of(target)
+        least = max(window + self.scoring.least(state), 1)
+        if target >= seen or (tokens := self.budgets.of_layers(target, seen, num_layers, least)[index]) >= state.n:
+            return None
         chosen = ranking(self.scores(state, window))[:, : tokens - window]
         if slots == "position":
             chosen = chosen.sort(dim=-1).values

@@ -86,7 +86,7 @@ class Scoring(Stated, ABC):
 
     def least(self, layer: LayerState) -> int:
         """How many tokens before the window have infinite votes in every head: they are kept whatever the budget."""
-        return 0
+        return min(self.sinks, layer.n)
 
     def queries(self, layer: LayerState) -> int:
         """The number of queries over which `votes` sums attention."""
