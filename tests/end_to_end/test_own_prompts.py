@@ -24,7 +24,9 @@ def test_the_example_has_texts_enough_for_a_verdict_and_pages_say_how_many_it_ta
         (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/frontier.md", "docs/own-prompts.md")
     )
     five_per_cent, ten_per_cent = equal_pairs_needed(0.05), equal_pairs_needed(0.1)
-    assert f"[{ten_per_cent} texts](docs/frontier.md#what-holds)" in readme and f"The example has {len(rows)}." in readme
+    assert (
+        f"[{ten_per_cent} texts](docs/frontier.md#what-holds)" in readme and f"The example has {len(rows)}." in readme
+    )
     assert f"It takes {five_per_cent} texts" in frontier and f"{ten_per_cent} for 10 %" in frontier
     assert f"has {len(rows)},\neach about a text of its own" in own
 
