@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from kvbench.report.page.frontier_data import read_frontier
-from kvbench.report.page.page import ASSETS, looks_block, source_hash
+from kvbench.report.page.page import ASSETS, looks_block, measures_block, source_hash
 from scripts.frame import script_parser, tell
 from tests.support.browser import chromium
 
@@ -117,14 +117,14 @@ def html(name: str, library: str) -> str:
     style = (ASSETS / "page.css").read_text(encoding="utf-8")
     charts = chart_data()
     data = f"const WIDTHS = {json.dumps(WIDTHS)}; const DATA = {json.dumps(charts)};"
-    looks = looks_block(point["method"] for point in charts["points"])
+    known = looks_block(point["method"] for point in charts["points"]) + measures_block()
     code = (CODE / f"{name}.js").read_text(encoding="utf-8")
     timed = f"{START}</script><script>{library}</script><script>{code}\n{DRAW}performance.mark('drawn');"
     # styles as the page allows them; `eval` is not allowed either
     policy = f"default-src 'none'; script-src 'unsafe-inline'; style-src {source_hash(style)}"
     meta = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
     head = f'<!DOCTYPE html><html lang="en">{meta}<style>{style}</style>'
-    return f"{head}<body>{looks}<script>{data}\n{shared}</script><script>{timed}</script></body></html>"
+    return f"{head}<body>{known}<script>{data}\n{shared}</script><script>{timed}</script></body></html>"
 
 
 def chart_data() -> dict:

@@ -2,7 +2,10 @@
 
 import json
 
-from scripts.benchmarks.bench_page_charts import chart_data, drawing, html, own_code, sizes
+import pytest
+
+from scripts.benchmarks.bench_page_charts import chart_data, drawing, html, loaded, own_code, sizes
+from tests.support.browser import chromium
 from tests.support.paths import ROOT
 
 RESULT = json.loads((ROOT / "results/benchmarks/page_charts.json").read_text(encoding="utf-8"))
@@ -25,6 +28,16 @@ def test_every_variant_draws_the_whole_frontier_twice():
     made = chart_data()
     assert len(made["points"]) == RESULT["points"] + 1 and len(made["charts"]) == 2
     assert all("drawAll()" in html(row["charts"], "") for row in RESULT["rows"])
+
+
+@pytest.mark.heavy
+def test_the_page_still_draws_what_the_libraries_are_compared_with(tmp_path):
+    """The page's code had moved on, and the comparison ended in an error of the browser."""
+    page = tmp_path / "ours.html"
+    page.write_text(html("ours", ""), encoding="utf-8")
+    with chromium() as driver:
+        driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+        assert not loaded(driver, page)["refused_by_policy"]
 
 
 def test_the_documentation_has_the_measured_numbers():

@@ -43,9 +43,8 @@ def page(folders: Sequence[Path]) -> str:
         data.append(_block(f"run-{index}", run))
         data += [_block(f"layers-{index}-{number}", chunk) for number, chunk in enumerate(chunks)]
     names = [run["name"] for run in runs]
-    measures = {"divergences": DIVERGENCES, "smallerIsBetter": sorted(SMALLER_IS_BETTER)}
-    known = {"measures": measures, "runs": names, "titles": titles(runs)}
-    data = [looks_block(methods), *(_block(name, value) for name, value in known.items()), *data]
+    known = {"runs": names, "titles": titles(runs)}
+    data = [looks_block(methods), measures_block(), *(_block(name, value) for name, value in known.items()), *data]
     script = "\n".join(['"use strict";', *((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)])
     style = (ASSETS / "page.css").read_text(encoding="utf-8")
     return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
@@ -88,6 +87,11 @@ def _block(name: str, value: object) -> str:
 def looks_block(methods: Iterable[str]) -> str:
     """The colour and mark of each method of a page."""
     return _block("looks", {name: look._asdict() for name, look in looks(methods, MARKS).items()})
+
+
+def measures_block() -> str:
+    """Which measures are divergences, and of which less is better."""
+    return _block("measures", {"divergences": DIVERGENCES, "smallerIsBetter": sorted(SMALLER_IS_BETTER)})
 
 
 def source_hash(text: str) -> str:

@@ -5,7 +5,7 @@ function drawAll() {
   const front = pareto(DATA.points.map((point) => ({ point, x: point.r_bytes, y: point.scores.score[0] })), false);
   const rings = [...front].map(({ point }) => point);
   const methods = [...new Set(DATA.points.map(({ method }) => method))];
-  const colour = (method) => COLOURS[methods.indexOf(method) % COLOURS.length];
+  const colour = (method) => methodStyle(method).colour;
   const symbol = (method) => SYMBOLS[methods.indexOf(method) % SYMBOLS.length];
   const y = ({ scores }) => scores.score[0];
   const full = DATA.points.filter(({ method }) => method === "full");

@@ -4,7 +4,7 @@ function drawAll() {
     const holder = document.body.appendChild(h("div"));
     const draw = (width) => {
       holder.style.width = `${width}px`;
-      holder.replaceChildren(plot(DATA.points, x, "score", width, () => {}, dotted));
+      holder.replaceChildren(plot(DATA.points, x, "score", width, () => {}, dotted, [[x, x]]));
     };
     return draw;
   });

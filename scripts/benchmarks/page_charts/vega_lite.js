@@ -9,15 +9,15 @@ function drawAll() {
     return { label, summary, method, title, r_bytes, r, y, low, high, front: rings.has(DATA.points[i]) };
   });
   const methods = [...new Set(values.map(({ method }) => method))];
-  const scale = (list) => ({ domain: methods, range: methods.map((_, i) => list[i % list.length]) });
+  const scale = (range) => ({ domain: methods, range });
   return DATA.charts.map(({ x, dotted }) => {
     const holder = document.body.appendChild(h("div"));
     return (width) => {
       holder.style.width = `${width}px`;
       const across = { field: x, type: "quantitative", title: x, scale: { zero: true, nice: true } };
       const up = { field: "y", type: "quantitative", title: "score", scale: { zero: false, nice: true } };
-      const colour = { field: "method", type: "nominal", scale: scale(COLOURS), legend: null };
-      const shape = { field: "method", type: "nominal", scale: scale(SHAPES), legend: null };
+      const colour = { field: "method", type: "nominal", scale: scale(methods.map((method) => methodStyle(method).colour)), legend: null };
+      const shape = { field: "method", type: "nominal", scale: scale(methods.map((_, i) => SHAPES[i % SHAPES.length])), legend: null };
       const only = (filter) => [{ filter }];
       const rule = (dash) => ({ type: "rule", strokeDash: dash, color: "#57606a" });
       const spec = {
