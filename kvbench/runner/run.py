@@ -79,7 +79,7 @@ def make_records(
     check_templates(loaded, run.benchmark.name, samples, bool(cfg.benchmark.get("thinking")))
     request.kind.check(samples, run.settings, run.distance)
     check_windows(run, samples, folder, kind.timed)
-    warn_of_lengths(getattr(request.benchmark, "lengths", []), every_sample, request.limit)
+    warn_of_lengths(getattr(request.benchmark, "lengths", []), every_sample, samples, request.limit)
     own_samples = request.shard.samples(every_sample, run.question, request.limit)
 
     with Store(folder, request.shard.name) as store:

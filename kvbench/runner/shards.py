@@ -22,12 +22,12 @@ def first_of_each_task(samples: Sequence[Sample], limit: int | None) -> list[Sam
     return chosen
 
 
-def warn_of_lengths(lengths: Sequence[object], samples: Sequence[Sample], limit: int | None) -> None:
-    """Warn of the requested `lengths` of which the first `limit` samples of every task have none."""
-    every, chosen = (
-        {sample.meta.get("length") for sample in of} for of in (samples, first_of_each_task(samples, limit))
-    )
-    if lost := [f"{length}" for length in lengths if length in every - chosen]:
+def warn_of_lengths(
+    lengths: Sequence[object], every: Sequence[Sample], chosen: Sequence[Sample], limit: int | None
+) -> None:
+    """Warn of the requested `lengths` that only samples beyond the limit have: `chosen` are those of `every` within."""
+    all_lengths, kept = ({sample.meta.get("length") for sample in samples} for samples in (every, chosen))
+    if lost := [f"{length}" for length in lengths if length in all_lengths - kept]:
         warn(
             f"limit={limit} takes the first samples of every task, and none of these has the length "
             f"{' or '.join(lost)}: run it alone (benchmark.lengths={lost[0]}), or raise the limit"

@@ -56,14 +56,18 @@ def test_lengths_of_which_a_limit_takes_no_sample_are_named(capsys):
         for task in "ab"
         for i in range(2)
     ]
-    warn_of_lengths([1024, 2048, 4096, 8192], every, 3)  # no sample of 8,192 was made anyway
+
+    def warn_of(lengths, limit):
+        warn_of_lengths(lengths, every, first_of_each_task(every, limit), limit)
+
+    warn_of([1024, 2048, 4096, 8192], 3)  # no sample of 8,192 was made anyway
     assert "limit=3 takes the first samples of every task, and none of these has the length 4096: " in (
         capsys.readouterr().err
     )
-    warn_of_lengths([1024, 2048, 4096], every, 2)
+    warn_of([1024, 2048, 4096], 2)
     assert "the length 2048 or 4096: run it alone (benchmark.lengths=2048)" in capsys.readouterr().err
     for lengths, limit in (([1024, 2048, 4096], 5), ([1024, 2048, 4096], None), ([], 1)):
-        warn_of_lengths(lengths, every, limit)
+        warn_of(lengths, limit)
     assert capsys.readouterr().err == ""
 
 

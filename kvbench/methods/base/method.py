@@ -103,6 +103,10 @@ class Method(Stated, ABC):
         return False
 
     @property
+    def overspends(self) -> str:
+        return "the query heads of a group keep different tokens" if self.counts_groups else ""
+
+    @property
     def unfolds(self) -> bool:
         """Whether each query head stores a copy of its tokens if query heads select tokens separately."""
         return self._storage is None or self._storage.unfolds

@@ -87,10 +87,6 @@ class Eviction(Method):
     def counts_groups(self) -> bool:
         return self.granularity == "query_head" and self.storage.counts_groups
 
-    @property
-    def overspends(self) -> str:
-        return "the query heads of a group keep different tokens" if self.counts_groups else ""
-
     def least(self, layer: LayerState, num_layers: int) -> int:
         window = self.scoring.window_of(self.minimum_budget)
         return max(super().least(layer, num_layers), window + self.scoring.least(layer))

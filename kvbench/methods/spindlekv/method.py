@@ -82,7 +82,7 @@ class SpindleKV(Method):
     def overspends(self) -> str:
         if self.control is not None:
             return "the ratio is met after merging, by a larger budget for eviction"
-        return "the query heads of a group keep different tokens" if self.repeat else ""
+        return super().overspends
 
     def most_share(self, tokens: int) -> float:
         return 1.05  # as `Codebook`
