@@ -21,7 +21,7 @@ from kvbench.ops.attention import dense_attention
 from kvbench.ops.softmax import Scaling
 from kvbench.prefill import LayerState
 from kvbench.prefill.pruned import PrunedPrefill
-from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, Share, checked
+from kvbench.utils.checked import NonNegative, Positive, Share, checked
 
 # Number of decays tried when searching for the smallest reachable length.
 GRID = 1000
@@ -62,7 +62,7 @@ class PyramidInfer(Method):
     min_ctx: NonNegative = 64
     interval: Positive = 1
     sinks: NonNegative = 4
-    distance_weight: PositiveNumber = 1.2
+    distance_weight: Annotated[float, Field(gt=0, le=1e6)] = 1.2
     decode: Literal["compress", "none"] = "compress"
     gen_decay_ratio: Share = 0.1
     gen_compress_ratio: Share = 0.9

@@ -188,7 +188,7 @@ def check_calibrations(settings: Sequence[Setting], spec: ModelSpec) -> None:
 
 def check_speed(question: str, memory: str, first_token: str, batch: str) -> None:
     """Raise UserError for settings that benchmark=speed ignores, and if packages that read clocks are missing."""
-    require("benchmark=speed, which notes the machine's clocks,", "psutil", "pynvml")
+    require("benchmark=speed, which notes the machine's clocks,", "pynvml")
     if question != "visible":
         raise UserError(f"question={question}: benchmark=speed reads a text without a question, so it must be visible")
     if first_token != "full":

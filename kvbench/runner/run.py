@@ -20,6 +20,7 @@ from kvbench.ops.operator import use_kernels
 from kvbench.records.identity import run_folder
 from kvbench.records.samples import write_samples
 from kvbench.records.store import Store, keys_in, records_of
+from kvbench.runner.busy_cores import use_of_cores, warn_of_busy_cores
 from kvbench.runner.manifest import folder_identity, manifest_of, opening, write_again
 from kvbench.runner.next_commands import next_commands, print_next
 from kvbench.runner.out_of_memory import out_of_memory
@@ -145,7 +146,9 @@ def load_inputs(request: Request) -> tuple[AnyModel, list[Sample]]:
     name = request.spec.name
     with out_of_memory(f"loading {name}"), status(f"loading {name}") as show:
         stand_in = request.kind.stand_in(request.spec, request.settings, request.benchmark)
+        before = use_of_cores()
         loaded = stand_in or load(request.spec)
+        warn_of_busy_cores(loaded, before)
         check_longest(request.benchmark, loaded.spec)
         show(f"preparing the samples of {request.benchmark.name}")
         made: object = request.benchmark.samples(loaded.tokenizer)

@@ -54,9 +54,16 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
 
 
 def check_slurm(launcher: DictConfig) -> None:
-    """Refuse a machine without Slurm, and a warning before the time limit that would come as a task starts."""
+    """Refuse a machine without Slurm, jobs of several processes, and a warning before the time limit that would come as
+    a task starts."""
     if shutil.which("sbatch") is None:
         raise UserError("this machine has no sbatch: run where jobs are submitted to Slurm")
+    for name in ("nodes", "tasks_per_node"):
+        if launcher[name] > 1:
+            raise UserError(
+                f"hydra.launcher.{name}={launcher[name]} would make the same records in several processes, and all but "
+                "one would be refused: it must be 1. shards= divides the samples into jobs"
+            )
     minutes, delay = launcher.timeout_min, launcher.signal_delay_s  # no minutes: no limit
     if minutes and delay >= 60 * minutes:
         raise UserError(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import psutil
 
 from kvbench.configuration.sections import Wandb
 from kvbench.utils.hashing import digest
@@ -141,7 +142,6 @@ def bounded_exit() -> Iterator[None]:
 
 def _end_service() -> None:
     """End W&B's process, by an alarm if it takes long. A thread cannot be started at exit (Python 3.12)."""
-    import psutil
     import wandb
 
     def end(*_: object) -> None:

@@ -8,12 +8,12 @@ from kvbench.errors import UserError
 EXTRAS = {
     "longbench": ("fuzzywuzzy", "jieba", "rouge", "rouge_score"),
     "ruler": ("nltk", "wonderwords"),
-    "tracking": ("wandb", "psutil"),
+    "tracking": ("wandb",),
     "cpu": ("numba",),
     "plots": ("matplotlib",),
     "report": ("pyarrow",),
     "server": ("httpx",),
-    "speed": ("psutil", "pynvml"),
+    "speed": ("pynvml",),
 }
 EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
 

@@ -258,6 +258,7 @@ def test_the_embedded_model_without_pruning_is_full_kv(embedded):
         ({"min_ctx": -1}, "min_ctx"),
         ({"sinks": 5, "min_ctx": 4}, "sinks=5"),
         ({"distance_weight": 0}, "distance_weight"),
+        ({"distance_weight": 1e308}, "distance_weight"),  # more than a float32 holds ended a run in a traceback
     ],
 )
 def test_impossible_options_are_refused_by_name(options, message):

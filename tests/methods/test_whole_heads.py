@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from kvbench.errors import UserError
+from kvbench.evaluation.cache_checks import check_bytes, check_lengths
 from kvbench.evaluation.decode import generate
 from kvbench.evaluation.prefill_passes import SharedPass, StreamedPass
-from kvbench.methods import AroundContext, Eviction, FullKV, Pyramid, WholeHeads, WindowAttention
+from kvbench.methods import AroundContext, Eviction, FullKV, KNorm, Pyramid, WholeHeads, WindowAttention
 from kvbench.methods.heads.head_scores import read_head_scores
 from kvbench.prefill import ContextFrame, FullPrefill
 from tests.support.config import method
@@ -99,6 +100,17 @@ def test_the_other_heads_keep_what_another_scoring_protects(scores_file):
     chosen = Eviction(scoring=WindowAttention(8, 5), heads=WholeHeads(scores_file()))
     sizes = [chosen.select(x, x.index, LAYERS, 40).chosen.sum(1).tolist() for x in state().layers]
     assert sizes == [[80, 8], [8, 80], [8, 8]]
+
+
+def test_a_layer_may_keep_no_token_under_a_scoring_that_protects_none(scores_file):
+    """`kvbench check` called its 0 bytes a mistake."""
+    model, chosen = tiny_model(num_layers=LAYERS), Eviction(scoring=KNorm(), heads=WholeHeads(scores_file()))
+    made = SharedPass(model, prompt(N), FullPrefill(), chosen.needs).compress(chosen, 30)
+    check_bytes(made.caches)
+    assert [cache.kept.per_head for cache in made.caches] == [(N, 0), (0, N), (0, 0)]
+    output = generate(model, made.caches, made.logits, 20, frozenset())
+    check_lengths(made.caches, N + 19)
+    assert output.not_finite is None
 
 
 def test_released_tensors_and_scores_of_query_heads_are_read(scores_file, tmp_path):

@@ -267,6 +267,15 @@ def test_a_warning_as_early_as_the_task_itself_is_refused(sweep, programs, tiny_
     assert (tmp_path / "submitted").exists()
 
 
+@pytest.mark.parametrize("several", ["hydra.launcher.tasks_per_node=2", "hydra.launcher.nodes=2"])
+def test_jobs_of_several_processes_are_refused(several, sweep, programs, tiny_folder, tmp_path):
+    """Each process would have made the same shard, and the second would have been refused as it starts."""
+    programs(sbatch=f"touch {tmp_path}/submitted; exit 1")
+    code, _, err = sweep(*ON_SLURM, several, *small(tiny_folder))
+    assert (code, len(err)) == (2, 1) and f"{several} would make the same records" in err[0]
+    assert not (tmp_path / "submitted").exists()
+
+
 @pytest.mark.heavy
 def test_a_job_in_a_process_of_a_launcher_knows_the_folder_of_config_dir(sweep, tiny_folder, tmp_path, monkeypatch):
     """Its tables called the user's methods by other names, and what it told to paste lacked the folder."""

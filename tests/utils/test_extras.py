@@ -90,9 +90,8 @@ def without(monkeypatch):
         ("pyarrow", lambda folder: read_rows(folder / "rows.parquet", {})),
         ("httpx", lambda folder: OpenAI(url="http://127.0.0.1:1/v1").connect(None)),
         ("pynvml", lambda folder: build_request(configured(SPEED))),
-        ("psutil", lambda folder: build_request(configured(SPEED))),
     ],
-    ids=["a score", "a benchmark", "tracking", "a pack", "data", "a server", "clocks of GPUs", "clocks of the CPU"],
+    ids=["a score", "a benchmark", "tracking", "a pack", "data", "a server", "clocks of GPUs"],
 )
 def test_what_needs_a_package_names_its_extra_in_one_line(module, call, tmp_path, without):
     without({module})

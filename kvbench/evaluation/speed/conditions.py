@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
@@ -25,8 +27,6 @@ def conditions() -> dict[str, Any]:
 
 
 def _cpu_mhz() -> float | None:
-    import psutil
-
     try:
         frequency = psutil.cpu_freq()
     except (OSError, NotImplementedError):
