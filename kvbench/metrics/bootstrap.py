@@ -17,17 +17,20 @@ of the shape that the smallest of these strata gives. Strata that share units sh
 
 Weights do not depend on values. So no end falls when a value rises, and no end leaves the bounds.
 
-Values that are unbounded on a side, such as divergences, have no unseen units. Deviations are then stretched as
-Student's t is wider than the normal distribution; where values do not vary there is no interval.
+Values that are unbounded on a side, such as divergences, have no unseen units: `kvbench.metrics.unbounded` has their
+intervals. Where they do not vary there is none.
 """
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache, lru_cache
-from math import inf, isfinite, nan, sqrt
+from math import inf, isfinite, nan
 from typing import NamedTuple
 
 import numpy as np
+
+from kvbench.metrics.unbounded import unbounded_ends
+from kvbench.metrics.units import Members, Units, groups_of, members_of, sizes_of, units_of
 
 RESAMPLES = 2000
 UNSEEN = 2 / 3  # units; with half a unit (Jeffreys' interval) 9 % of the intervals of yes-no scores miss the truth
@@ -71,7 +74,7 @@ def clustered(
     if not len(strata) or min(len(set(labels)) for labels in clusters) < 2:
         return NOT_KNOWN
     arrays = [np.asarray(values, dtype=float) for values in strata]
-    units = [_units(values, labels) for values, labels in zip(arrays, clusters, strict=True)]
+    units = [units_of(values, labels) for values, labels in zip(arrays, clusters, strict=True)]
     values = np.concatenate(arrays)
     if bounds is None or values.min() < bounds.low - EQUAL or values.max() > bounds.high + EQUAL:
         bounds = UNBOUNDED
@@ -83,7 +86,7 @@ def clustered(
     elif all(np.ptp(stratum.sums / stratum.counts) < EQUAL for stratum in units):
         return NOT_KNOWN
     else:
-        low = high = _unbounded_means(units, seed)
+        return Interval(*np.clip(unbounded_ends(units, tail, bounds.low), *bounds).tolist())
     ends = np.clip([np.quantile(low, tail), np.quantile(high, 1 - tail)], *bounds)
     return Interval(*ends.tolist())
 
@@ -140,8 +143,8 @@ def division(strata: Sequence[Hashable], clusters: Sequence[Hashable]) -> Divisi
     labels: dict[Hashable, list[Hashable]] = {}
     for stratum, cluster in zip(strata, clusters, strict=True):
         labels.setdefault(stratum, []).append(cluster)
-    units = [_units(np.zeros(len(of)), of) for of in labels.values()]
-    together = Counter(_groups(_members(units)))
+    units = [units_of(np.zeros(len(of)), of) for of in labels.values()]
+    together = Counter(groups_of(members_of(units)))
     return Division(min(stratum.alike for stratum in units), tuple(count / len(units) for count in together.values()))
 
 
@@ -171,55 +174,9 @@ def equal_pairs_needed(margin: float, confidence: float = 0.95, shares: tuple[fl
     return enough
 
 
-class _Units(NamedTuple):
-    """The units of a stratum: for each, its label, and the sum and the number of its values."""
-
-    labels: list[str]
-    sums: np.ndarray
-    counts: np.ndarray
-
-    @property
-    def alike(self) -> float:
-        """The number of equally large units that tell as much (Kish 1965)."""
-        return float(self.counts.sum() ** 2 / (self.counts**2).sum())
-
-    @property
-    def usual(self) -> float:
-        """The mean size of the units in which values lie: of 50 values about one text and one about another, 49."""
-        return float((self.counts**2).sum() / self.counts.sum())
-
-
-def _units(values: np.ndarray, labels: Sequence[Hashable]) -> _Units:
-    names, members = np.unique([str(label) for label in labels], return_inverse=True)
-    return _Units(names.tolist(), np.bincount(members, weights=values), np.bincount(members))
-
-
-Members = tuple[tuple[int, ...], ...]  # for each stratum, the numbers of its units
-
-
-def _members(strata: Sequence[_Units]) -> Members:
-    """Units that are numbered in the order in which strata have them, so that alike strata share their weights."""
-    numbers: dict[str, int] = {}
-    return tuple(tuple(numbers.setdefault(label, len(numbers)) for label in stratum.labels) for stratum in strata)
-
-
-def _groups(members: Members) -> list[int]:
-    """For each stratum the first one with which it shares units, directly or through others."""
-    groups, first = list(range(len(members))), dict[int, int]()
-    for i, units in enumerate(members):
-        for joined in {groups[first.setdefault(unit, i)] for unit in units}:
-            groups = [min(joined, groups[i]) if group in (joined, groups[i]) else group for group in groups]
-    return groups
-
-
-def _sizes(strata: Sequence[_Units]) -> tuple[float, ...]:
-    """The effective numbers of the strata's units, of which an interval takes at least two."""
-    return tuple(max(stratum.alike, 2.0) for stratum in strata)
-
-
-def _means(strata: Sequence[_Units], bound: float, seed: int) -> np.ndarray:
+def _means(strata: Sequence[Units], bound: float, seed: int) -> np.ndarray:
     """RESAMPLES means over strata of the weighted means of their units, with unseen units at `bound`."""
-    weights = _weights(_members(strata), _sizes(strata), seed)
+    weights = _weights(members_of(strata), sizes_of(strata), seed)
     means = np.zeros(RESAMPLES)
     for stratum, seen, unseen in zip(strata, *weights, strict=True):
         more = unseen * stratum.usual
@@ -242,7 +199,7 @@ def _weights(members: Members, sizes: tuple[float, ...], seed: int) -> _Weights:
     effect that they would have in the smallest one.
     """
     rng = np.random.default_rng(seed)
-    groups = _groups(members)
+    groups = groups_of(members)
     unseen = {group: _unseen(rng, UNSEEN / len(set(groups))) for group in dict.fromkeys(groups)}
     shapes = [_total(n) / n for n in sizes]
     smallest: dict[int, float] = {}
@@ -277,21 +234,3 @@ def _unseen(rng: np.random.Generator, shape: float) -> np.ndarray:
     """RESAMPLES weights of unseen units: the quantiles of a gamma distribution, in random order."""
     fine = np.sort(rng.standard_gamma(shape, RESAMPLES * _FINE))
     return rng.permutation(fine[_FINE // 2 :: _FINE])
-
-
-def _unbounded_means(strata: Sequence[_Units], seed: int) -> np.ndarray:
-    """RESAMPLES means over strata of the weighted means of their units, for unbounded values."""
-    rng = np.random.default_rng(seed)
-    members = _members(strata)
-    groups, sizes = _groups(members), _sizes(strata)
-    students: dict[int, np.ndarray] = {}
-    total = np.zeros(RESAMPLES)
-    drawn = _drawn(members, lambda new: rng.standard_exponential((RESAMPLES, len(new))))
-    for group, size, (_, sums, counts), weights in zip(groups, sizes, strata, drawn, strict=True):
-        means = (weights @ sums) / (weights @ counts)
-        if group not in students:
-            freedom = min(size for size, of in zip(sizes, groups, strict=True) if of == group) - 1
-            students[group] = np.sqrt(freedom / rng.chisquare(freedom, RESAMPLES))
-        stretch = students[group] * sqrt((size + 1) / (size - 1))
-        total += means.mean() + (means - means.mean()) * stretch
-    return total / len(strata)

@@ -1,4 +1,4 @@
-// Intervals of paired differences, as kvbench/metrics/bootstrap.py makes them and explains.
+// Intervals of paired differences, as kvbench/metrics/bootstrap.py and unbounded.py make them and explain.
 
 const DRAWS = 2000;
 const UNSEEN = 2 / 3;
@@ -26,8 +26,7 @@ function pairedInterval(tasks, bounded = true) {
   if (inside) return [-1, 1].map((bound) => quantile(boundedMeans(units, bound), bound));
   const spread = ({ sums, counts }) => sums.map((sum, i) => sum / counts[i]);
   if (units.every((task) => Math.max(...spread(task)) - Math.min(...spread(task)) < 1e-9)) return [null, null];
-  const means = unboundedMeans(units);
-  return [-1, 1].map((side) => quantile(means, side));
+  return unboundedEnds(units);
 }
 
 /** The quantile of 2.5 % on the side -1, of 97.5 % on the side 1. */
@@ -117,33 +116,48 @@ function groupsOf(members) {
   return groups;
 }
 
-/** DRAWS means over tasks of weighted units whose values have no bounds. */
-function unboundedMeans(tasks) {
-  const random = randomNumbers(1);
+/** The ends for the mean over tasks of values without bounds: Student's, moved by the mean's skewness. */
+function unboundedEnds(tasks) {
   const groups = groupsOf(tasks.map(({ numbers }) => numbers));
-  const sizes = tasks.map(effective);
-  const [drawn, students] = [new Map(), new Map()];
+  const ofGroup = new Map(groups.map((group) => [group, { fewest: Infinity, deviations: new Map() }]));
   const means = tasks.map(({ numbers, sums, counts }, task) => {
-    for (const unit of numbers) if (!drawn.has(unit)) drawn.set(unit, draws(() => exponential(random)));
-    const weights = numbers.map((unit) => drawn.get(unit));
-    const ofTask = draws((_, draw) => {
-      let [total, size] = [0, 0];
-      weights.forEach((weight, i) => {
-        total += weight[draw] * sums[i];
-        size += weight[draw] * counts[i];
-      });
-      return total / size;
+    const group = ofGroup.get(groups[task]);
+    const [size, average] = [sum(counts), sum(sums) / sum(counts)];
+    group.fewest = Math.min(group.fewest, effective(tasks[task]));
+    numbers.forEach((unit, i) => {
+      const added = (sums[i] - average * counts[i]) / size / tasks.length; // to the mean over tasks
+      group.deviations.set(unit, (group.deviations.get(unit) ?? 0) + added);
     });
-    if (!students.has(groups[task])) {
-      const fewest = Math.min(...sizes.filter((_, other) => groups[other] === groups[task]));
-      // of chi square
-      students.set(groups[task], draws(() => Math.sqrt((fewest - 1) / (2 * gamma(random, (fewest - 1) / 2)))));
-    }
-    const centre = mean(ofTask);
-    const stretch = Math.sqrt((sizes[task] + 1) / (sizes[task] - 1));
-    return ofTask.map((value, draw) => centre + (value - centre) * stretch * students.get(groups[task])[draw]);
+    return average;
   });
-  return draws((_, draw) => mean(means.map((ofTask) => ofTask[draw])));
+  let [variance, third, uncertainty] = [0, 0, 0];
+  for (const { fewest: n, deviations } of ofGroup.values()) {
+    const values = [...deviations.values()];
+    const part = (squares(values) * n) / (n - 1);
+    variance += part;
+    uncertainty += part ** 2 / (n - 1);
+    third += sum(values.map((value) => value ** 3)) * (n >= 3 ? n ** 2 / ((n - 1) * (n - 2)) : 1);
+  }
+  const [centre, error] = [mean(means), Math.sqrt(variance)];
+  if (!error) return [centre, centre];
+  const most = student(variance ** 2 / uncertainty); // Welch and Satterthwaite's degrees of freedom
+  return [most, -most].map((quantile) => centre - error * untransformed(quantile, third / error ** 3));
+}
+
+/** The studentised mean of this skewness that Hall's transformation turns into `quantile`. */
+function untransformed(quantile, skewness) {
+  const sixth = skewness / 6;
+  if (Math.abs(sixth) < 1e-9) return quantile;
+  return (Math.cbrt(1 + 6 * sixth * (quantile - sixth)) - 1) / (2 * sixth);
+}
+
+/** What Student's distribution exceeds in 2.5 % of cases: the tangent of an angle, of known density, times a factor. */
+function student(freedom) {
+  const steps = 20000;
+  const heights = Array.from({ length: steps }, (_, i) => Math.cos((((i + 0.5) / steps) * Math.PI) / 2) ** (freedom - 1));
+  let [left, i] = [0.05 * sum(heights), steps]; // of the upper half
+  while (left > heights[i - 1]) left -= heights[--i];
+  return Math.sqrt(freedom) * Math.tan((((i - left / heights[i - 1]) / steps) * Math.PI) / 2);
 }
 
 /** Numbers in (0, 1), the same ones for the same seed: a multiplicative generator modulo 2^31 - 1 (Lehmer). */
