@@ -12,13 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Calls whose texts a user meets: exceptions that become one line, and what writes to the terminal.
-CALLS = {"UserError", "ValueError", "TypeError", "RuntimeError", "RuleBroken", "Failure", "unknown", "warn", "print"}
+# Calls whose texts a user meets beside those of what is raised: errors that are kept for later, and what writes to the
+# terminal.
+CALLS = {"UserError", "Incomplete", "RuleBroken", "Failure", "unknown", "warn", "warn_once", "print", "print_line"}
 
 
 def messages(source: str) -> Iterator[tuple[int, str]]:
     """Line and text of every message in a module's source, in order."""
-    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and called(node) in CALLS)
+    tree = ast.parse(source)
+    raised = {node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise)}
+    calls = (
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and (node in raised or called(node) in CALLS)
+    )
     for call in sorted(calls, key=lambda node: node.lineno):
         texts = [written for argument in call.args for written in text_of(argument)]
         if texts:

@@ -10,8 +10,15 @@ def f(x):
         " positive"
     )
     g("not a message")
+    warn_once("a note")
+    raise NotHere(f"no {x}") from None
 """
 
 
 def test_messages_are_listed_in_order_as_they_are_read():
-    assert list(messages(SOURCE)) == [(3, "first second {x.name}"), (4, "x={x} must be positive")]
+    assert list(messages(SOURCE)) == [
+        (3, "first second {x.name}"),
+        (4, "x={x} must be positive"),
+        (9, "a note"),
+        (10, "no {x}"),
+    ]
