@@ -25,6 +25,8 @@ def rows(words: int, count: int) -> list[dict]:
         path.stem: path.read_text(encoding="utf-8").split() for path in sorted(Path(published_essays()).glob("*.txt"))
     }
     long = [(name, text) for name, text in texts.items() if len(text) >= words][:count]
+    if len(long) < count:
+        raise SystemExit(f"--count {count}: {len(long)} essays have {words} words")
     return [
         {"id": name, "context": " ".join(text[:words]), "question": QUESTIONS[number % len(QUESTIONS)]}
         for number, (name, text) in enumerate(long)
