@@ -8,13 +8,11 @@ import shutil
 from pathlib import Path
 
 import pandas as pd
-from hydra import compose, initialize_config_dir
 
-from kvbench.configuration import resolved
-from kvbench.configuration.conf import CONF
+from kvbench.configuration import configured
 from kvbench.runner.run import run
 from kvbench.utils.environment import hardware
-from scripts.frame import provenance, script_parser, write
+from scripts.frame import provenance, script_parser, until_stopped, write
 
 KEEP = Path(__file__).parents[2] / "results" / "speed"
 SETTINGS = [
@@ -32,9 +30,9 @@ def main() -> None:
     parser = script_parser(__doc__)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = resolved(compose("config", [*SETTINGS, *options.overrides]))
-    folder = run(config)
+    with until_stopped():
+        config = configured([*SETTINGS, *options.overrides])
+        folder = run(config)
     kept = KEEP / f"{config.model.name}-{'gpu' if hardware()['gpus'] else 'cpu'}"
     kept.mkdir(parents=True, exist_ok=True)
     for name in ("table.md", "table.csv", "speed.png", "speed.pdf"):

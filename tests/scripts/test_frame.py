@@ -53,14 +53,19 @@ def test_a_result_of_nothing_replaces_no_file(script, option, monkeypatch, tmp_p
 @pytest.mark.parametrize(
     "script, arguments, said",
     [
-        ("gemma3", ["--ratio", "2"], "ratio 2.0 is outside (0, 1]"),
-        ("key_channels", ["--models", "smollm2-135m", "--out", "/proc/x"], "cannot write to /proc/x: "),
-        ("smollm2", ["similarity", "--tokens", "32"], "--tokens 32 must be more than the 32 whose attention"),
-        ("smollm2", ["similarity", "--haystack-dir", "/nowhere"], "'/nowhere' is not a folder with .txt files"),
-        ("leaderboard", ["report", "--runs", "/nowhere"], "/nowhere has no records of "),
-        ("leaderboard_today", ["report", "--runs", "/nowhere"], "has no records of "),
-        ("engines", ["--tables", "/nowhere"], "there is no folder '/nowhere'"),
-        ("engines", ["--tables", "."], "is no folder of a run with records and its table.csv"),
+        ("results.gemma3", ["--ratio", "2"], "ratio 2.0 is outside (0, 1]"),
+        ("results.key_channels", ["--models", "smollm2-135m", "--out", "/proc/x"], "cannot write to /proc/x: "),
+        ("results.smollm2", ["similarity", "--tokens", "32"], "--tokens 32 must be more than the 32 whose attention"),
+        ("results.smollm2", ["similarity", "--haystack-dir", "/nowhere"], "'/nowhere' is not a folder with .txt files"),
+        ("results.leaderboard", ["report", "--runs", "/nowhere"], "/nowhere has no records of "),
+        ("results.leaderboard_today", ["report", "--runs", "/nowhere"], "has no records of "),
+        (
+            "benchmarks.bench_speed",
+            ["benchmark.new_tokens=2"],
+            "benchmark.new_tokens=2 must be an integer of at least 4",
+        ),
+        ("results.engines", ["--tables", "/nowhere"], "there is no folder '/nowhere'"),
+        ("results.engines", ["--tables", "."], "is no folder of a run with records and its table.csv"),
     ],
 )
 def test_a_mistake_in_what_a_script_is_given_is_one_line(script, arguments, said, monkeypatch, tmp_path):
@@ -68,7 +73,7 @@ def test_a_mistake_in_what_a_script_is_given_is_one_line(script, arguments, said
     write_run(tmp_path, [])
     monkeypatch.setattr(sys, "argv", ["x", *arguments])
     with pytest.raises(SystemExit) as left:
-        importlib.import_module(f"scripts.results.{script}").main()
+        importlib.import_module(f"scripts.{script}").main()
     told = str(left.value.code)
     assert said in told and "\n" not in told
 
