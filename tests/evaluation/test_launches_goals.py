@@ -6,6 +6,7 @@ FullKV's token is 43 kernels in a layer. results/benchmarks/launches.json has al
 import pytest
 
 from kvbench.evaluation.decode import batched, decode
+from kvbench.evaluation.settings import Setting
 from kvbench.methods import H2O, Eviction, FullKV, Pyramid, StreamingLLM, WindowAttention
 from kvbench.methods.facts import launches
 from kvbench.methods.heads.head_scores import calibrations
@@ -85,3 +86,18 @@ def test_column_sums_add_a_fixed_number_of_kernels_to_a_prefill(n):
 def test_window_scores_are_few_kernels():
     counts = count.per_layer(lambda model: count.window_counts(model, N))
     assert counts.kernels <= WINDOW and counts.waits == 0
+
+
+def test_scores_that_settings_share_count_in_every_compression_and_whatever_was_counted_before():
+    """SnapKV's are attention of the last queries, which a layer computes once for all settings."""
+    model, one = count.counted_model(2), Setting("snapkv", Eviction(scoring=WindowAttention(window=32)), "", RATIO)
+    n = N + 1  # of which no other test has counted
+    scores, compression, again = (
+        counts.names
+        for counts in (
+            count.window_counts(model, n),
+            count.compression_counts(one, model, n),
+            count.window_counts(model, n),
+        )
+    )
+    assert scores == again and scores <= compression

@@ -5,6 +5,7 @@ as embedding and choosing the token, is not in it.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -78,18 +79,24 @@ def prefill_counts(model: PreTrainedModel, n: int, needs: Needs) -> Counts:
 
 def compression_counts(one: Setting, model: PreTrainedModel, n: int) -> Counts:
     """From the state after prefill to the caches, of the second compression: the first may set up what later ones use,
-    such as the model's table of rotations."""
+    such as the model's table of rotations. Scores that settings share count, too."""
     budget = one.budget_at(n, len(model.model.layers))
     state = pass_of(one.method, model, n, budget)
     with FakeDevices(), torch.inference_mode():
         one.method.compress(state, budget)
-    return counts_of(lambda: one.method.compress(state, budget))
+    fresh = without_results(state)
+    return counts_of(lambda: one.method.compress(fresh, budget))
 
 
 def window_counts(model: PreTrainedModel, n: int, window: int = 32) -> Counts:
     """The scores that SnapKV selects by: attention of the last queries, summed."""
-    state = state_of(model, n, FullPrefill(), Needs(window=window))
+    state = without_results(state_of(model, n, FullPrefill(), Needs(window=window)))
     return counts_of(lambda: [layer.window_votes(window) for layer in state.layers])
+
+
+def without_results(state: PrefillState) -> PrefillState:
+    """The state without what settings have computed once for all (`LayerState.once`), which would launch nothing."""
+    return replace(state, layers=[replace(layer) for layer in state.layers])
 
 
 def decoding_counts(
