@@ -111,7 +111,8 @@ def compare(folder: Path) -> None:
 
     counts = defaultdict(lambda: [0, 0, 0, 0])
     for file, case, dtype, model in cases(folder):
-        tensors, weights, rope = load_file(file), output_projections(model), Rope.from_model(model)
+        tensors, rope = load_file(file), Rope.from_model(model)
+        weights = output_projections(model, range(model.config.num_hidden_layers))
         kind = "SmolLM2" if case["folder"] else "tiny"
         for layer, weight in enumerate(weights):
             state = build_state(tensors, layer, rope)
