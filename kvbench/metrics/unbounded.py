@@ -41,16 +41,18 @@ def unbounded_ends(strata: Sequence[Units], tail: float, low: float) -> Ends:
         for unit, deviation in zip(units, added.tolist(), strict=True):
             of_group[unit] = of_group.get(unit, 0.0) + deviation
         fewest[group] = min(size, fewest.get(group, size))
+    scale = max(abs(deviation) for of_group in deviations.values() for deviation in of_group.values())
+    if not scale:
+        return Ends(mean, mean)
     variances, third = [], 0.0
     for group, of_group in deviations.items():
-        n, values = fewest[group], np.array([*of_group.values()])
+        n, values = fewest[group], np.array([*of_group.values()]) / scale  # so that no power overflows
         variances.append(float((values**2).sum()) * n / (n - 1))
         third += float((values**3).sum()) * (n**2 / ((n - 1) * (n - 2)) if n >= 3 else 1.0)
-    if not (error := sqrt(sum(variances))):
-        return Ends(mean, mean)
+    spread = sqrt(sum(variances))
     # Welch and Satterthwaite's degrees of freedom
-    freedom = error**4 / sum(v**2 / (n - 1) for v, n in zip(variances, fewest.values(), strict=True))
-    skewness = third / error**3
+    freedom = spread**4 / sum(v**2 / (n - 1) for v, n in zip(variances, fewest.values(), strict=True))
+    error, skewness = scale * spread, third / spread**3
     if isfinite(low) and mean > low:
         skewness = max(skewness, 2 * error / (mean - low))
     most = student(freedom, tail)

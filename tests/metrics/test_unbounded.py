@@ -40,6 +40,13 @@ def test_few_values_above_a_bound_are_taken_to_be_skewed():
     assert interval(far, Interval(0.0, math.inf)) == pytest.approx(interval(far, None), rel=1e-5)
 
 
+@pytest.mark.parametrize("size", [1e-8, 1e120])
+def test_tiny_and_huge_values_have_the_interval_of_others(size):
+    low, high = interval([0.0, size, 2 * size, 7 * size], None)
+    expected = interval([0.0, 1.0, 2.0, 7.0], None)
+    assert (low / size, high / size) == pytest.approx(tuple(expected))
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("spread, units", [(1, 10), (2, 20)])
 def test_nearly_all_intervals_contain_the_truth(spread, units, simulated):
