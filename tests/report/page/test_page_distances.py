@@ -76,7 +76,7 @@ def test_small_divergences_are_told_from_none(driver, tmp_path):
     page.choose(SCORE, "kl")
     assert page.column("settings", 8) == ["0", "5e-7"]
     told = [mark.get_attribute("aria-label") for mark in page.all("#plot .point")]
-    assert "kl 5e-7 (95 % interval 2" in told[1] and "0.00" not in told[1].split("kl")[1]
+    assert "kl 5e-7 (95 % interval 3.2e-7 – 9.4e-7)" in told[1] and "0.00" not in told[1].split("kl")[1]
 
 
 def test_small_divergences_of_two_runs_side_by_side_are_told_apart(driver, tmp_path):
