@@ -5,6 +5,7 @@ import transformers
 
 from kvbench.benchmarks import NeedleInAHaystack, haystack
 from kvbench.benchmarks.niah.published_texts import PUBLISHED, published_essays
+from kvbench.errors import UserError
 from kvbench.models import LoadedModel, ModelSpec, load
 
 transformers.logging.set_verbosity_error()
@@ -16,8 +17,11 @@ def embedded_model() -> LoadedModel:
 
 
 def needle_prompt(model: LoadedModel, length: int) -> torch.Tensor:
-    """Token ids of one needle prompt of about `length` tokens."""
-    benchmark = NeedleInAHaystack(lengths=[length], depths=[50])
+    """Token ids of one needle prompt of about `length` tokens. Ends the script where that is too few for a prompt."""
+    try:
+        benchmark = NeedleInAHaystack(lengths=[length], depths=[50])
+    except UserError as error:
+        raise SystemExit(f"--length {length}: {error}") from None
     (sample,) = benchmark.samples(model.tokenizer)
     return model.encode(sample.prompt, sample.chat)
 

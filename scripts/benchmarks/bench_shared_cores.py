@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from statistics import median
+from threading import BrokenBarrierError
 
 import torch
 
@@ -39,9 +40,13 @@ class Work:
 
 def compute(threads: int, work: Work, loaded: Barrier) -> None:
     """One process: load the model, wait for the others, and read the prompts."""
-    torch.set_num_threads(threads)
-    model = embedded_model()
-    ids = needle_prompt(model, work.length)
+    try:
+        torch.set_num_threads(threads)
+        model = embedded_model()
+        ids = needle_prompt(model, work.length)
+    except BaseException:
+        loaded.abort()  # nobody waits for this process
+        raise
     loaded.wait()
     for _ in range(work.prompts):
         state = prefill(model.model, ids, Needs())
@@ -56,7 +61,10 @@ def seconds_of(way: Way, prompts: int, length: int, new_tokens: int) -> float:
     processes = [context.Process(target=compute, args=(way.threads, work, loaded)) for _ in range(way.processes)]
     for process in processes:
         process.start()
-    loaded.wait()
+    try:
+        loaded.wait()
+    except BrokenBarrierError:
+        raise SystemExit("a process could not begin") from None
     started = time.perf_counter()
     for process in processes:
         process.join()
