@@ -22,7 +22,7 @@ intervals. Where they do not vary there is none.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache, lru_cache
 from math import inf, isfinite, nan
 from typing import NamedTuple
@@ -83,12 +83,12 @@ def clustered(
     tail = (1 - confidence) / 2
     if isfinite(bounds.low) and isfinite(bounds.high):
         low, high = (_means(units, bound, seed) for bound in bounds)
+        ends = np.array([np.quantile(low, tail), np.quantile(high, 1 - tail)])
     elif all(np.ptp(stratum.sums / stratum.counts) < EQUAL for stratum in units):
         return NOT_KNOWN
     else:
-        return Interval(*np.clip(unbounded_ends(units, tail, bounds.low), *bounds).tolist())
-    ends = np.clip([np.quantile(low, tail), np.quantile(high, 1 - tail)], *bounds)
-    return Interval(*ends.tolist())
+        ends = unbounded_ends(units, tail, bounds.low)
+    return Interval(*np.clip(ends, *bounds).tolist())
 
 
 def paired_interval(
@@ -205,9 +205,7 @@ def _weights(members: Members, sizes: tuple[float, ...], seed: int) -> _Weights:
     smallest: dict[int, float] = {}
     for units, shape in zip(members, shapes, strict=True):
         smallest |= {unit: min(shape, smallest.get(unit, shape)) for unit in units}
-    seen = list(
-        _drawn(members, lambda new: rng.standard_gamma([smallest[unit] for unit in new], (RESAMPLES, len(new))))
-    )
+    seen = _drawn(members, smallest, rng)
     for i, shape in enumerate(shapes):
         scale = np.array([shape / smallest[unit] for unit in members[i]])
         if (scale != 1).any():  # the weights of a stratum add up to what its unseen units are measured by
@@ -215,14 +213,17 @@ def _weights(members: Members, sizes: tuple[float, ...], seed: int) -> _Weights:
     return _Weights(seen, [unseen[group] * (n / min(sizes)) for group, n in zip(groups, sizes, strict=True)])
 
 
-def _drawn(members: Members, draw: Callable[[Sequence[int]], np.ndarray]) -> Iterator[np.ndarray]:
-    """The weights of each stratum's units [RESAMPLES, units]; `draw` makes those of units that no earlier one has."""
+def _drawn(members: Members, shapes: Mapping[int, float], rng: np.random.Generator) -> list[np.ndarray]:
+    """The weights of each stratum's units [RESAMPLES, units], gamma variables of the units' shapes: a unit has the same
+    in every stratum."""
     known: dict[int, np.ndarray] = {}
+    drawn = []
     for units in members:
         new = [unit for unit in units if unit not in known]
-        weights = draw(new)
+        weights = rng.standard_gamma([shapes[unit] for unit in new], (RESAMPLES, len(new)))
         known.update(zip(new, weights.T, strict=True))
-        yield weights if len(new) == len(units) else np.stack([known[unit] for unit in units], axis=1)
+        drawn.append(weights if len(new) == len(units) else np.stack([known[unit] for unit in units], axis=1))
+    return drawn
 
 
 def _total(units: float) -> float:

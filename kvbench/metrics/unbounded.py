@@ -10,7 +10,6 @@ a gamma distribution of their mean and variance.
 from collections.abc import Sequence
 from functools import cache
 from math import cbrt, isfinite, sqrt
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,13 +18,9 @@ from kvbench.metrics.units import Units, groups_of, members_of, sizes_of
 _STEPS = 20_000  # of the angles over which Student's density is added up
 
 
-class Ends(NamedTuple):
-    low: float
-    high: float
-
-
-def unbounded_ends(strata: Sequence[Units], tail: float, low: float) -> Ends:
-    """The ends of the interval of the mean over strata of their means, which miss the truth by `tail` each.
+def unbounded_ends(strata: Sequence[Units], tail: float, low: float) -> np.ndarray:
+    """The lower and the upper end [2] of the interval of the mean over strata of their means, which miss the truth by
+    `tail` each.
 
     `low` is the values' lower bound, -inf without one.
     """
@@ -43,7 +38,7 @@ def unbounded_ends(strata: Sequence[Units], tail: float, low: float) -> Ends:
         fewest[group] = min(size, fewest.get(group, size))
     scale = max(abs(deviation) for of_group in deviations.values() for deviation in of_group.values())
     if not scale:
-        return Ends(mean, mean)
+        return np.array([mean, mean])
     variances, third = [], 0.0
     for group, of_group in deviations.items():
         n, values = fewest[group], np.array([*of_group.values()]) / scale  # so that no power overflows
@@ -56,7 +51,7 @@ def unbounded_ends(strata: Sequence[Units], tail: float, low: float) -> Ends:
     if isfinite(low) and mean > low:
         skewness = max(skewness, 2 * error / (mean - low))
     most = student(freedom, tail)
-    return Ends(*(mean - error * _untransformed(quantile, skewness) for quantile in (most, -most)))
+    return np.array([mean - error * _untransformed(quantile, skewness) for quantile in (most, -most)])
 
 
 def _untransformed(quantile: float, skewness: float) -> float:

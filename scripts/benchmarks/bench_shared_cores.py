@@ -45,7 +45,7 @@ def compute(threads: int, work: Work, loaded: Barrier) -> None:
         model = embedded_model()
         ids = needle_prompt(model, work.length)
     except BaseException:
-        loaded.abort()  # nobody waits for this process
+        loaded.abort()  # or the others would wait for this process without end
         raise
     loaded.wait()
     for _ in range(work.prompts):

@@ -208,6 +208,11 @@ def test_gradient_checkpointing_in_training_mode_is_told_as_the_reason():
     refused = pytest.raises(UserError, match=r"with gradient checkpointing, a model in training mode .* model.eval\(\)")
     with kvbench.compress(model, "full"):
         with refused:
-            model(prompt(40)[None])  # with gradients: without them transformers 5.24 keeps the cache
+            model(prompt(40)[None])
+        if (
+            name_of(model) == "past_key_values"
+        ):  # from transformers 5.24 on the cache stays where there are no gradients
+            with refused:
+                generate(model)
         model.eval()
         assert len(generate(model)) == 6
