@@ -8,8 +8,8 @@ longbench   LongBench's tasks of --data (a folder with TASK.jsonl), cut to --len
 
 Tables and manifest go to results/texts/MODEL/WHAT (--name replaces WHAT, as for a second choice of tasks; --out names
 another folder than results/texts). Records stay in runs/texts_qwen, so a stopped run goes on where it was, and a larger
---limit adds samples. docs/models.md says how to install the models. Methods are set as scripts.results.leaderboard_qwen
-sets them.
+--limit adds samples. --shard 0 --shards 2 makes one half of the records; then the command without them makes the tables
+of both. docs/models.md says how to install the models. Methods are set as scripts.results.leaderboard_qwen sets them.
 """
 
 import argparse
@@ -84,14 +84,18 @@ def main() -> None:
         default=["multifieldqa_zh", "passage_retrieval_zh"],
         help="longbench: default: %(default)s",
     )
+    parser.add_argument("--shard", type=int, default=0)
+    parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--runs", type=Path, default=Path("runs/texts_qwen"))
     parser.add_argument("--out", type=Path, default=Path("results/texts"))
     parser.add_argument("--name", help="folder of the tables; default: essays or longbench")
     options = parser.parse_args()
     os.chdir(ROOT)  # results and manifests name no folder of this machine
     with until_stopped():
-        folder = command.run(PARTS[options.what](options))
-    keep(folder, options.out / options.model / (options.name or options.what), TABLES[options.what])
+        cfg = PARTS[options.what](options)
+        folder = command.run(cfg.changed(shard=options.shard, shards=options.shards))
+    if options.shards == 1:
+        keep(folder, options.out / options.model / (options.name or options.what), TABLES[options.what])
 
 
 if __name__ == "__main__":
