@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 from kvbench.benchmarks import haystack
 from kvbench.benchmarks.base import Benchmark, Sample
 from kvbench.benchmarks.niah.placement import take
+from kvbench.benchmarks.niah.published_texts import folder_of
 from kvbench.benchmarks.niah.ranges import integers, whole
 from kvbench.benchmarks.planned import PromptSize
 from kvbench.utils.checked import NonNegative, Positive, PositiveNumber, checked
@@ -79,7 +80,8 @@ class Speed(Benchmark):
 
     def ids(self, tokenizer: Tokenizer, length: int) -> list[int]:
         """`length` token ids: the special tokens that the tokenizer begins a text with, then plain text."""
-        source = haystack.generated(0) if self.haystack_dir is None else haystack.from_folder(self.haystack_dir, 0)
+        folder = folder_of(self.haystack_dir)
+        source = haystack.generated(0) if folder is None else haystack.from_folder(folder, 0)
         special = tokenizer("")["input_ids"]
         return [*special, *take(source, tokenizer, length - len(special))]
 

@@ -11,7 +11,7 @@ from kvbench.configuration.configuration import check_some
 from kvbench.errors import UserError, unknown
 from kvbench.utils.extras import require
 from kvbench.utils.model_shape import check_model_folder
-from kvbench.utils.places import PLACES, PUBLISHED
+from kvbench.utils.places import PLACES, names_published
 from kvbench.utils.targets import build, class_of
 
 OURS = "kvbench."  # begins the _target_ of kvbench's own benchmarks, whose keys are known
@@ -49,7 +49,8 @@ def check_places(benchmark: Mapping[str, object], prefix: str = "benchmark.") ->
     for key, path in benchmark.items():
         if isinstance(path, Mapping):
             check_places(path, f"{prefix}{key}.")
-        place = key.rpartition(".")[2] in PLACES and isinstance(path, str) and path != PUBLISHED
+        name = key.rpartition(".")[2]
+        place = name in PLACES and isinstance(path, str) and not names_published(name, path)
         if place and not Path(str(path)).exists():
             raise UserError(f"{prefix}{key}={path!r} does not exist")
 

@@ -2,15 +2,15 @@
 
 Compares parts of scripts.results.leaderboard_qwen, whose needles lie in a text of their own each: Spearman's rank
 correlation of the scores of all methods that two parts have within a target of bytes, FullKV left out. Its interval
-(95 %) draws the samples of both parts, by the Bayesian bootstrap; methods were not drawn from anything. Few samples
-alone lower a correlation, and drawn ones once more by about as much: the interval reaches as far above the correlation
-as the drawn ones lie below it (the basic bootstrap), which contains the correlation of the true means. `halves` is the
-mean correlation of a part with itself, between random halves of its samples. Where a part has several tasks, scores are
-means over tasks, and samples are drawn, and halved, within each.
+(95 %) draws every score of both parts from its own interval: the furthest that 95 % of the drawn correlations lie from
+the correlation, above it and below. Methods were not drawn from anything. Drawn samples alone made intervals too
+narrow: what one sample of 80 decides between methods at the floor stays so in all draws.
+scripts.benchmarks.measure_order_coverage measures how many of these intervals contain the correlation of the true
+scores. `halves` is the mean correlation of a part with itself, between random halves of its samples. Where a part has
+several tasks, scores are means over tasks, and samples are halved within each.
 Writes order.md, order.csv and order.png to results/leaderboard (--out names another folder).
 
-A part without records below --runs is read from a committed leaderboard.csv, which has means alone: then the
-interval draws the other part's samples. What two parts without records gave before stays in the table.
+A part without records below --runs is read from a committed leaderboard.csv; its halves are those of the table before.
 """
 
 from collections.abc import Iterator
@@ -36,26 +36,26 @@ from scripts.results.leaderboard_tables import begun, complete, settings_of
 
 ROOT = Path(__file__).parents[2]
 DRAWS = 1000
+OF_95 = 1.96  # standard deviations from the mean to an end of a normal 95 % interval
 FEWEST = 8  # samples of a part, and methods of a comparison
 DIFFERENCES = ["model", "length", "question", "needles, RULER"]  # of the two parts of a pair, in the order of the table
 LEVELS = 5  # different scores of a part's methods: with fewer, nearly all are at the floor and have no order
 
 
+class Samples(NamedTuple):
+    scores: pd.DataFrame  # a column per setting; a row per sample that all settings have
+    tasks: np.ndarray  # of the rows
+
+
 class Part(NamedTuple):
     model: str
     name: str
-    scores: pd.DataFrame  # a column per setting; a row per sample that all settings have, or one of their means
-    tasks: np.ndarray  # of the rows of `scores`
     settings: pd.DataFrame  # of `settings_of`
+    records: Samples | None  # None: a board alone
 
     @property
     def samples(self) -> int:
         return int(self.settings["samples"].max())
-
-    @property
-    def drawn(self) -> bool:
-        """Whether its samples are there to be drawn, and not their means alone."""
-        return len(self.scores) == self.samples
 
     @property
     def question(self) -> str:
@@ -88,11 +88,10 @@ def parts_of(model: str, runs: Path, folder: Path) -> Iterator[Part]:
                 raise ValueError(f"samples of {model} {name} share texts")
             whole = complete(records.assign(task=tasks_of(records)), measure)
             scores = whole.pivot(index=["task", "sample"], columns="setting", values="value")
-            yield Part(
-                model, name, scores, scores.index.get_level_values("task").to_numpy(), settings_of(records, measure)
-            )
+            samples = Samples(scores, scores.index.get_level_values("task").to_numpy())
+            yield Part(model, name, settings_of(records, measure), samples)
         elif len(settings := published[published["part"] == name]):
-            yield Part(model, name, settings.set_index("setting")[["score"]].T, np.array([""]), settings)
+            yield Part(model, name, settings, None)
 
 
 def methods_within(part: Part, target: float) -> dict[str, str]:
@@ -106,19 +105,15 @@ def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict[str, Any] |
     names = [name for name in ours if name in theirs]
     if len(names) < FEWEST:
         return None
-    columns = [part.scores[[labels[name] for name in names]].to_numpy() for part, labels in ((a, ours), (b, theirs))]
-    both = [*zip(columns, (a.tasks, b.tasks), strict=True)]
-    means = [weights(tasks, np.ones(len(scores))) @ scores for scores, tasks in both]
+    labels = [[of_methods[name] for name in names] for of_methods in (ours, theirs)]
+    boards = [part.settings.set_index("setting").loc[of_part] for part, of_part in zip((a, b), labels, strict=True)]
+    means = [board["score"].to_numpy() for board in boards]
     if any(len(np.unique(mean.round(9))) < LEVELS for mean in means):
         return None
     rng = np.random.default_rng(0)
-    drawn = [spearman(*(weighted(rng, scores, tasks) for scores, tasks in both)) for _ in range(DRAWS)]
-    correlation = spearman(*means)
-    low, high = around(correlation, *np.nanquantile(drawn, [0.025, 0.975]))
-    noise = [
-        f"{halves(rng, scores, part.tasks):.2f}" if part.drawn else MISSING
-        for part, scores in zip((a, b), columns, strict=True)
-    ]
+    correlation = float(spearman(*means))
+    low, high = around(correlation, spearman(*(drawn_scores(rng, board) for board in boards)))
+    noise = [halves(rng, part.records, of_part) for part, of_part in zip((a, b), labels, strict=True)]
     apart = sorted(zip(names, *(ranks(mean) for mean in means), strict=True), key=lambda row: row[2] - row[1])
     return {
         "of": a.title,
@@ -136,9 +131,17 @@ def compared(a: Part, b: Part, targets: tuple[float, float]) -> dict[str, Any] |
     }
 
 
-def around(correlation: float, low: float, high: float) -> Interval:
-    """The basic bootstrap's interval of a correlation, from the quantiles of the drawn ones."""
-    return Interval(max(2 * correlation - high, -1.0), min(2 * correlation - low, 1.0))
+def drawn_scores(rng: np.random.Generator, board: pd.DataFrame) -> np.ndarray:
+    """[DRAWS, settings]: scores that the settings' intervals allow, normal on either side of the score."""
+    score, low, high = (board[column].to_numpy() for column in ("score", "low", "high"))
+    noise = rng.standard_normal((DRAWS, len(board)))
+    return score + noise / OF_95 * np.where(noise > 0, high - score, score - low)
+
+
+def around(correlation: float, drawn: np.ndarray) -> Interval:
+    """As far above and below the correlation as 95 % of the drawn ones lie from it."""
+    furthest = float(np.quantile(np.abs(drawn - correlation), 0.95))
+    return Interval(max(correlation - furthest, -1.0), min(correlation + furthest, 1.0))
 
 
 def weights(tasks: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
@@ -147,13 +150,11 @@ def weights(tasks: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
     return of_rows / (members @ (of_rows @ members)) / members.shape[1]
 
 
-def weighted(rng: np.random.Generator, scores: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-    """Means of columns with random weights of rows."""
-    return weights(tasks, rng.standard_exponential(len(scores))) @ scores
-
-
-def halves(rng: np.random.Generator, scores: np.ndarray, tasks: np.ndarray, times: int = 200) -> float:
+def halves(rng: np.random.Generator, samples: Samples | None, settings: list[str], times: int = 200) -> str:
     """The mean correlation between two random halves of the rows, each with half of every task's."""
+    if samples is None:
+        return MISSING
+    scores, tasks = samples.scores[settings].to_numpy(), samples.tasks
     correlations = []
     for _ in range(times):
         order = rng.permutation(len(scores))
@@ -161,16 +162,19 @@ def halves(rng: np.random.Generator, scores: np.ndarray, tasks: np.ndarray, time
         first = np.zeros(len(scores))
         first[np.concatenate([rows[: len(rows) // 2] for rows in of_tasks])] = 1
         correlations.append(spearman(*(weights(tasks, half) @ scores for half in (first, 1 - first))))
-    return float(np.nanmean(correlations))
+    return f"{np.nanmean(correlations):.2f}"
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """1 for the lowest; equal values share the mean of their ranks."""
-    return pd.Series(values).round(9).rank().to_numpy()
+    """Along the last axis, 1 for the lowest; equal values share the mean of their ranks."""
+    return pd.DataFrame(np.atleast_2d(values)).round(9).rank(axis=1).to_numpy().reshape(values.shape)
 
 
-def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
+def spearman(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Along the last axis; nan where all values are equal."""
+    x, y = (of_part - of_part.mean(axis=-1, keepdims=True) for of_part in (ranks(a), ranks(b)))
+    with np.errstate(invalid="ignore"):
+        return np.asarray((x * y).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1)))
 
 
 def rows(parts_in_order: list[Part]) -> list[dict[str, Any]]:
@@ -178,8 +182,7 @@ def rows(parts_in_order: list[Part]) -> list[dict[str, Any]]:
     equal, larger = [*zip(TARGETS, TARGETS, strict=True)], [*zip(TARGETS[1:], TARGETS, strict=False)]
     made = []
     for a, b in pairs(parts_in_order):
-        if a.drawn or b.drawn:
-            made += [compared(a, b, targets) for targets in (equal if a.model == b.model else equal + larger)]
+        made += [compared(a, b, targets) for targets in (equal if a.model == b.model else equal + larger)]
     return [row for row in made if row]
 
 
@@ -195,11 +198,18 @@ def pairs(parts_in_order: list[Part]) -> Iterator[tuple[Part, Part]]:
             yield a, b
 
 
-def earlier(file: Path, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a table of pairs that are not made again."""
-    pairs = {(row["of"], row["with"]) for row in made}
+def with_earlier_halves(file: Path, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with the halves of the table before where a part's records are missing, of as many samples."""
+    key = ("of", "with", "r_bytes of", "r_bytes with", "methods", "samples")
     before = pd.read_csv(file).to_dict("records") if file.exists() else []
-    return [row for row in before if (row["of"], row["with"]) not in pairs]
+    known = {tuple(row[name] for name in key): row["halves"].split(", ") for row in before}
+    rows = []
+    for row in made:
+        halves = row["halves"].split(", ")
+        of_before = known.get(tuple(row[name] for name in key), halves)
+        kept = [old if new == MISSING else new for new, old in zip(halves, of_before, strict=True)]
+        rows.append({**row, "halves": ", ".join(kept)})
+    return rows
 
 
 def table(made: list[dict[str, Any]]) -> TextTable:
@@ -230,7 +240,7 @@ def figure(made: list[dict[str, Any]]) -> Figure:
     equal = [row for row in made if row["r_bytes of"] == row["r_bytes with"]]
     titles = list(dict.fromkeys((row["of"], row["with"]) for row in equal))
     colours = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(map(difference, equal)))}
-    caption = "95 % intervals over samples; the numbers are r_bytes, at most, of both parts"
+    caption = "95 % intervals; the numbers are r_bytes, at most, of both parts"
     drawing, body = new_figure(8, 1.2 + 0.8 * len(titles), caption)
     axis = body.subplots()
     for row in equal:
@@ -259,7 +269,7 @@ def main() -> None:
     made = rows(parts(options.runs, ROOT / "results" / "leaderboard"))
     if not made:
         raise SystemExit(f"{options.runs} has no two parts with {FEWEST} samples and methods in common")
-    made = earlier(options.out / "order.csv", made) + made
+    made = with_earlier_halves(options.out / "order.csv", made)
     made.sort(key=lambda row: DIFFERENCES.index(difference(row)))
     write_atomically(options.out / "order.md", table(made).markdown())
     pd.DataFrame(made).round(4).to_csv(options.out / "order.csv", index=False)

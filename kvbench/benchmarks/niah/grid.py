@@ -9,10 +9,9 @@ import pandas as pd
 from kvbench.benchmarks import haystack
 from kvbench.benchmarks.base import Benchmark, Heatmap, Sample
 from kvbench.benchmarks.niah.placement import at_sentence_ends, cut, encode, take
-from kvbench.benchmarks.niah.published_texts import published_essays
+from kvbench.benchmarks.niah.published_texts import folder_of
 from kvbench.benchmarks.niah.ranges import Depths, Lengths, check_room
 from kvbench.utils.checked import NonNegative, Positive, checked
-from kvbench.utils.places import PUBLISHED
 from kvbench.utils.tokenizer import Tokenizer
 
 
@@ -66,7 +65,7 @@ class NeedleGrid(Benchmark):
     @property
     def _folder(self) -> str | None:
         """The folder of texts; None where the text is generated."""
-        return published_essays() if self.haystack_dir == PUBLISHED else self.haystack_dir
+        return folder_of(self.haystack_dir)
 
 
 def seed_of(*cell: float) -> int:

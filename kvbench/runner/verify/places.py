@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kvbench.metrics.answers import has_name
-from kvbench.utils.places import PUBLISHED, is_place, names_file
+from kvbench.utils.places import is_place, names_file, names_published
 
 Places = Mapping[str, str]  # model.path and benchmark.KEY -> where this machine has them
 
@@ -23,7 +23,7 @@ def placed(node: Mapping[str, Any], places: Places, path: str) -> dict[str, Any]
     for key, value in node.items():
         place = f"{path}.{key}"
         if is_place(key):
-            if place not in places and value not in (None, PUBLISHED):
+            if place not in places and value is not None and not names_published(key, value):
                 raise ValueError(f"the run read a file: {place}=PATH gives its path here")
             result[key] = places.get(place, value)
         else:

@@ -172,7 +172,8 @@ def test_what_is_watched_is_seen(here):
         read_text("named.jsonl")
         answers.function(f"{MODULE}.run")
         list(here.iterdir())
-    assert {"open named.jsonl", f"open {MODULE}.py", "os.listdir here"} <= {*seen}
+    assert {"open named.jsonl", f"open {MODULE}.py"} <= {*seen}
+    assert {f"{event} here" for event in LISTED} & {*seen}  # which of the two is of Python's version
 
 
 def test_the_places_of_the_command_line_alone_are_read_in_inner_benchmarks_too(here):
@@ -182,6 +183,14 @@ def test_the_places_of_the_command_line_alone_are_read_in_inner_benchmarks_too(h
     with pytest.raises(ValueError, match=r"the run read a file: benchmark\.of\.path=PATH gives its path here"):
         materials.benchmark_of(config, {"benchmark.path": path})
     assert isinstance(materials.benchmark_of(config, dict([place(f"benchmark.of.path={path}")])), Benchmark)
+
+
+@pytest.mark.parametrize("key", ["data_dir", "path", "essays_dir", "prompts_file"])
+def test_the_word_for_published_data_is_a_path_where_a_key_does_not_know_it(key):
+    words = {"haystack_dir": "published", "needle_file": "published", "essays_dir": None}
+    assert materials.placed(words, {}, "benchmark") == words
+    with pytest.raises(ValueError, match=rf"the run read a file: benchmark\.of\.{key}=PATH gives its path here"):
+        materials.placed({"of": {key: "published"}}, {}, "benchmark")
 
 
 def test_a_file_whose_hash_is_remembered_has_none_for_a_stranger(here):
