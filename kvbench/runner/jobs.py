@@ -136,11 +136,14 @@ def submitting(folder: Path) -> Iterator[None]:
 
     The variables of a job that this process belongs to are hidden: sbatch and srun would take them for the new jobs'.
     """
+    from kvbench.runner.slurm_jobs import waiting_for_all  # submitit, which a machine without Slurm may lack
+
     inside = "SLURM_JOB_ID" in os.environ
     hidden = [name for name in os.environ if inside and name.startswith("SLURM_") and name != "SLURM_CONF"]
     values = {name: os.environ.pop(name) for name in hidden}
     try:
-        yield
+        with waiting_for_all():
+            yield
     except KeyboardInterrupt:
         shown = f"kvbench status {shlex.quote(str(folder))}"
         fail(f"stopped waiting; jobs that Slurm has taken go on: {shown} shows them, scancel ends them", 130)

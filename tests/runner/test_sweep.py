@@ -3,17 +3,13 @@
 import os
 import re
 import shutil
-import signal
-import sys
 import weakref
-from collections.abc import Callable, Iterator
 
 import hydra
 import pytest
 import submitit  # noqa: F401 - it sets up logging, for which absl's handler closes a standard error that was replaced since
 from hydra import initialize_config_dir
 
-from kvbench import __main__ as command
 from kvbench.configuration.conf import CONF
 from kvbench.runner import run as run_module
 from kvbench.runner.jobs import let_go
@@ -21,26 +17,6 @@ from kvbench.runner.sweep import jobs
 from tests.support.command import command_line
 from tests.support.paths import ROOT
 from tests.support.runs import arguments
-
-
-@pytest.fixture
-def sweep(monkeypatch, capsys, tmp_path):
-    """The command with -m in an empty working directory: (exit code, output, lines of standard error)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*overrides: str) -> tuple[int, str, list[str]]:
-        monkeypatch.setattr(sys, "argv", ["kvbench", "-m", *overrides])
-        code = 0
-        try:
-            command.main()
-        except SystemExit as stopped:
-            code = stopped.code
-        told = capsys.readouterr()
-        return code, told.out, told.err.splitlines()
-
-    return run
 
 
 def small(tiny_folder, *more: str) -> list[str]:
@@ -203,79 +179,6 @@ def test_a_launcher_without_a_sweep_runs_nothing_here(launcher, tmp_path, capsys
     assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture
-def programs(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
-    """Programs of Slurm in place of a cluster's: lines of bash by name. Ctrl-C interrupts, as in a terminal."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-    def write(**lines: str) -> None:
-        for name, text in {"srun": "", **lines}.items():
-            (folder / name).write_text(f"#!/bin/bash\n{text}\n")
-            (folder / name).chmod(0o755)
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield write
-    signal.signal(signal.SIGINT, before)
-
-
-ON_SLURM = ["hydra/launcher=slurm", "shards=2", "shard=0,1"]
-
-
-def test_an_option_of_sbatch_without_a_key_is_added_with_a_plus(sweep, programs, tiny_folder, tmp_path):
-    programs(sbatch=f"cp $1 {tmp_path}/script; exit 1")
-    code, _, err = sweep(*ON_SLURM, "hydra.launcher.additional_parameters.mail-user=me", *small(tiny_folder))
-    assert (code, len(err)) == (2, 1)
-    added = "+hydra.launcher.additional_parameters.mail-user="
-    assert f"Every option of sbatch can be added with a plus sign: {added}…" in err[0]
-    assert sweep(*ON_SLURM, f"{added}me", *small(tiny_folder))[0] == 1
-    assert "#SBATCH --mail-user=me\n" in (tmp_path / "script").read_text()
-
-
-def test_leaving_the_launcher_tells_that_its_jobs_go_on(sweep, programs, tiny_folder):
-    """The same command was said to continue: it would have submitted all jobs again, beside the first ones."""
-    programs(sbatch="echo Submitted batch job 7", sacct="kill -INT $PPID")
-    code, _, err = sweep(*ON_SLURM, *small(tiny_folder))
-    assert code == 130
-    assert err[-1].startswith("kvbench: stopped waiting; jobs that Slurm has taken go on: kvbench status runs shows")
-
-
-def test_what_is_submitted_from_inside_a_job_does_not_take_its_variables_for_its_own(
-    sweep, programs, tiny_folder, tmp_path, monkeypatch
-):
-    programs(sbatch=f"env > {tmp_path}/env; echo Submitted batch job 7", sacct="kill -INT $PPID")
-    inside = {"SLURM_JOB_ID": "5", "SLURM_ARRAY_JOB_ID": "3", "SLURM_MEM_PER_NODE": "600", "SLURM_RESTART_COUNT": "1"}
-    kept = {"SLURM_CONF": "/slurm.conf", "SBATCH_ACCOUNT": "mine"}
-    for name, value in (inside | kept).items():
-        monkeypatch.setenv(name, value)
-    sweep(*ON_SLURM, *small(tiny_folder))
-    given = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines() if line.startswith("S"))
-    assert not inside.keys() & given.keys()
-    assert kept.items() <= given.items()
-    assert inside.items() <= os.environ.items()
-
-
-def test_a_warning_as_early_as_the_task_itself_is_refused(sweep, programs, tiny_folder, tmp_path):
-    programs(sbatch=f"touch {tmp_path}/submitted; exit 1")
-    code, _, err = sweep(*ON_SLURM, "hydra.launcher.timeout_min=2", *small(tiny_folder))
-    assert (code, len(err)) == (2, 1)
-    assert "hydra.launcher.signal_delay_s=120 is all of hydra.launcher.timeout_min=2" in err[0]
-    assert not (tmp_path / "submitted").exists()
-    unlimited = ["hydra.launcher.timeout_min=0", "hydra.launcher.signal_delay_s=120"]
-    assert sweep(*ON_SLURM, *unlimited, *small(tiny_folder))[0] == 1
-    assert (tmp_path / "submitted").exists()
-
-
-@pytest.mark.parametrize("several", ["hydra.launcher.tasks_per_node=2", "hydra.launcher.nodes=2"])
-def test_jobs_of_several_processes_are_refused(several, sweep, programs, tiny_folder, tmp_path):
-    """Each process would have made the same shard, and the second would have been refused as it starts."""
-    programs(sbatch=f"touch {tmp_path}/submitted; exit 1")
-    code, _, err = sweep(*ON_SLURM, several, *small(tiny_folder))
-    assert (code, len(err)) == (2, 1) and f"{several} would make the same records" in err[0]
-    assert not (tmp_path / "submitted").exists()
-
-
 @pytest.mark.heavy
 def test_a_job_in_a_process_of_a_launcher_knows_the_folder_of_config_dir(sweep, tiny_folder, tmp_path, monkeypatch):
     """Its tables called the user's methods by other names, and what it told to paste lacked the folder."""
@@ -292,9 +195,3 @@ def test_a_job_in_a_process_of_a_launcher_knows_the_folder_of_config_dir(sweep, 
     assert "| My own |" in table.read_text()
     (log,) = tmp_path.rglob("*_log.out")
     assert f"--config-dir {tmp_path / 'mine'}" in log.read_text()
-
-
-def test_jobs_that_slurm_does_not_take_are_not_said_to_be_in_the_status(sweep, programs, tiny_folder):
-    programs(sbatch="echo sbatch: error: invalid partition specified: x >&2; exit 1")
-    code, _, err = sweep(*ON_SLURM, *small(tiny_folder))
-    assert (code, err[-1]) == (1, "kvbench: sbatch: error: invalid partition specified: x")
