@@ -8,7 +8,7 @@ from typing import Any
 
 from hydra.core.utils import JobReturn, JobStatus
 from submitit import SlurmJob
-from submitit.core.utils import UncompletedJobError
+from submitit.core.utils import FailedJobError, UncompletedJobError
 from submitit.slurm.slurm import SlurmInfoWatcher
 
 from kvbench.runner.failures import JobFailed
@@ -16,8 +16,11 @@ from kvbench.utils.console import err
 
 
 class Watcher(SlurmInfoWatcher):
-    """Asks Slurm's queue, too: what accounting calls NODE_FAIL or PREEMPTED may have ended or be queued again, and a
-    suspended task goes on."""
+    """A task has ended once Slurm's queue lacks it.
+
+    What accounting calls suspended, preempted or NODE_FAIL may go on, and of a task that was cancelled before it began
+    it knows nothing.
+    """
 
     queued: set[str] | None = None  # tasks that the queue has; None: it did not answer
 
@@ -26,8 +29,8 @@ class Watcher(SlurmInfoWatcher):
         super().update()
 
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
-        ended = super().is_done(job_id, mode) or self.get_state(job_id, "cache") == "PREEMPTED"
-        return ended and self.queued is not None and job_id not in self.queued
+        known = self.get_state(job_id, mode) != "UNKNOWN"  # a job of another cluster is in no queue here
+        return known and self.queued is not None and job_id not in self.queued
 
 
 def in_queue() -> set[str] | None:
@@ -36,8 +39,6 @@ def in_queue() -> set[str] | None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}  # a user's own filters
     try:
         return {*subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()}
-    except FileNotFoundError:
-        return set()  # then accounting alone tells
     except subprocess.CalledProcessError:
         return None
 
@@ -64,6 +65,11 @@ def results(job: "SlurmJob[Any]") -> list[Any]:
     try:
         return super(SlurmJob, job).results()
     except UncompletedJobError as error:
-        failed = JobFailed(" ".join(str(error).splitlines()[:2]) + f"; its logs are in {job.paths.folder}")
+        if isinstance(error, FailedJobError):  # its message has a traceback between lines of dashes
+            how = f"failed: {str(error).split('-' * 22)[1].strip().splitlines()[-1]}"
+        else:
+            # of a task that was cancelled before it began accounting keeps what it knew last
+            how = "ended without a result" + ("" if job.state in ("PENDING", "RUNNING") else f" ({job.state})")
+        failed = JobFailed(f"Slurm job {job.job_id} {how}; its logs are in {job.paths.folder}")
         err.print(str(failed), highlight=False, soft_wrap=True)
         return [JobReturn(_return_value=failed, status=JobStatus.COMPLETED)]

@@ -34,6 +34,10 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
 
     if is_slurm(config):
         check_slurm(config.hydra.launcher)
+        if "%" in str(config.hydra.sweep.dir):
+            raise UserError(
+                f"output_dir={config.hydra.sweep.dir}: Slurm replaces what follows a % sign: name it without"
+            )
     first: dict[str, int] = {}  # a folder of records -> the first job that writes to it
     for number, cfg in enumerate(configs, start=1):
         build_request(cfg)
@@ -56,8 +60,9 @@ def check(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
 def check_slurm(launcher: DictConfig) -> None:
     """Refuse a machine without Slurm, jobs of several processes, and a warning before the time limit that would come as
     a task starts."""
-    if shutil.which("sbatch") is None:
-        raise UserError("this machine has no sbatch: run where jobs are submitted to Slurm")
+    for program in ("sbatch", "squeue"):
+        if shutil.which(program) is None:
+            raise UserError(f"this machine has no {program}: run where jobs are submitted to Slurm")
     for name in ("nodes", "tasks_per_node"):
         if launcher[name] > 1:
             raise UserError(

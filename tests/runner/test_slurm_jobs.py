@@ -18,7 +18,7 @@ def programs(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
     def write(**lines: str) -> None:
-        for name, text in {"srun": "", **lines}.items():
+        for name, text in {"srun": "", "squeue": "", **lines}.items():
             (folder / name).write_text(f"#!/bin/bash\n{text}\n")
             (folder / name).chmod(0o755)
 
@@ -28,8 +28,6 @@ def programs(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
 
 
 ON_SLURM = ["hydra/launcher=slurm", "shards=2", "shard=0,1"]
-
-
 STATES = "echo 'JobID|State|NodeList'; echo '7_0|{}|n1'; echo '7_1|{}|n2'"
 LEFT = "kill -INT $PPID"  # Ctrl-C for what waits
 
@@ -55,19 +53,25 @@ def test_tasks_that_slurm_has_in_its_queue_are_waited_for(
     assert code == 130 and "stopped waiting" in err[-1]
 
 
+@pytest.mark.parametrize(
+    "states, told",
+    [
+        (("OUT_OF_MEMORY", "PREEMPTED"), (" (OUT_OF_MEMORY)", " (PREEMPTED)")),
+        (("CANCELLED by 0", "PENDING"), (" (CANCELLED by 0)", "")),
+    ],
+    ids=["killed, cancelled by preemption", "cancelled, and before it began"],
+)
 def test_every_task_that_left_no_result_is_told_and_ends_no_wait_for_others(
-    sweep, programs, tiny_folder, tmp_path, monkeypatch
+    states, told, sweep, programs, tiny_folder, tmp_path, monkeypatch
 ):
-    """The first one ended the wait, and what preemption cancels was waited for without end."""
+    """The first one ended the wait, and what preemption or a user cancelled was waited for without end."""
     monkeypatch.setattr(submitit.SlurmJob, "_results_timeout_s", 0)
-    asked = f"[ -e {tmp_path}/asked ] && {LEFT}; touch {tmp_path}/asked; {STATES.format('OUT_OF_MEMORY', 'PREEMPTED')}"
-    programs(sbatch="echo Submitted batch job 7", squeue="", sacct=asked)
+    asked = f"[ -e {tmp_path}/asked ] && {LEFT}; touch {tmp_path}/asked; {STATES.format(*states)}"
+    programs(sbatch="echo Submitted batch job 7", sacct=asked)
     code, _, err = sweep(*ON_SLURM, *small(tiny_folder))
-    assert code == 1
-    first, second = (line for line in err if line.startswith("Job 7_"))
-    assert "(state: OUT_OF_MEMORY); its logs are in " in first and first.endswith("runs/slurm/7_0")
-    assert "(state: PREEMPTED); its logs are in " in second
-    assert err[-1] == f"kvbench: {first}"
+    logs = tmp_path / "runs" / "slurm"
+    lines = [f"Slurm job 7_{i} ended without a result{told[i]}; its logs are in {logs}/7_{i}" for i in (0, 1)]
+    assert code == 1 and err[-3:] == [*lines, f"kvbench: {lines[0]}"]
 
 
 def test_an_option_of_sbatch_without_a_key_is_added_with_a_plus(sweep, programs, tiny_folder, tmp_path):
@@ -127,3 +131,11 @@ def test_jobs_that_slurm_does_not_take_are_not_said_to_be_in_the_status(sweep, p
     programs(sbatch="echo sbatch: error: invalid partition specified: x >&2; exit 1")
     code, _, err = sweep(*ON_SLURM, *small(tiny_folder))
     assert (code, err[-1]) == (1, "kvbench: sbatch: error: invalid partition specified: x")
+
+
+def test_a_folder_with_a_sign_that_slurm_replaces_is_refused(sweep, programs, tiny_folder, tmp_path):
+    """It ended in a traceback once the jobs were submitted."""
+    programs(sbatch=f"touch {tmp_path}/submitted; echo Submitted batch job 7", sacct=LEFT)
+    code, _, err = sweep(*ON_SLURM, *small(tiny_folder, "output_dir=50%a"))
+    assert (code, len(err)) == (2, 1) and "output_dir=50%a: Slurm replaces what follows a % sign" in err[0]
+    assert not (tmp_path / "submitted").exists()
