@@ -65,11 +65,18 @@ def results(job: "SlurmJob[Any]") -> list[Any]:
     try:
         return super(SlurmJob, job).results()
     except UncompletedJobError as error:
-        if isinstance(error, FailedJobError):  # its message has a traceback between lines of dashes
-            how = f"failed: {str(error).split('-' * 22)[1].strip().splitlines()[-1]}"
+        if isinstance(error, FailedJobError):
+            how = f"failed: {last_line(str(error))}"
         else:
             # of a task that was cancelled before it began accounting keeps what it knew last
             how = "ended without a result" + ("" if job.state in ("PENDING", "RUNNING") else f" ({job.state})")
         failed = JobFailed(f"Slurm job {job.job_id} {how}; its logs are in {job.paths.folder}")
         err.print(str(failed), highlight=False, soft_wrap=True)
         return [JobReturn(_return_value=failed, status=JobStatus.COMPLETED)]
+
+
+def last_line(message: str) -> str:
+    """The last line of the traceback, which submitit's message has between lines of dashes; else of the message."""
+    parts = message.split("-" * 22)
+    trace = parts[1] if len(parts) > 2 else message
+    return trace.strip().splitlines()[-1]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import submitit
 
+from kvbench.runner.slurm_jobs import last_line
 from tests.runner.test_sweep import small
 
 
@@ -139,3 +140,10 @@ def test_a_folder_with_a_sign_that_slurm_replaces_is_refused(sweep, programs, ti
     code, _, err = sweep(*ON_SLURM, *small(tiny_folder, "output_dir=50%a"))
     assert (code, len(err)) == (2, 1) and "output_dir=50%a: Slurm replaces what follows a % sign" in err[0]
     assert not (tmp_path / "submitted").exists()
+
+
+def test_of_a_task_that_failed_the_last_line_of_its_traceback_is_told():
+    dashes = "-" * 22
+    message = f"Job failed with trace:\n{dashes}\nTraceback:\n  run()\nValueError: x - y\n{dashes}\nYou can check logs"
+    assert last_line(message) == "ValueError: x - y"
+    assert last_line("it was lost\n") == "it was lost"
