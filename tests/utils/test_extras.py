@@ -39,6 +39,7 @@ WHERE_THERE = {
     "openvino",
     "openvino_genai",
     "packaging",
+    "submitit",
     "tqdm",
     "tree_sitter",
     "triton",
