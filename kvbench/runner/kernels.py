@@ -59,7 +59,7 @@ def computed_by(model: PreTrainedModel) -> dict[str, str]:
     `sdpa` for a prompt, `sdpa_decode` for a decoded token over a dense cache.
 
     Warns if a prompt's attention makes n × n weights on a GPU, if Triton is too old for the kernels, and if a CPU
-    multiplies with weights in the model's dtype clearly slower than in float32.
+    multiplies with weights in the model's 16 bits clearly slower than in float32.
     """
     device = model.device
     kernels = kernels_on(device)
@@ -72,7 +72,7 @@ def computed_by(model: PreTrainedModel) -> dict[str, str]:
             f"attention in {str(model.dtype).removeprefix('torch.')} with head_dim {heads.head_dim} has only torch's "
             "math backend here: a prompt of n tokens makes n × n weights (prefill.chunk=N: N × n)"
         )
-    if device.type == "cpu" and model.dtype != torch.float32 and (cost := cost_of(model.dtype)) >= CLEARLY:
+    if device.type == "cpu" and model.dtype.itemsize == 2 and (cost := cost_of(model.dtype)) >= CLEARLY:
         name = str(model.dtype).removeprefix("torch.")
         warn(
             f"products of prompts with weights take {cost:.1f} times as long in {name} as in float32 on this CPU, just "
