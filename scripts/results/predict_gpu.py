@@ -10,6 +10,7 @@ all combinations of fast and slow values, so the truth should lie inside of it a
 """
 
 import json
+from math import fsum  # `sum` rounds otherwise from Python 3.12 on
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,7 +83,7 @@ def twelve_times(n: int, engine: Engine, known: Known) -> Range:
     together = step_of("full", 1.0, n, 12, known.counts, known.host)._replace(row_bytes=every)
 
     def times(assumed: Assumptions) -> float:
-        return sum(seconds(step, engine, assumed) for step in alone) / seconds(together, engine, assumed)
+        return fsum(seconds(step, engine, assumed) for step in alone) / seconds(together, engine, assumed)
 
     return between(times, DECODING)
 

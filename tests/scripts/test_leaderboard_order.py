@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kvbench.metrics.bootstrap import clustered
-from scripts.benchmarks.measure_order_coverage import KINDS, Case, contained
+from scripts.benchmarks.measure_order_coverage import KINDS, Case, board, contained
 from scripts.results import leaderboard_order
 from scripts.results.leaderboard_order import (
     FEWEST,
@@ -26,12 +25,9 @@ METHODS = [f"m{number}" for number in range(FEWEST)]
 
 def part(model: str, means: np.ndarray, samples: int = 400, name: str = "visible_4k") -> Part:
     """Yes-no scores of one task drawn with these means, one setting of 0.1 of the bytes for each method."""
-    drawn = np.random.default_rng(len(model + name)).random((samples, len(means))) < means
-    frame = pd.DataFrame(drawn.astype(float), columns=METHODS).assign(full=1.0)
-    settings = pd.DataFrame({"method": frame.columns, "setting": frame.columns, "r_bytes": 0.1, "samples": samples})
-    intervals = [clustered([frame[method].tolist()], [list(range(samples))]) for method in frame]
-    settings = settings.assign(score=frame.mean().to_numpy(), **pd.DataFrame(intervals, columns=["low", "high"]))
-    return Part(model, name, settings, Samples(frame, np.full(samples, "")))
+    drawn = (np.random.default_rng(len(model + name)).random((samples, len(means))) < means).astype(float)
+    records = Samples(pd.DataFrame(drawn, columns=METHODS), np.full(samples, ""))
+    return board(model, drawn)._replace(name=name, records=records)
 
 
 def test_equal_values_share_a_rank():
@@ -54,9 +50,22 @@ def test_more_samples_make_a_correlation_surer():
     assert many["high"] - many["low"] < few["high"] - few["low"] and many["correlation"] > few["correlation"]
 
 
+def test_the_interval_of_few_samples_contains_the_correlation_of_the_true_means(monkeypatch):
+    """Noise alone lowers correlations."""
+    monkeypatch.setattr(leaderboard_order, "DRAWS", 100)
+    monkeypatch.setattr(leaderboard_order, "halves", lambda *arguments: "1.00")
+    means = np.linspace(0.3, 0.7, FEWEST)
+    rows = [compared(part("a" * i, means, 40), part("b" * i, means, 40, "hidden"), (0.1, 0.1)) for i in range(1, 11)]
+    assert np.mean([row["low"] <= 1 <= row["high"] for row in rows]) >= 0.9
+    assert np.mean([row["correlation"] for row in rows]) < 0.97
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_interval_of_few_samples_contains_the_correlation_of_the_true_scores(kind, monkeypatch):
-    """Also where most methods are at the floor, whose order in drawn samples is that of the few that they found."""
+def test_the_interval_contains_the_true_correlation_where_scores_are_at_an_end_too(kind, monkeypatch):
+    """In drawn samples, what one sample decides between methods at the floor would stay so in every draw.
+
+    Of 100 pairs of boards 89 to 98 do (results/benchmarks/order_coverage.md).
+    """
     monkeypatch.setattr(leaderboard_order, "DRAWS", 100)
     rng = np.random.default_rng(0)
     assert np.mean([contained(Case(kind, False), (84, 40), rng) for _ in range(20)]) >= 0.8

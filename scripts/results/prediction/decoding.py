@@ -11,6 +11,7 @@ fused      the same with fewer small kernels, and FUSED_LARGE in place of LARGE
 limit      all bytes at the peak of the data sheet, and nothing else
 """
 
+from math import fsum  # `sum` rounds otherwise from Python 3.12 on
 from typing import Literal, NamedTuple
 
 from scripts.results.prediction.assumptions import DECODING, MEMORY, PEAK_BANDWIDTH, Assumptions, Range, between
@@ -35,13 +36,13 @@ class Step(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        return 2 * P + sum(self.row_bytes) <= MEMORY
+        return 2 * P + fsum(self.row_bytes) <= MEMORY
 
 
 def gpu_seconds(step: Step, small: float, assumed: Assumptions) -> float:
     """`small`: kernels of a layer whose bytes are not counted."""
     reached = assumed.codes if step.coded else assumed.cache
-    moved = WEIGHT_BYTES / assumed.weights + sum(step.row_bytes) / reached
+    moved = WEIGHT_BYTES / assumed.weights + fsum(step.row_bytes) / reached
     return moved / PEAK_BANDWIDTH + (L * small + OUTSIDE) * assumed.small_kernel
 
 
@@ -60,7 +61,7 @@ def seconds(step: Step, engine: Engine, assumed: Assumptions) -> float:
 
 def limit(step: Step) -> float:
     """Tokens per second at the peak of the memory."""
-    return len(step.row_bytes) * PEAK_BANDWIDTH / (WEIGHT_BYTES + sum(step.row_bytes))
+    return len(step.row_bytes) * PEAK_BANDWIDTH / (WEIGHT_BYTES + fsum(step.row_bytes))
 
 
 def rates(step: Step, engine: Engine) -> Range:
